@@ -1,0 +1,1 @@
+"""One AMQP connection as a pure state machine: bytes in, events out."""

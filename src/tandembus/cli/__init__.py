@@ -1,0 +1,1 @@
+"""The `tandembus` command: one module per command."""

@@ -1,0 +1,1 @@
+"""The AMQP front end: connections and links become operations on entities."""

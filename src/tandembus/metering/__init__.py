@@ -1,0 +1,1 @@
+"""Counts what is billable."""

@@ -1,0 +1,1 @@
+"""Entities as clients see them."""

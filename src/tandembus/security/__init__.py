@@ -1,0 +1,1 @@
+"""Shared access signatures, claims and TLS."""

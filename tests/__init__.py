@@ -1,0 +1,1 @@
+"""The tests of tandembus: unit (mirrors the package), contract, integration, chaos."""
