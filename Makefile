@@ -1,0 +1,89 @@
+# `make` alone lists the targets.
+PYTHON ?= python3
+SCALE ?= ci
+PYTEST_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .build/stamps
+JS := tests/integration/js
+SOURCES := $(shell find src -name '*.py' -o -name py.typed 2>/dev/null)
+# The interpreted session repeats the tests that exercise the compiled modules themselves; the rest of the code is the
+# same text in both sessions. Tests elsewhere join it with the mark `interpreted`.
+INTERPRETED := tests/unit tests/contract
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install up test test-compiled test-interpreted check format requirements bench chaos clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
+
+install: $(STAMPS)/package $(STAMPS)/node ## virtual environment in .venv, the package compiled into it, tools and SDKs for tests
+
+up: $(STAMPS)/package ## one namespace in the foreground, on the default ports
+	@exec $(BIN)/tandembus serve
+
+test: test-compiled test-interpreted ## all tests on the compiled package, then unit and contract tests interpreted
+
+test-compiled: install
+	SCALE=$(SCALE) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-interpreted: install
+	PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python -m pytest $(INTERPRETED) $(PYTEST_ARGS)
+	@PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python -m pytest -m interpreted tests/integration $(PYTEST_ARGS) || test $$? -eq 5
+
+check: $(STAMPS)/tools ## format, lint, strict types, import rules, requirements
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	PYTHONPATH=src $(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/check_requirements.py
+
+format: $(STAMPS)/tools ## bring the code into the format that check asks for
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+requirements: $(STAMPS)/tools ## write the tests of each requirement into docs/requirements.md
+	$(BIN)/python tools/check_requirements.py --write
+
+bench: $(STAMPS)/package ## side by side with RabbitMQ; the table goes to benchmarks/results (BENCH_ARGS=--big adds 10 million messages)
+	@tools/system_packages.sh "the comparison with RabbitMQ" rabbitmq-server -- test -x /usr/lib/rabbitmq/bin/rabbitmq-server
+	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
+
+chaos: install ## the rows of the fault matrix (SCALE=ci|nightly|release)
+	SCALE=$(SCALE) $(BIN)/python -m pytest -m chaos -o faulthandler_timeout=0 $(PYTEST_ARGS)
+
+clean: ## remove what make made: environment, builds, caches
+	rm -rf $(VENV) .build build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(JS)/node_modules
+	find src tests tools benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# Stamps: each step runs again only when what it depends on has changed.
+
+$(STAMPS)/system:
+	@mkdir -p $(STAMPS)
+	@tools/system_packages.sh "compiling the hot path" gcc libc6-dev python3-dev -- tools/can_compile.sh $(PYTHON)
+	@touch $@
+
+$(BIN)/python: $(STAMPS)/system
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/system_packages.sh "the virtual environment" python3-venv -- false
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# Dependencies are installed from pyproject.toml; the package itself follows, built in a copy of the sources.
+$(STAMPS)/tools: pyproject.toml tools/install_dependencies.py | $(BIN)/python
+	$(BIN)/python tools/install_dependencies.py
+	@touch $@
+
+$(STAMPS)/package: $(STAMPS)/tools setup.py tools/install_package.py $(SOURCES)
+	$(BIN)/python tools/install_package.py
+	@$(BIN)/python -c 'from tandembus import build; print("tandembus is installed:", build.describe())'
+	@touch $@
+
+$(STAMPS)/node: $(JS)/package.json | $(STAMPS)/system
+	@tools/system_packages.sh "tests with the JavaScript SDK" nodejs npm -- sh -c 'command -v node && command -v npm'
+	@if command -v npm >/dev/null; then \
+	    (cd $(JS) && npm install --silent --no-fund --no-audit --no-package-lock) \
+	        || echo "notice: the JavaScript SDK could not be installed: its tests are skipped"; \
+	fi
+	@touch $@
