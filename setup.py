@@ -20,7 +20,7 @@ else:
 
 ROOT = Path(__file__).parent
 PACKAGE = ROOT / "src" / "tandembus"
-# Every other command only asks for metadata. An editable install stays interpreted: it would compile into src/.
+# Other commands only ask for metadata; an editable install would compile into src/, so it stays interpreted.
 BUILDING_COMMANDS = {"bdist_wheel", "build", "build_ext", "install"}
 PROBE = "#include <Python.h>\nPyMODINIT_FUNC PyInit_probe(void) { return NULL; }\n"
 

@@ -1,4 +1,4 @@
-"""Installs what tandembus needs to be built, run and tested into the environment of the Python that runs this script.
+"""Installs what tandembus needs to be built, run and tested, for the Python that runs this script.
 
 Reads `pyproject.toml`, the only place that names dependencies, without building the package for it.
 """
@@ -31,7 +31,8 @@ def load_settings() -> dict[str, Any]:
         if not pip_install("tomli>=2"):
             sys.exit("tomli could not be installed")
         import tomli as tomllib
-    return tomllib.loads(PROJECT.read_text())
+    settings: dict[str, Any] = tomllib.loads(PROJECT.read_text())
+    return settings
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Builds tandembus from this tree and installs it into the environment of the Python that runs this script.
+"""Builds tandembus from this tree and installs it for the Python that runs this script.
 
-The build happens in a copy of the sources (`.build/`), so nothing is ever written into `src/`. The copy is kept:
-what did not change since the last build is not compiled again.
+The build happens in a copy of the sources (`.build/`), so nothing is ever written into `src/`. The copy is
+kept: what did not change since the last build is not compiled again.
 """
 
 import shutil
@@ -15,7 +15,7 @@ COPIED_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def refresh(source: Path, target: Path) -> None:
-    """Copy a file unless its content is there already: an untouched time stamp saves the compiler its work."""
+    """Copy a file unless its content is there already: an untouched time stamp saves the compiler work."""
     if not target.exists() or source.read_bytes() != target.read_bytes():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)

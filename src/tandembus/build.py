@@ -18,7 +18,7 @@ BUILD_INFO: Final = "_build_info"
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What is running. `source_hash` tells the sources it was made from, `sources_fit` whether those beside it are the same."""
+    """What is running, from which sources, and whether the sources beside it are those."""
 
     is_compiled: bool
     source_hash: str
@@ -30,7 +30,7 @@ class Build:
 
 
 def hash_of_sources(folder: Path) -> str:
-    """One hash over every Python file of a package: any edit, also of a module that is not compiled, changes it."""
+    """One hash over every Python file of a package: an edit of any module changes it, compiled or not."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         if path.stem != BUILD_INFO:
@@ -57,12 +57,12 @@ def current() -> Build:
     return Build(
         is_compiled=bool(modules) and all(_is_extension(module) for module in modules),
         source_hash=info.SOURCE_HASH,
-        sources_fit=info.SOURCE_HASH == present,
+        sources_fit=present == info.SOURCE_HASH,
     )
 
 
 def describe() -> str:
-    """For people: `compiled` or `interpreted`, with a warning if the sources beside it are not what was built."""
+    """For people: `compiled` or `interpreted`, and a warning if it is not what the sources beside it say."""
     build = current()
     if build.sources_fit:
         return build.kind
