@@ -1,1 +1,47 @@
-"""AMQP 1.0 types, frames, performatives and message sections as bytes."""
+"""AMQP 1.0 values, frames and performatives as bytes. Knows nothing of connections."""
+
+from tandembus.amqp.encoding.codec import MAX_DEPTH, decode, encode, encode_into, skip
+from tandembus.amqp.encoding.values import (
+    Array,
+    Described,
+    Encoded,
+    Typed,
+    byte_,
+    char,
+    float_,
+    int_,
+    short,
+    symbol,
+    symbol_map,
+    symbols,
+    timestamp,
+    ubyte,
+    uint,
+    ulong,
+    ushort,
+)
+
+__all__ = [
+    "MAX_DEPTH",
+    "Array",
+    "Described",
+    "Encoded",
+    "Typed",
+    "byte_",
+    "char",
+    "decode",
+    "encode",
+    "encode_into",
+    "float_",
+    "int_",
+    "short",
+    "skip",
+    "symbol",
+    "symbol_map",
+    "symbols",
+    "timestamp",
+    "ubyte",
+    "uint",
+    "ulong",
+    "ushort",
+]
