@@ -1,8 +1,8 @@
 """Checks `docs/requirements.md` against the `covers` marks of the tests, or updates its lists of tests.
 
 The document says each requirement in a sentence, by hand; the tests below it, between two markers, are
-generated (`--write`). A requirement marked as planned has none yet. The tests are read, not imported: the check
-needs nothing installed and does not depend on which tests could run here.
+generated (`--write`). A requirement marked as planned has none yet. The tests are read, not imported: the
+check needs nothing installed and does not depend on which tests could run here.
 """
 
 import argparse
