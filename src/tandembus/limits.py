@@ -1,0 +1,176 @@
+"""Every limit of a namespace, by name.
+
+A limit that is not a setting cannot be raised by the person who needs more, and cannot be lowered by a test
+that wants to see it reached. Each one says what it is for; `docs/configuration.md` lists them all, and a test
+compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+DAY_S: Final = 86_400.0
+
+T = TypeVar("T")
+
+
+def setting(
+    default: T,
+    about: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+    is_secret: bool = False,
+) -> T:
+    """A field that can be set from outside, with what a reader and a validator must know about it."""
+    metadata: Mapping[str, object] = {
+        "about": about,
+        "minimum": minimum,
+        "maximum": maximum,
+        "choices": choices,
+        "is_secret": is_secret,
+    }
+    value: T = field(default=default, metadata=metadata, repr=not is_secret)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a namespace allows; the defaults are those of the service's Standard tier where it has one."""
+
+    # Messages
+    max_message_size_bytes: int = setting(
+        256 * KIB, "largest message or batch, all sections together", minimum=KIB, maximum=100 * MIB
+    )
+    max_header_size_bytes: int = setting(
+        64 * KIB, "header, annotations and properties of a message together", minimum=KIB
+    )
+    max_properties_size_bytes: int = setting(
+        64 * KIB, "application properties of a message together", minimum=KIB
+    )
+    max_batch_messages: int = setting(4_500, "messages in one batch", minimum=1)
+    max_key_length: int = setting(
+        128, "characters of a message id, session id or partition key", minimum=1, maximum=65_535
+    )
+
+    # Entities
+    max_entities: int = setting(10_000, "queues (later: and topics) in the namespace", minimum=1)
+    size_choices_megabytes: tuple[int, ...] = setting(
+        (1024, 2048, 3072, 4096, 5120), "what MaxSizeInMegabytes of an entity may be", minimum=1
+    )
+    max_name_length: int = setting(260, "characters of an entity's path", minimum=1, maximum=400)
+    max_user_metadata_length: int = setting(1024, "characters of an entity's UserMetadata", minimum=0)
+    min_lock_duration_s: float = setting(5.0, "shortest LockDuration of an entity", minimum=0.001)
+    max_lock_duration_s: float = setting(300.0, "longest LockDuration of an entity", minimum=0.001)
+    min_auto_delete_on_idle_s: float = setting(300.0, "shortest AutoDeleteOnIdle of an entity", minimum=0.001)
+    min_duplicate_window_s: float = setting(20.0, "shortest duplicate detection window", minimum=0.001)
+    max_duplicate_window_s: float = setting(7 * DAY_S, "longest duplicate detection window", minimum=0.001)
+
+    # Fragments
+    window_messages: int = setting(1_000, "messages a fragment keeps ready in memory", minimum=1)
+    window_bytes: int = setting(4 * MIB, "bytes a fragment keeps ready in memory", minimum=1)
+    broker_window_bytes: int = setting(
+        256 * MIB, "bytes all fragments of a broker keep ready in memory", minimum=1
+    )
+    max_locks: int = setting(50_000, "messages of one fragment locked at the same time", minimum=1)
+    fragment_idle_s: float = setting(
+        60.0, "an unused fragment leaves the memory after this time", minimum=0.01
+    )
+    uncommitted_bytes_limit: int = setting(
+        64 * MIB,
+        "bytes waiting for commit, per namespace and per fragment; above it sends get ServerBusy",
+        minimum=1,
+    )
+    operations_per_second: int | None = setting(
+        None, "operations per second before ServerBusy is answered; none = no limit", minimum=1
+    )
+    commit_outage_s: float = setting(
+        5.0, "without a successful commit for so long, a fragment counts as unavailable", minimum=0.01
+    )
+    operation_timeout_s: float = setting(
+        60.0, "an operation without an answer fails after this", minimum=0.01
+    )
+    max_peek_bytes: int = setting(
+        256 * KIB, "bytes in one answer to a peek (at least one message)", minimum=1
+    )
+    max_management_messages: int = setting(
+        4_000, "messages in one management request (peek, batch delete, schedule)", minimum=1
+    )
+
+    # Store
+    commit_mode: str = setting(
+        "auto", "where commits run: chosen by measuring, or fixed", choices=("auto", "loop", "thread")
+    )
+    commit_bytes: int = setting(4 * MIB, "bytes in one group commit (at least one operation)", minimum=1)
+    commit_operations: int = setting(4_096, "operations in one group commit", minimum=1)
+    store_map_size_bytes: int = setting(
+        256 * GIB, "address space of the messaging store: its upper size", minimum=MIB
+    )
+    catalog_map_size_bytes: int = setting(
+        256 * MIB, "address space of the catalog: its upper size", minimum=MIB
+    )
+    store_reserve_fraction: float = setting(
+        0.05, "share of the volume kept for settling when it fills up", minimum=0.0, maximum=0.9
+    )
+    min_store_reserve_bytes: int = setting(8 * MIB, "the reserve is never smaller", minimum=0)
+    max_store_reserve_bytes: int = setting(256 * MIB, "the reserve is never larger", minimum=0)
+
+    # Connections
+    max_connections: int = setting(10_000, "connections at the same time", minimum=1)
+    max_connections_per_address: int = setting(
+        5_000, "connections from one network address at the same time", minimum=1
+    )
+    max_unauthenticated_connections: int = setting(
+        1_000, "connections at the same time that have not shown a valid claim yet", minimum=1
+    )
+    pre_auth_timeout_s: float = setting(
+        20.0, "a connection without a valid claim is closed after this", minimum=0.01
+    )
+    pre_auth_bytes: int = setting(256 * KIB, "bytes read from a connection before a valid claim", minimum=KIB)
+    max_amqp_sessions_per_connection: int = setting(
+        256, "AMQP sessions of one connection", minimum=1, maximum=65_535
+    )
+    max_links_per_connection: int = setting(1_000, "links of one connection", minimum=1)
+    max_frame_size_bytes: int = setting(65_536, "largest AMQP frame taken", minimum=512, maximum=16 * MIB)
+    link_credit: int = setting(1_000, "messages a sender may have under way", minimum=1, maximum=100_000)
+    max_transfers_beyond_credit: int = setting(
+        12_000, "transfers without credit before the link is cut (SDKs assume 10,000)", minimum=10_000
+    )
+    unacknowledged_bytes_per_connection: int = setting(
+        8 * MIB,
+        "bytes sent by a client and not yet answered; above it the connection is not read",
+        minimum=KIB,
+    )
+    unacknowledged_bytes_limit: int = setting(256 * MIB, "the same over all connections", minimum=KIB)
+    unsent_bytes_per_connection: int = setting(
+        1 * MIB, "bytes waiting for a slow reader; above it nothing more is delivered to it", minimum=KIB
+    )
+    idle_timeout_s: float = setting(
+        240.0, "a silent connection is closed; told to the client, who keeps it alive", minimum=1.0
+    )
+    link_idle_timeout_s: float | None = setting(
+        None, "a link without any activity is detached after this; none = never", minimum=1.0
+    )
+    token_check_interval_s: float = setting(
+        10.0, "how often live links are compared with their claims", minimum=0.01, maximum=30.0
+    )
+    max_token_size_bytes: int = setting(16 * KIB, "largest token that is looked at", minimum=256)
+    max_token_lifetime_s: float = setting(
+        3_650 * DAY_S, "a token that expires later than this from now is refused", minimum=1.0
+    )
+
+    # HTTP
+    max_management_body_bytes: int = setting(MIB, "body of an administration request", minimum=KIB)
+    max_http_header_bytes: int = setting(32 * KIB, "all headers of an HTTP request", minimum=KIB)
+    max_page_size: int = setting(100, "entities in one page of a list", minimum=1)
+    max_xml_depth: int = setting(32, "nesting of elements in an XML body", minimum=4, maximum=1_000)
+
+    # Meter
+    meter_file_bytes: int = setting(16 * MIB, "a meter file is rolled at this size", minimum=KIB)
+    meter_files: int = setting(64, "meter files kept; the oldest go first", minimum=1)

@@ -1,0 +1,97 @@
+"""From what a client writes as an address to the entity it means. The one place that takes addresses apart.
+
+Clients write `queue`, `/queue` or a whole URI whose host they do not mean: the connection already says which
+namespace it is. Names are case-insensitive; the lower-cased `key` is what everything is found by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from tandembus.errors import InvalidArgument
+from tandembus.security.scopes import fold, strip_host
+
+TOKEN_NODE: Final = "$cbs"
+MANAGEMENT: Final = "$management"
+DEAD_LETTER: Final = "$deadletterqueue"
+TRANSFER: Final = "$transfer"
+MAX_ADDRESS_LENGTH: Final = 2_048
+
+
+class SubQueue(Enum):
+    """The lane of an entity that an address names; the value is how it is written behind the entity's
+    path."""
+
+    MAIN = ""
+    DEAD_LETTER = "/$DeadLetterQueue"
+    TRANSFER_DEAD_LETTER = "/$Transfer/$DeadLetterQueue"
+
+
+@dataclass(frozen=True, slots=True)
+class EntityAddress:
+    """Which entity, which of its sub-queues, and whether its management node is meant."""
+
+    key: str
+    """The entity's path in lower case, without suffixes: what the catalog finds it by."""
+    path: str
+    """The same as the client wrote it: what error texts show."""
+    sub_queue: SubQueue = SubQueue.MAIN
+    is_management: bool = False
+
+    @property
+    def is_token_node(self) -> bool:
+        return self.key == TOKEN_NODE and not self.is_management and self.sub_queue is SubQueue.MAIN
+
+    @property
+    def claim_path(self) -> str:
+        """What a claim must cover; suffixes count, so that a token for a dead-letter queue opens just
+        that."""
+        management = f"/{MANAGEMENT}" if self.is_management else ""
+        return (self.key + fold(self.sub_queue.value) + management).lstrip("/")
+
+
+def parse_address(address: str) -> EntityAddress:
+    """An AMQP address or audience. Nothing is percent-decoded: the SDKs write names as they are."""
+    if len(address) > MAX_ADDRESS_LENGTH:
+        raise InvalidArgument(f"The address has more than {MAX_ADDRESS_LENGTH} characters.")
+    if any(character <= " " or character == "\x7f" for character in address):
+        raise InvalidArgument("The address contains spaces or control characters.")
+    segments = strip_host(address).split("/")
+    is_management = _take(segments, MANAGEMENT)
+    sub_queue = _take_sub_queue(segments)
+    path = "/".join(segments)
+    if not path and (sub_queue is not SubQueue.MAIN or not is_management):
+        raise InvalidArgument("The address names no entity.")
+    return EntityAddress(fold(path), path, sub_queue, is_management)
+
+
+def parse_http_path(raw_path: str) -> EntityAddress:
+    """The path of an HTTP request as it came on the line, decoded exactly once."""
+    return parse_address("/" + decode_http_path(raw_path))
+
+
+def decode_http_path(raw_path: str) -> str:
+    """Percent-decoding, once. What stays encoded then ('%252F') is no part of any name and is found
+    nowhere."""
+    path = raw_path.split("?", 1)[0].split("#", 1)[0]
+    try:
+        return unquote_to_bytes(path).decode("utf-8").strip("/")
+    except UnicodeError:
+        raise InvalidArgument("The path of the request is not UTF-8.") from None
+
+
+def _take(segments: list[str], suffix: str) -> bool:
+    """Remove the last segment if it is this suffix, in whatever letters."""
+    if segments and fold(segments[-1]) == suffix:
+        segments.pop()
+        return True
+    return False
+
+
+def _take_sub_queue(segments: list[str]) -> SubQueue:
+    if not _take(segments, DEAD_LETTER):
+        return SubQueue.MAIN
+    return SubQueue.TRANSFER_DEAD_LETTER if _take(segments, TRANSFER) else SubQueue.DEAD_LETTER
