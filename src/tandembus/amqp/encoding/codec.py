@@ -16,7 +16,16 @@ from tandembus.amqp.encoding.encoder import MAX_DEPTH, encode, encode_into
 from tandembus.amqp.encoding.values import SHORT_SYMBOL, Array, Described, Typed
 from tandembus.errors import MalformedData
 
-__all__ = ["MAX_DEPTH", "ZERO_WIDTH_ALLOWANCE", "decode", "encode", "encode_into", "skip"]
+__all__ = [
+    "MAX_DEPTH",
+    "ZERO_WIDTH_ALLOWANCE",
+    "decode",
+    "decode_between",
+    "encode",
+    "encode_into",
+    "skip",
+    "skip_value",
+]
 
 ZERO_WIDTH_ALLOWANCE: Final = 256
 """Array items that take no bytes: at most this many, plus one per byte of the data, in one call of `decode`."""
@@ -53,11 +62,11 @@ class _Reader:
 
     __slots__ = ("at", "data", "typed", "zero_width_left")
 
-    def __init__(self, data: bytes, at: i64, typed: bool) -> None:
+    def __init__(self, data: bytes, at: i64, end: i64, typed: bool) -> None:
         self.data: Final = data
         self.at: i64 = at
         self.typed: Final = typed
-        self.zero_width_left: i64 = ZERO_WIDTH_ALLOWANCE + len(data)
+        self.zero_width_left: i64 = ZERO_WIDTH_ALLOWANCE + end - at
 
 
 def decode(data: bytes, at: int = 0, typed: bool = False) -> tuple[object, int]:
@@ -68,19 +77,29 @@ def decode(data: bytes, at: int = 0, typed: bool = False) -> tuple[object, int]:
     """
     if at < 0:
         raise MalformedData("a position before the data")
-    reader = _Reader(data, at, typed)
+    reader = _Reader(data, at, len(data), typed)
     value = _read(reader, len(data), 0)
     return value, reader.at
+
+
+def decode_between(data: bytes, at: i64, end: i64, typed: bool = False) -> object:
+    """The one value that fills the data from `at` to `end`, both known to lie within it."""
+    reader = _Reader(data, at, end, typed)
+    value = _read(reader, end, 0)
+    if reader.at != end:
+        raise MalformedData("a value that does not fill its place")
+    return value
 
 
 def skip(data: bytes, at: int, end: int) -> int:
     """The position behind the value at `at`, which must lie before `end`; the value is not built."""
     if at < 0 or end > len(data):
         raise MalformedData("a position outside the data")
-    return _skip(data, at, end)
+    return skip_value(data, at, end)
 
 
-def _skip(data: bytes, at: i64, end: i64) -> i64:
+def skip_value(data: bytes, at: i64, end: i64) -> i64:
+    """`skip` for positions that are known to lie within the data."""
     depth: i64 = 0
     values_left: i64 = 1
     while values_left > 0:
@@ -147,7 +166,9 @@ def _read_descriptor(reader: _Reader, end: i64, depth: i64) -> object:
     if not reader.typed:
         return value
     code: i64 = reader.data[start]
-    if isinstance(value, Typed) and (code == 0x80 or code == 0x53 or code == 0x44 or code == 0xA3 or code == 0xB3):
+    if isinstance(value, Typed) and (
+        code == 0x80 or code == 0x53 or code == 0x44 or code == 0xA3 or code == 0xB3
+    ):
         return value.value
     if code == 0x81 or code == 0x55:
         return Typed(0x81, value)
