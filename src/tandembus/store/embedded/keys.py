@@ -1,0 +1,130 @@
+"""The key layout of the embedded store.
+
+Keys are big-endian, so that byte order is numeric order: the bodies of a lane lie next to each other and in
+sequence, and what is due earliest comes first. `F` is the fragment (32 bits), `L` the lane (8), `S` the low
+48 bits of the sequence number.
+
+    body    F L S
+    state   'b' F L block   'o' F L S   't' due_ms F L S   'e' due_ms F L block   'f' F   'q' F L S   'm'
+    log     nothing yet
+
+No key is ever in random order of arrival: one such key per message costs a page per message in every commit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i16_be, write_i32_be, write_i64_be
+from mypy_extensions import i16, i32, i64
+
+from tandembus.store.messaging_store import Due, Place
+
+BODY_TREE: Final = b"body"
+STATE_TREE: Final = b"state"
+LOG_TREE: Final = b"log"
+
+BLOCK: Final = 0x62
+OVERLAY: Final = 0x6F
+SCHEDULE: Final = 0x74
+EXPIRY: Final = 0x65
+HEAD: Final = 0x66
+QUARANTINE: Final = 0x71
+META_KEY: Final = b"m"
+
+MAX_FRAGMENT: Final = 0xFFFFFFFF
+MAX_LANE: Final = 0xFF
+MAX_NUMBER: Final = 0xFFFFFFFFFFFF
+PLACE_BYTES: Final = 11
+
+
+def write_place(out: BytesWriter, fragment: i64, lane: i64, number: i64) -> None:
+    """F L S, the part that all keys of messages and blocks share."""
+    if (
+        fragment < 0
+        or fragment > MAX_FRAGMENT
+        or lane < 0
+        or lane > MAX_LANE
+        or number < 0
+        or number > MAX_NUMBER
+    ):
+        raise ValueError(f"fragment {fragment}, lane {lane}, number {number} do not fit a key")
+    write_i32_be(out, signed_32(fragment))
+    out.append(int(lane))
+    write_i16_be(out, signed_16(number >> 32))
+    write_i32_be(out, signed_32(number & 0xFFFFFFFF))
+
+
+def signed_32(value: i64) -> i32:
+    """The same 32 bits, as the writers of signed integers take them."""
+    return i32(value - 0x100000000) if value > 0x7FFFFFFF else i32(value)
+
+
+def signed_16(value: i64) -> i16:
+    return i16(value - 0x10000) if value > 0x7FFF else i16(value)
+
+
+def body_key(fragment: i64, lane: i64, number: i64) -> bytes:
+    out = BytesWriter()
+    write_place(out, fragment, lane, number)
+    return out.getvalue()
+
+
+def body_keys(fragment: int, lane: int, numbers: list[int]) -> list[bytes]:
+    return [body_key(fragment, lane, number) for number in numbers]
+
+
+def place_key(kind: int, fragment: i64, lane: i64, number: i64) -> bytes:
+    """A key of the state tree: block, overlay or quarantine."""
+    out = BytesWriter()
+    out.append(kind)
+    write_place(out, fragment, lane, number)
+    return out.getvalue()
+
+
+def due_key(kind: int, due: Due) -> bytes:
+    out = BytesWriter()
+    out.append(kind)
+    write_i64_be(out, due.at_ms)
+    write_place(out, due.fragment, due.lane, due.number)
+    return out.getvalue()
+
+
+def due_bound(kind: int, at_ms: i64) -> bytes:
+    """Before every key of this kind that is due at `at_ms` or later."""
+    out = BytesWriter()
+    out.append(kind)
+    write_i64_be(out, at_ms)
+    return out.getvalue()
+
+
+def head_key(fragment: i64) -> bytes:
+    if fragment < 0 or fragment > MAX_FRAGMENT:
+        raise ValueError(f"fragment {fragment} does not fit a key")
+    out = BytesWriter()
+    out.append(HEAD)
+    write_i32_be(out, signed_32(fragment))
+    return out.getvalue()
+
+
+def place_at(key: bytes, at: i64) -> Place:
+    """The F L S that stands in a key from `at` on."""
+    high: i64 = i64(key[at + 5]) << 8 | i64(key[at + 6])
+    low: i64 = i64(read_i32_be(key, at + 7)) & 0xFFFFFFFF
+    return Place(fragment_at(key, at), int(key[at + 4]), int(high << 32 | low))
+
+
+def number_at(key: bytes, at: i64) -> int:
+    """Only the S of the F L S from `at` on."""
+    high: i64 = i64(key[at + 5]) << 8 | i64(key[at + 6])
+    low: i64 = i64(read_i32_be(key, at + 7)) & 0xFFFFFFFF
+    return int(high << 32 | low)
+
+
+def fragment_at(key: bytes, at: i64) -> int:
+    return int(i64(read_i32_be(key, at)) & 0xFFFFFFFF)
+
+
+def due_of(key: bytes) -> Due:
+    place = place_at(key, 9)
+    return Due(int(read_i64_be(key, 1)), place.fragment, place.lane, place.number)

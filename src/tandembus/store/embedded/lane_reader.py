@@ -1,0 +1,284 @@
+"""What is read of a store, each within one transaction; and what is made of records that are damaged.
+
+A damaged body is reported to whoever asked for it, in its place. Anything else that is damaged costs
+knowledge about messages, never messages: a block is rebuilt from its bodies (what was settled may come back:
+rather twice than never), an overlay is passed over (the message is active again), a head is passed over (the
+catalog knows its fragments).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import lmdb
+
+from tandembus.message import Message
+from tandembus.store.embedded.environment import OpenedStore
+from tandembus.store.embedded.keys import (
+    BLOCK,
+    EXPIRY,
+    HEAD,
+    MAX_NUMBER,
+    OVERLAY,
+    QUARANTINE,
+    SCHEDULE,
+    body_key,
+    body_keys,
+    due_bound,
+    due_of,
+    fragment_at,
+    number_at,
+    place_at,
+    place_key,
+)
+from tandembus.store.embedded.records import (
+    BODY_HEAD_BYTES,
+    decode_block,
+    decode_bodies,
+    decode_body,
+    decode_head,
+    decode_overlay,
+    due_is_sound,
+)
+from tandembus.store.messaging_store import (
+    BITS_BYTES,
+    BLOCK_SIZE,
+    DEFERRED,
+    NEVER,
+    SCHEDULED,
+    BlockRecord,
+    Damage,
+    Due,
+    FragmentHead,
+    Overlay,
+    Place,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecord:
+    """A record other than a body that could not be read, and what was done about it."""
+
+    kind: str
+    fragment: int
+    lane: int
+    number: int
+    remedy: str
+
+    def __str__(self) -> str:
+        where = f"fragment {self.fragment}, lane {self.lane}, number {self.number}"
+        return f"damaged {self.kind} record ({where}): {self.remedy}"
+
+
+Report = Callable[[DamagedRecord], None]
+
+
+def read_bodies(
+    txn: lmdb.Transaction[bytes],
+    opened: OpenedStore,
+    fragment: int,
+    lane: int,
+    numbers: Sequence[int],
+    max_bytes: int,
+) -> list[Message | Damage]:
+    keys = body_keys(fragment, lane, list(numbers))
+    values: list[bytes | None] = []
+    size_bytes = 0
+    for key in keys:
+        value = txn.get(key, db=opened.body)
+        values.append(value)
+        if value is not None:
+            size_bytes += len(value) - BODY_HEAD_BYTES
+            if size_bytes > max_bytes:
+                break
+    return decode_bodies(keys, values)
+
+
+def read_numbers(
+    txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: int, lane: int, limit: int
+) -> list[int]:
+    first, last = body_key(fragment, lane, 0), body_key(fragment, lane, MAX_NUMBER)
+    numbers: list[int] = []
+    with txn.cursor(opened.body) as cursor:
+        found = limit > 0 and cursor.set_range(first)
+        while found and cursor.key() <= last and len(numbers) < limit:
+            numbers.append(number_at(cursor.key(), 0))
+            found = cursor.next()
+    return numbers
+
+
+def read_heads(txn: lmdb.Transaction[bytes], opened: OpenedStore, report: Report) -> list[FragmentHead]:
+    heads: list[FragmentHead] = []
+    for key, value in _items(txn, opened.state, bytes([HEAD]), bytes([HEAD, 0xFF, 0xFF, 0xFF, 0xFF])):
+        head = decode_head(key, value)
+        if head is None:
+            report(DamagedRecord("head", fragment_at(key, 1), 0, 0, "passed over"))
+        else:
+            heads.append(head)
+    return heads
+
+
+def read_overlays(
+    txn: lmdb.Transaction[bytes],
+    opened: OpenedStore,
+    fragment: int,
+    lane: int,
+    first: int,
+    last: int,
+    report: Report,
+) -> list[Overlay]:
+    overlays: list[Overlay] = []
+    bounds = place_key(OVERLAY, fragment, lane, first), place_key(OVERLAY, fragment, lane, last)
+    for key, value in _items(txn, opened.state, *bounds):
+        overlay = decode_overlay(key, value)
+        if overlay is None:
+            report(
+                DamagedRecord("overlay", fragment, lane, number_at(key, 1), "the message is as it was sent")
+            )
+        else:
+            overlays.append(overlay)
+    return overlays
+
+
+def read_due(
+    txn: lmdb.Transaction[bytes], opened: OpenedStore, kind: int, at_ms: int, limit: int, report: Report
+) -> list[Due]:
+    """A due entry only says where to look. One that is damaged is reported and still followed: looking at a
+    wrong place finds nothing to do, not looking could leave a message parked for ever."""
+    dues: list[Due] = []
+    for key, value in _items(txn, opened.state, bytes([kind]), due_bound(kind, at_ms)):
+        if len(dues) >= limit:
+            break
+        due = due_of(key)
+        if not due_is_sound(key, value):
+            name = "schedule" if kind == SCHEDULE else "expiry"
+            report(
+                DamagedRecord(
+                    name, due.fragment, due.lane, due.number, "followed, as it only says where to look"
+                )
+            )
+        dues.append(due)
+    return dues
+
+
+def read_earliest_due(txn: lmdb.Transaction[bytes], opened: OpenedStore) -> int:
+    earliest: list[int] = []
+    with txn.cursor(opened.state) as cursor:
+        for kind in (SCHEDULE, EXPIRY):
+            if cursor.set_range(bytes([kind])) and cursor.key()[0] == kind:
+                earliest.append(due_of(cursor.key()).at_ms)
+    return min(earliest, default=NEVER)
+
+
+def read_quarantined(
+    txn: lmdb.Transaction[bytes], opened: OpenedStore, limit: int
+) -> list[tuple[Place, bytes]]:
+    found: list[tuple[Place, bytes]] = []
+    for key, value in _items(txn, opened.state, bytes([QUARANTINE]), bytes([QUARANTINE + 1])):
+        if len(found) >= limit:
+            break
+        found.append((place_at(key, 1), value))
+    return found
+
+
+def read_blocks(
+    txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: int, lane: int, report: Report
+) -> list[BlockRecord]:
+    blocks: list[BlockRecord] = []
+    bounds = place_key(BLOCK, fragment, lane, 0), place_key(BLOCK, fragment, lane, MAX_NUMBER)
+    for key, value in _items(txn, opened.state, *bounds):
+        block = decode_block(key, value)
+        if block is None:
+            number = number_at(key, 1)
+            report(DamagedRecord("block", fragment, lane, number, "rebuilt from its bodies"))
+            block = _rebuilt(txn, opened, fragment, lane, number, report)
+        blocks.append(block)
+    for number in _blocks_without_record(txn, opened, fragment, lane, {block.block for block in blocks}):
+        report(DamagedRecord("block", fragment, lane, number, "it is missing: rebuilt from its bodies"))
+        blocks.append(_rebuilt(txn, opened, fragment, lane, number, report))
+    blocks.sort(key=lambda block: block.block)
+    return blocks
+
+
+def _blocks_without_record(
+    txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: int, lane: int, recorded: set[int]
+) -> list[int]:
+    """A body always has a block record, so one without shows that a record vanished. One look per gap, not
+    per body."""
+    missing: list[int] = []
+    last = body_key(fragment, lane, MAX_NUMBER)
+    block = 0
+    with txn.cursor(opened.body) as cursor:
+        while cursor.set_range(body_key(fragment, lane, block * BLOCK_SIZE)) and cursor.key() <= last:
+            block = number_at(cursor.key(), 0) // BLOCK_SIZE
+            if block not in recorded:
+                missing.append(block)
+                block += 1
+            while block in recorded:
+                block += 1
+    return missing
+
+
+def _rebuilt(
+    txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: int, lane: int, block: int, report: Report
+) -> BlockRecord:
+    """All numbers count as given, since one given twice would be worse than some never used. Bodies that are
+    there count as unsettled; the damaged ones among them are found when they are read."""
+    first = block * BLOCK_SIZE
+    last = first + BLOCK_SIZE - 1
+    settled = bytearray(b"\xff" * BITS_BYTES)
+    live_bytes = 0
+    expiries: list[int] = []
+    for key, value in _items(
+        txn, opened.body, body_key(fragment, lane, first), body_key(fragment, lane, last)
+    ):
+        _clear_bit(settled, number_at(key, 0) - first)
+        live_bytes += max(0, len(value) - BODY_HEAD_BYTES)
+        body = decode_body(key, value)
+        if isinstance(body, Message) and body.expires_at != NEVER:
+            expiries.append(body.expires_at)
+    parked = bytearray(BITS_BYTES)
+    counts = {DEFERRED: 0, SCHEDULED: 0}
+    for overlay in read_overlays(txn, opened, fragment, lane, first, last, report):
+        if overlay.state in counts and not _has_bit(settled, overlay.number - first):
+            _set_bit(parked, overlay.number - first)
+            counts[overlay.state] += 1
+    return BlockRecord(
+        fragment,
+        lane,
+        block,
+        BLOCK_SIZE,
+        bytes(settled),
+        bytes(parked),
+        BLOCK_SIZE - sum(byte.bit_count() for byte in settled),
+        counts[DEFERRED],
+        counts[SCHEDULED],
+        live_bytes,
+        min(expiries, default=NEVER),
+    )
+
+
+def _has_bit(bits: bytearray, at: int) -> bool:
+    return bool(bits[at >> 3] & 1 << (at & 7))
+
+
+def _set_bit(bits: bytearray, at: int) -> None:
+    bits[at >> 3] |= 1 << (at & 7)
+
+
+def _clear_bit(bits: bytearray, at: int) -> None:
+    bits[at >> 3] &= ~(1 << (at & 7)) & 0xFF
+
+
+def _items(
+    txn: lmdb.Transaction[bytes], tree: lmdb._Database, first: bytes, last: bytes
+) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values from `first` to `last`, both included, copied out."""
+    with txn.cursor(tree) as cursor:
+        if not cursor.set_range(first):
+            return
+        for key, value in cursor.iternext():
+            if key > last:
+                return
+            yield key, value

@@ -1,0 +1,304 @@
+"""The embedded messaging store: LMDB, one durable transaction per group commit.
+
+It only remembers. Which messages may be given out, counted or expired is the fragment's business; here are
+keys, records, one transaction at a time, and an honest answer about what is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar, final
+
+import lmdb
+
+from tandembus.clock import Clock, SystemClock
+from tandembus.errors import StoreFull, StoreUnavailable
+from tandembus.message import Message
+from tandembus.store.embedded import lane_reader
+from tandembus.store.embedded.environment import (
+    EmbeddedSettings,
+    OpenedStore,
+    disk_free_bytes,
+    open_environment,
+)
+from tandembus.store.embedded.keys import (
+    EXPIRY,
+    META_KEY,
+    QUARANTINE,
+    SCHEDULE,
+    body_key,
+    place_key,
+)
+from tandembus.store.embedded.lane_reader import DamagedRecord
+from tandembus.store.embedded.records import dropped_state_keys, encode_bodies, encode_state
+from tandembus.store.embedded.room import measure_room
+from tandembus.store.messaging_store import (
+    BlockRecord,
+    BodyRange,
+    Changes,
+    Damage,
+    Due,
+    FragmentHead,
+    Overlay,
+    Place,
+    Room,
+)
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+PAGES_PER_BYTE: Final = 2
+"""What a commit may take of the volume, against the bytes it puts: pages are not full, and paths to them are
+copied."""
+
+
+def log_damage(damage: DamagedRecord) -> None:
+    _log.error("%s", damage)
+
+
+@final
+class LmdbStore:
+    """One store folder, held alone. Opened by `open`, usable until `close` or until an outcome is unknown."""
+
+    def __init__(
+        self,
+        opened: OpenedStore,
+        folder: Path,
+        settings: EmbeddedSettings,
+        report_damage: Callable[[DamagedRecord], None],
+    ) -> None:
+        self._opened = opened
+        self._folder = folder
+        self._settings = settings
+        self._report_damage = report_damage
+        self._refusal: str | None = None
+        self._known_room_bytes = 0
+        self._writer: ThreadPoolExecutor | None = None
+        self._reader: ThreadPoolExecutor | None = None
+        if _commits_in_thread(opened, settings):
+            self._writer = ThreadPoolExecutor(1, "store-commit")
+            self._reader = ThreadPoolExecutor(1, "store-read")
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        settings: EmbeddedSettings | None = None,
+        clock: Clock | None = None,
+        report_damage: Callable[[DamagedRecord], None] = log_damage,
+    ) -> LmdbStore:
+        """Returns once the new epoch is durable, so whoever held the store before can no longer commit."""
+        settings = settings or EmbeddedSettings()
+        return cls(
+            open_environment(folder, settings, clock or SystemClock()), folder, settings, report_damage
+        )
+
+    @property
+    def epoch(self) -> int:
+        return self._opened.epoch
+
+    @property
+    def store_id(self) -> bytes:
+        return self._opened.store_id
+
+    @property
+    def commits_in_thread(self) -> bool:
+        return self._writer is not None
+
+    async def commit(self, changes: Changes) -> None:
+        if self._writer is None:
+            self._write(changes)
+        else:
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._write, changes)
+
+    async def heads(self) -> Sequence[FragmentHead]:
+        return await self._read(lambda txn: lane_reader.read_heads(txn, self._opened, self._report_damage))
+
+    async def blocks(self, fragment: int, lane: int) -> Sequence[BlockRecord]:
+        return await self._read(
+            lambda txn: lane_reader.read_blocks(txn, self._opened, fragment, lane, self._report_damage)
+        )
+
+    async def bodies(
+        self, fragment: int, lane: int, numbers: Sequence[int], max_bytes: int
+    ) -> Sequence[Message | Damage]:
+        return await self._read(
+            lambda txn: lane_reader.read_bodies(txn, self._opened, fragment, lane, numbers, max_bytes)
+        )
+
+    async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]:
+        return await self._read(
+            lambda txn: lane_reader.read_overlays(
+                txn, self._opened, fragment, lane, first, last, self._report_damage
+            )
+        )
+
+    async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
+        return await self._read(
+            lambda txn: lane_reader.read_due(txn, self._opened, SCHEDULE, at_ms, limit, self._report_damage)
+        )
+
+    async def expiries_before(self, at_ms: int, limit: int) -> Sequence[Due]:
+        return await self._read(
+            lambda txn: lane_reader.read_due(txn, self._opened, EXPIRY, at_ms, limit, self._report_damage)
+        )
+
+    async def earliest_due(self) -> int:
+        return await self._read(lambda txn: lane_reader.read_earliest_due(txn, self._opened))
+
+    async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
+        return await self._read(
+            lambda txn: lane_reader.read_numbers(txn, self._opened, fragment, lane, limit)
+        )
+
+    async def quarantined(self, limit: int) -> Sequence[tuple[Place, bytes]]:
+        """Damaged bodies that were put aside, with their raw bytes: for people."""
+        return await self._read(lambda txn: lane_reader.read_quarantined(txn, self._opened, limit))
+
+    def room(self) -> Room:
+        self._refuse_if_unusable()
+        return measure_room(self._opened, self._folder, self._settings)
+
+    async def close(self) -> None:
+        """Waits for a commit under way. Closing twice does no harm."""
+        if self._refusal == _CLOSED:
+            return
+        self._refusal = _CLOSED
+        for executor in (self._writer, self._reader):
+            if executor is not None:
+                await asyncio.to_thread(executor.shutdown)
+        self._opened.environment.close()
+        self._opened.lock.release()
+
+    async def _read(self, read: Callable[[lmdb.Transaction[bytes]], _T]) -> _T:
+        """Where commits are slow so is the disk: then a read of cold pages must not hold up the loop
+        either."""
+        if self._reader is None:
+            return self._read_now(read)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._read_now, read)
+
+    def _read_now(self, read: Callable[[lmdb.Transaction[bytes]], _T]) -> _T:
+        """In a transaction that ends with the call: an open reader keeps every page deleted after it from
+        reuse."""
+        self._refuse_if_unusable()
+        try:
+            with self._opened.environment.begin() as txn:
+                return read(txn)
+        except lmdb.Error as error:
+            raise self._unusable(f"a read failed: {error}") from error
+
+    def _write(self, changes: Changes) -> None:
+        self._refuse_if_unusable()
+        bodies = encode_bodies(changes.bodies)
+        state = encode_state(changes)
+        put_bytes = sum([len(value) for _, value in bodies])
+        self._require_room(put_bytes)
+        try:
+            with self._opened.environment.begin(write=True) as txn:
+                self._require_epoch(txn)
+                self._drop(txn, changes)
+                self._put(txn, bodies, state)
+        except lmdb.Error as error:
+            raise self._judge(error, put_bytes) from error
+
+    def _require_epoch(self, txn: lmdb.Transaction[bytes]) -> None:
+        if txn.get(META_KEY, db=self._opened.state) != self._opened.meta:
+            raise self._unusable("another broker has opened it since: this one has lost it")
+
+    def _drop(self, txn: lmdb.Transaction[bytes], changes: Changes) -> None:
+        for place in changes.quarantined:
+            self._put_aside(txn, place)
+        if changes.dropped_bodies:
+            _drop_bodies(txn, self._opened.body, changes.dropped_bodies)
+        for key in dropped_state_keys(changes):
+            txn.delete(key, db=self._opened.state)
+
+    def _put_aside(self, txn: lmdb.Transaction[bytes], place: Place) -> None:
+        value = txn.pop(body_key(place.fragment, place.lane, place.number), db=self._opened.body)
+        if value is not None:
+            key = place_key(QUARANTINE, place.fragment, place.lane, place.number)
+            txn.put(key, value, db=self._opened.state)
+
+    def _put(
+        self,
+        txn: lmdb.Transaction[bytes],
+        bodies: list[tuple[bytes, bytes]],
+        state: list[tuple[bytes, bytes]],
+    ) -> None:
+        if bodies:
+            with txn.cursor(self._opened.body) as cursor:
+                # Appending fills pages completely, but works only behind every key of the whole tree.
+                is_behind_all = not cursor.last() or cursor.key() < bodies[0][0]
+                cursor.putmulti(bodies, append=is_behind_all)
+        if state:
+            with txn.cursor(self._opened.state) as cursor:
+                cursor.putmulti(state)
+
+    def _require_room(self, put_bytes: int) -> None:
+        """Growth stops while there is still room to delete. Looked at only after as much was put as was free
+        then."""
+        if not put_bytes:
+            return
+        needed = put_bytes * PAGES_PER_BYTE
+        if needed > self._known_room_bytes:
+            self._known_room_bytes = self._measured_free_bytes() - self._settings.settling_bytes
+            if needed > self._known_room_bytes:
+                raise StoreFull(
+                    f"the messaging store in {self._folder} has no room for {put_bytes} more bytes"
+                )
+        self._known_room_bytes -= needed
+
+    def _measured_free_bytes(self) -> int:
+        try:
+            return measure_room(self._opened, self._folder, self._settings).free_bytes
+        except (lmdb.Error, OSError) as error:
+            raise self._unusable(f"its room cannot be measured: {error}") from error
+
+    def _judge(self, error: lmdb.Error, put_bytes: int) -> StoreUnavailable:
+        """Full, or worse? A full disk shows up as an input/output error, so the error's number says little:
+        what counts is whether room really is short, and whether LMDB still takes transactions."""
+        self._known_room_bytes = 0
+        is_short = disk_free_bytes(self._folder) < put_bytes * PAGES_PER_BYTE + self._settings.settling_bytes
+        if isinstance(error, lmdb.MapFullError) or (is_short and self._takes_transactions()):
+            return StoreFull(f"the messaging store in {self._folder} is full: {error}")
+        return self._unusable(f"a commit failed and its outcome is unknown: {error}")
+
+    def _takes_transactions(self) -> bool:
+        try:
+            self._opened.environment.begin(write=True).abort()
+        except lmdb.Error:
+            return False
+        return True
+
+    def _unusable(self, reason: str) -> StoreUnavailable:
+        self._refusal = self._refusal or reason
+        return StoreUnavailable(f"the messaging store in {self._folder} cannot be used: {reason}")
+
+    def _refuse_if_unusable(self) -> None:
+        if self._refusal is not None:
+            raise StoreUnavailable(f"the messaging store in {self._folder} cannot be used: {self._refusal}")
+
+
+_CLOSED: Final = "it is closed"
+
+
+def _commits_in_thread(opened: OpenedStore, settings: EmbeddedSettings) -> bool:
+    if settings.commit_mode == "auto":
+        return opened.commit_s > settings.loop_commit_limit_s
+    return settings.commit_mode == "thread"
+
+
+def _drop_bodies(txn: lmdb.Transaction[bytes], tree: lmdb._Database, ranges: list[BodyRange]) -> None:
+    """In key order with one cursor: neighbours lie in the same pages, which are then touched once."""
+    bounds = [(body_key(r.fragment, r.lane, r.first), body_key(r.fragment, r.lane, r.last)) for r in ranges]
+    with txn.cursor(tree) as cursor:
+        for first, last in sorted(bounds):
+            cursor.set_range(first)
+            key = cursor.key()
+            while key and key <= last:
+                cursor.delete()
+                key = cursor.key()

@@ -1,0 +1,312 @@
+"""The value layout of the embedded store: plain fields, big-endian, sealed with a CRC-32 over key and value.
+
+LMDB checks nothing it reads. So every record carries a checksum that also covers its key: a flipped bit, or a
+record that turns up under the wrong key, is noticed and never served. What to do about damage is decided by
+the caller.
+
+A body:
+
+    0  version u8, flags u8, hops u8, priority u8
+    4  its key again (F L S, 11 bytes), so that it can be found in a file whose tree is broken; 1 byte zero
+    16 enqueued_at i64, expires_at i64, original_number i64 (milliseconds and numbers)
+    40 annotations_end u32, properties_end u32, application_end u32, length of the sections u32
+    56 CRC-32 of everything before it and of the sections
+    60 the sections, as they came
+
+Every other record: CRC-32 of key and rest u32, version u8, then its fields.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from librt.strings import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    read_i64_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
+from mypy_extensions import i16, i64
+
+from tandembus.message import Message, stored_message
+from tandembus.store.embedded.keys import (
+    BLOCK,
+    EXPIRY,
+    OVERLAY,
+    PLACE_BYTES,
+    SCHEDULE,
+    due_key,
+    fragment_at,
+    head_key,
+    place_at,
+    place_key,
+    signed_32,
+    write_place,
+)
+from tandembus.store.messaging_store import BlockRecord, Changes, Damage, FragmentHead, Overlay, PutBody
+
+FORMAT_VERSION: Final = 1
+"""Of the store as a whole. A store written by a newer version is refused, never guessed at."""
+RECORD_VERSION: Final = 1
+
+BODY_HEAD_BYTES: Final = 60
+_CRC_AT: Final = 56
+_SMALL_HEAD_BYTES: Final = 5
+_BLOCK_FIELDS_END: Final = 41
+_OVERLAY_FIELDS_END: Final = 10
+_HEAD_BYTES: Final = 18
+_META_BYTES: Final = 33
+_STORE_ID_BYTES: Final = 16
+
+
+def encode_bodies(puts: list[PutBody]) -> list[tuple[bytes, bytes]]:
+    """Key and value of each, in key order."""
+    items: list[tuple[bytes, bytes]] = []
+    previous = b""
+    is_sorted = True
+    for put in puts:
+        item = encode_body(put)
+        if item[0] <= previous:
+            is_sorted = False
+        previous = item[0]
+        items.append(item)
+    if not is_sorted:
+        items.sort()
+    return items
+
+
+def encode_body(put: PutBody) -> tuple[bytes, bytes]:
+    """The sections are copied once, into the value; the head is small."""
+    message = put.message
+    sections = message.sections
+    out = BytesWriter()
+    out.append(RECORD_VERSION)
+    out.append(int(message.flags))
+    out.append(int(message.hops))
+    out.append(int(message.priority))
+    write_place(out, put.fragment, put.lane, message.number)
+    out.append(0)
+    write_i64_be(out, message.enqueued_at)
+    write_i64_be(out, message.expires_at)
+    write_i64_be(out, message.original_number)
+    write_i32_be(out, signed_32(message.annotations_end))
+    write_i32_be(out, signed_32(message.properties_end))
+    write_i32_be(out, signed_32(message.application_end))
+    write_i32_be(out, signed_32(len(sections)))
+    head = out.getvalue()
+    write_i32_be(out, signed_32(zlib.crc32(sections, zlib.crc32(head))))
+    return head[4 : 4 + PLACE_BYTES], out.getvalue() + sections
+
+
+def decode_bodies(keys: list[bytes], values: list[bytes | None]) -> list[Message | Damage]:
+    return [decode_body(keys[i], values[i]) for i in range(len(values))]
+
+
+def decode_body(key: bytes, value: bytes | None) -> Message | Damage:
+    if value is None:
+        return Damage(place_at(key, 0).number, "the record is not there", True)
+    number = place_at(key, 0).number
+    size: i64 = len(value)
+    if size < BODY_HEAD_BYTES:
+        return Damage(number, "the record is cut short", False)
+    sections = value[BODY_HEAD_BYTES:]
+    if zlib.crc32(sections, zlib.crc32(value[:_CRC_AT])) != _u32(value, _CRC_AT):
+        return Damage(number, "the checksum is wrong", False)
+    if value[4 : 4 + PLACE_BYTES] != key:
+        return Damage(number, "the record belongs to another key", False)
+    if value[0] != RECORD_VERSION:
+        return Damage(number, f"the record has the unknown version {value[0]}", False)
+    return _message_of(number, value, sections)
+
+
+def _message_of(number: i64, value: bytes, sections: bytes) -> Message | Damage:
+    annotations_end: i64 = _u32(value, 40)
+    properties_end: i64 = _u32(value, 44)
+    application_end: i64 = _u32(value, 48)
+    size: i64 = len(sections)
+    if _u32(value, 52) != size or not annotations_end <= properties_end <= application_end <= size:
+        return Damage(int(number), "the sections do not fit their offsets", False)
+    return stored_message(
+        number,
+        read_i64_be(value, 16),
+        read_i64_be(value, 24),
+        read_i64_be(value, 32),
+        value[2],
+        value[1],
+        value[3],
+        annotations_end,
+        properties_end,
+        application_end,
+        sections,
+    )
+
+
+def body_expiry(value: bytes) -> int:
+    """`expires_at` of a body that was found sound."""
+    return int(read_i64_be(value, 24))
+
+
+def encode_state(changes: Changes) -> list[tuple[bytes, bytes]]:
+    """Everything a commit puts into the state tree, in key order."""
+    items: list[tuple[bytes, bytes]] = []
+    for block in changes.blocks:
+        items.append(encode_block(block))
+    for overlay in changes.overlays:
+        items.append(encode_overlay(overlay))
+    for due in changes.schedules:
+        items.append(encode_due(due_key(SCHEDULE, due)))
+    for due in changes.expiries:
+        items.append(encode_due(due_key(EXPIRY, due)))
+    for head in changes.heads:
+        items.append(encode_head(head))
+    items.sort()
+    return items
+
+
+def dropped_state_keys(changes: Changes) -> list[bytes]:
+    """Everything a commit drops from the state tree, in key order."""
+    keys: list[bytes] = []
+    for place in changes.dropped_blocks:
+        keys.append(place_key(BLOCK, place.fragment, place.lane, place.number))
+    for place in changes.dropped_overlays:
+        keys.append(place_key(OVERLAY, place.fragment, place.lane, place.number))
+    for due in changes.dropped_schedules:
+        keys.append(due_key(SCHEDULE, due))
+    for due in changes.dropped_expiries:
+        keys.append(due_key(EXPIRY, due))
+    for fragment in changes.dropped_heads:
+        keys.append(head_key(fragment))
+    keys.sort()
+    return keys
+
+
+def encode_block(block: BlockRecord) -> tuple[bytes, bytes]:
+    key = place_key(BLOCK, block.fragment, block.lane, block.block)
+    out = _record()
+    write_i32_be(out, signed_32(block.given))
+    write_i32_be(out, signed_32(block.live_count))
+    write_i32_be(out, signed_32(block.deferred_count))
+    write_i32_be(out, signed_32(block.scheduled_count))
+    write_i64_be(out, block.live_bytes)
+    write_i64_be(out, block.earliest_expiry)
+    write_i16_be(out, i16(len(block.settled)))
+    write_i16_be(out, i16(len(block.parked)))
+    out.write(block.settled)
+    out.write(block.parked)
+    return key, _sealed(key, out)
+
+
+def decode_block(key: bytes, value: bytes) -> BlockRecord | None:
+    """None where the record is damaged."""
+    if not _is_sound(key, value, _BLOCK_FIELDS_END):
+        return None
+    settled_end: i64 = _BLOCK_FIELDS_END + i64(read_i16_be(value, 37))
+    if settled_end + i64(read_i16_be(value, 39)) != len(value):
+        return None
+    place = place_at(key, 1)
+    return BlockRecord(
+        place.fragment,
+        place.lane,
+        place.number,
+        int(_u32(value, 5)),
+        value[_BLOCK_FIELDS_END:settled_end],
+        value[settled_end:],
+        int(_u32(value, 9)),
+        int(_u32(value, 13)),
+        int(_u32(value, 17)),
+        int(read_i64_be(value, 21)),
+        int(read_i64_be(value, 29)),
+    )
+
+
+def encode_overlay(overlay: Overlay) -> tuple[bytes, bytes]:
+    key = place_key(OVERLAY, overlay.fragment, overlay.lane, overlay.number)
+    out = _record()
+    out.append(overlay.state)
+    write_i32_be(out, signed_32(overlay.delivery_count))
+    out.write(overlay.application_properties)
+    return key, _sealed(key, out)
+
+
+def decode_overlay(key: bytes, value: bytes) -> Overlay | None:
+    if not _is_sound(key, value, _OVERLAY_FIELDS_END):
+        return None
+    place = place_at(key, 1)
+    return Overlay(
+        place.fragment,
+        place.lane,
+        place.number,
+        int(value[5]),
+        int(_u32(value, 6)),
+        value[_OVERLAY_FIELDS_END:],
+    )
+
+
+def encode_due(key: bytes) -> tuple[bytes, bytes]:
+    """The key says it all; the value only seals it."""
+    return key, _sealed(key, _record())
+
+
+def due_is_sound(key: bytes, value: bytes) -> bool:
+    return _is_sound(key, value, _SMALL_HEAD_BYTES)
+
+
+def encode_head(head: FragmentHead) -> tuple[bytes, bytes]:
+    key = head_key(head.fragment)
+    out = _record()
+    write_i64_be(out, head.incarnation)
+    write_i32_be(out, signed_32(head.index))
+    out.append(1 if head.is_dropping else 0)
+    return key, _sealed(key, out)
+
+
+def decode_head(key: bytes, value: bytes) -> FragmentHead | None:
+    if not _is_sound(key, value, _HEAD_BYTES):
+        return None
+    return FragmentHead(fragment_at(key, 1), int(read_i64_be(value, 5)), int(_u32(value, 13)), value[17] != 0)
+
+
+def encode_meta(key: bytes, format_version: int, store_id: bytes, epoch: int) -> bytes:
+    """The one record whose layout no later version may change: by it, versions know each other."""
+    out = _record()
+    write_i32_be(out, signed_32(format_version))
+    out.write(store_id)
+    write_i64_be(out, epoch)
+    return _sealed(key, out)
+
+
+def decode_meta(key: bytes, value: bytes) -> tuple[int, bytes, int] | None:
+    """Format version, store id and epoch; None where the record is damaged."""
+    if len(value) < _META_BYTES or not _seal_holds(key, value):
+        return None
+    return int(_u32(value, 5)), value[9 : 9 + _STORE_ID_BYTES], int(read_i64_be(value, 25))
+
+
+def _record() -> BytesWriter:
+    out = BytesWriter()
+    out.append(RECORD_VERSION)
+    return out
+
+
+def _sealed(key: bytes, fields: BytesWriter) -> bytes:
+    rest = fields.getvalue()
+    out = BytesWriter()
+    write_i32_be(out, signed_32(zlib.crc32(rest, zlib.crc32(key))))
+    out.write(rest)
+    return out.getvalue()
+
+
+def _is_sound(key: bytes, value: bytes, min_bytes: i64) -> bool:
+    return len(value) >= min_bytes and _seal_holds(key, value) and value[4] == RECORD_VERSION
+
+
+def _seal_holds(key: bytes, value: bytes) -> bool:
+    return zlib.crc32(value[4:], zlib.crc32(key)) == _u32(value, 0)
+
+
+def _u32(value: bytes, at: i64) -> i64:
+    return i64(read_i32_be(value, at)) & 0xFFFFFFFF

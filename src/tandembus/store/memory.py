@@ -1,0 +1,230 @@
+"""A messaging store in memory, for tests: the same promises, and failures on demand.
+
+`MemoryDisk` is what survives; a `MemoryStore` is one life of a broker's hold on it. A test scripts the disk:
+the k-th commit fails as full, fails with an unknown outcome (kept or lost), or hangs; reads answer when the
+test lets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import final
+
+from tandembus.errors import StoreFull, StoreUnavailable
+from tandembus.message import Message, copy_of
+from tandembus.store.messaging_store import (
+    BlockRecord,
+    Changes,
+    Damage,
+    Due,
+    FragmentHead,
+    Overlay,
+    Place,
+    Room,
+)
+
+PlaceKey = tuple[int, int, int]
+DueKey = tuple[int, int, int, int]
+
+
+class Fault(Enum):
+    """How a commit goes wrong."""
+
+    FULL = "nothing is written, the store stays usable"
+    UNKNOWN_LOST = "the outcome is unknown to the caller, and nothing was written"
+    UNKNOWN_KEPT = "the outcome is unknown to the caller, and everything was written"
+    HANG = "the commit waits until the test lets it go on, then succeeds"
+
+
+@final
+class MemoryDisk:
+    """What outlives a store object, and the script of what goes wrong with it."""
+
+    def __init__(self, free_bytes: int = 1 << 40, reserve_bytes: int = 0) -> None:
+        self.free_bytes = free_bytes
+        self.reserve_bytes = reserve_bytes
+        self.epoch = 0
+        self.is_held = False
+        self.commit_count = 0
+        """Commits tried so far, over all lives."""
+        self.faults: dict[int, Fault] = {}
+        """What happens to the k-th commit from now on, counted by `commit_count` from 1."""
+        self.is_hanging = asyncio.Event()
+        """Set while a commit hangs."""
+        self.go_on = asyncio.Event()
+        """Set by the test: commits that hang go on."""
+        self.before_read: Callable[[], Awaitable[None]] | None = None
+        """Awaited before each read, for stores that answer late and out of order."""
+        self.damaged: set[PlaceKey] = set()
+        """Bodies whose bytes went bad."""
+        self.bodies: dict[PlaceKey, Message] = {}
+        self.blocks: dict[PlaceKey, BlockRecord] = {}
+        self.overlays: dict[PlaceKey, Overlay] = {}
+        self.schedules: set[DueKey] = set()
+        self.expiries: set[DueKey] = set()
+        self.heads: dict[int, FragmentHead] = {}
+        self.quarantine: dict[PlaceKey, Message] = {}
+
+    def apply(self, changes: Changes) -> None:
+        self._drop(changes)
+        for put in changes.bodies:
+            # A copy: what the fragment does to its own object later is not durable.
+            self.bodies[put.fragment, put.lane, put.message.number] = copy_of(put.message)
+        for block in changes.blocks:
+            self.blocks[block.fragment, block.lane, block.block] = block
+        for overlay in changes.overlays:
+            self.overlays[overlay.fragment, overlay.lane, overlay.number] = overlay
+        self.schedules.update(map(_due_key, changes.schedules))
+        self.expiries.update(map(_due_key, changes.expiries))
+        for head in changes.heads:
+            self.heads[head.fragment] = head
+
+    def _drop(self, changes: Changes) -> None:
+        for place in changes.quarantined:
+            body = self.bodies.pop(_place_key(place), None)
+            if body is not None:
+                self.quarantine[_place_key(place)] = body
+        for dropped in changes.dropped_bodies:
+            lane = (dropped.fragment, dropped.lane)
+            for key in [
+                key for key in self.bodies if key[:2] == lane and dropped.first <= key[2] <= dropped.last
+            ]:
+                del self.bodies[key]
+        for place in changes.dropped_blocks:
+            self.blocks.pop(_place_key(place), None)
+        for place in changes.dropped_overlays:
+            self.overlays.pop(_place_key(place), None)
+        self.schedules.difference_update(map(_due_key, changes.dropped_schedules))
+        self.expiries.difference_update(map(_due_key, changes.dropped_expiries))
+        for fragment in changes.dropped_heads:
+            self.heads.pop(fragment, None)
+
+
+@final
+class MemoryStore:
+    """One hold on a `MemoryDisk`."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        if disk.is_held:
+            raise StoreUnavailable("the memory store is in use: close the other one first")
+        disk.is_held = True
+        disk.epoch += 1
+        self._disk = disk
+        self._epoch = disk.epoch
+        self._refusal: str | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    async def commit(self, changes: Changes) -> None:
+        self._refuse_if_unusable()
+        self._disk.commit_count += 1
+        fault = self._disk.faults.get(self._disk.commit_count)
+        if fault is Fault.HANG:
+            await self._hang()
+        if self._epoch != self._disk.epoch:
+            raise self._unusable("another broker has opened it since: this one has lost it")
+        if fault is Fault.FULL:
+            raise StoreFull("the memory store is full")
+        if fault is not Fault.UNKNOWN_LOST:
+            self._disk.apply(changes)
+        if fault is Fault.UNKNOWN_LOST or fault is Fault.UNKNOWN_KEPT:
+            raise self._unusable("a commit failed and its outcome is unknown")
+
+    async def heads(self) -> Sequence[FragmentHead]:
+        await self._before_read()
+        return [self._disk.heads[fragment] for fragment in sorted(self._disk.heads)]
+
+    async def blocks(self, fragment: int, lane: int) -> Sequence[BlockRecord]:
+        await self._before_read()
+        return [self._disk.blocks[key] for key in sorted(self._disk.blocks) if key[:2] == (fragment, lane)]
+
+    async def bodies(
+        self, fragment: int, lane: int, numbers: Sequence[int], max_bytes: int
+    ) -> Sequence[Message | Damage]:
+        await self._before_read()
+        found: list[Message | Damage] = []
+        size_bytes = 0
+        for number in numbers:
+            found.append(self._body((fragment, lane, number)))
+            body = self._disk.bodies.get((fragment, lane, number))
+            size_bytes += 0 if body is None else len(body.sections)
+            if size_bytes > max_bytes:
+                break
+        return found
+
+    async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]:
+        await self._before_read()
+        keys = [
+            key
+            for key in sorted(self._disk.overlays)
+            if key[:2] == (fragment, lane) and first <= key[2] <= last
+        ]
+        return [self._disk.overlays[key] for key in keys]
+
+    async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
+        await self._before_read()
+        return [Due(*key) for key in sorted(self._disk.schedules) if key[0] < at_ms][:limit]
+
+    async def expiries_before(self, at_ms: int, limit: int) -> Sequence[Due]:
+        await self._before_read()
+        return [Due(*key) for key in sorted(self._disk.expiries) if key[0] < at_ms][:limit]
+
+    async def earliest_due(self) -> int:
+        await self._before_read()
+        return min([key[0] for key in self._disk.schedules | self._disk.expiries], default=0)
+
+    async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
+        await self._before_read()
+        return sorted(key[2] for key in self._disk.bodies if key[:2] == (fragment, lane))[:limit]
+
+    def room(self) -> Room:
+        self._refuse_if_unusable()
+        return Room(self._disk.free_bytes, self._disk.reserve_bytes)
+
+    async def close(self) -> None:
+        if self._refusal != _CLOSED:
+            self._refusal = _CLOSED
+            self._disk.is_held = False
+
+    def _body(self, key: PlaceKey) -> Message | Damage:
+        body = self._disk.bodies.get(key)
+        if body is None:
+            return Damage(key[2], "the record is not there", True)
+        if key in self._disk.damaged:
+            return Damage(key[2], "the checksum is wrong", False)
+        return copy_of(body)
+
+    async def _hang(self) -> None:
+        self._disk.is_hanging.set()
+        try:
+            await self._disk.go_on.wait()
+        finally:
+            self._disk.is_hanging.clear()
+
+    async def _before_read(self) -> None:
+        self._refuse_if_unusable()
+        if self._disk.before_read is not None:
+            await self._disk.before_read()
+
+    def _unusable(self, reason: str) -> StoreUnavailable:
+        self._refusal = self._refusal or reason
+        return StoreUnavailable(f"the memory store cannot be used: {reason}")
+
+    def _refuse_if_unusable(self) -> None:
+        if self._refusal is not None:
+            raise StoreUnavailable(f"the memory store cannot be used: {self._refusal}")
+
+
+_CLOSED = "it is closed"
+
+
+def _place_key(place: Place) -> PlaceKey:
+    return place.fragment, place.lane, place.number
+
+
+def _due_key(due: Due) -> DueKey:
+    return due.at_ms, due.fragment, due.lane, due.number
