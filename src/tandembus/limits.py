@@ -107,19 +107,29 @@ class Limits:
     commit_mode: str = setting(
         "auto", "where commits run: chosen by measuring, or fixed", choices=("auto", "loop", "thread")
     )
+    loop_commit_limit_s: float = setting(
+        0.002,
+        "in mode auto, commits shorter than this run in the event loop, others in a thread",
+        minimum=0.0,
+    )
     commit_bytes: int = setting(4 * MIB, "bytes in one group commit (at least one operation)", minimum=1)
     commit_operations: int = setting(4_096, "operations in one group commit", minimum=1)
     store_map_size_bytes: int = setting(
-        256 * GIB, "address space of the messaging store: its upper size", minimum=MIB
+        1024 * GIB, "address space of the messaging store: its upper size", minimum=64 * MIB
     )
     catalog_map_size_bytes: int = setting(
         256 * MIB, "address space of the catalog: its upper size", minimum=MIB
     )
-    store_reserve_fraction: float = setting(
-        0.05, "share of the volume kept for settling when it fills up", minimum=0.0, maximum=0.9
+    store_reserve_bytes: int | None = setting(
+        None,
+        "room kept for receiving and settling when the disk fills up; none = 5 % of the volume",
+        minimum=0,
     )
-    min_store_reserve_bytes: int = setting(8 * MIB, "the reserve is never smaller", minimum=0)
-    max_store_reserve_bytes: int = setting(256 * MIB, "the reserve is never larger", minimum=0)
+    min_store_reserve_bytes: int = setting(8 * MIB, "those 5 % are never less than this", minimum=0)
+    max_store_reserve_bytes: int = setting(256 * MIB, "those 5 % are never more than this", minimum=0)
+    settling_bytes: int = setting(
+        MIB, "room that no message may take: even a deletion writes first", minimum=64 * KIB
+    )
 
     # Connections
     max_connections: int = setting(10_000, "connections at the same time", minimum=1)

@@ -1,0 +1,155 @@
+"""Where the catalog is durable: a small LMDB environment of its own, plain records under plain keys.
+
+It knows nothing of queues. Every record carries its format version and a CRC over key and value, so that a
+record that rotted, or stands under another's key, is reported and not believed.
+
+    value      format version u8, CRC-32 u32 (of key, version, document), document (JSON, UTF-8)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import lmdb
+
+from tandembus.errors import StoreDamaged, StoreFull, StoreUnavailable
+from tandembus.store.embedded.environment import disk_free_bytes
+from tandembus.store.embedded.folder_lock import FolderLock
+from tandembus.store.embedded.lmdb_file import DATA_FILE, check_length
+
+FORMAT_VERSION: Final = 1
+LEAST_ROOM_BYTES: Final = 1 << 20
+"""A commit that failed with less free on the volume failed for lack of room, whatever the error says."""
+_HEAD: Final = struct.Struct(">BI")
+
+Document = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecord:
+    """A record that is there and cannot be believed."""
+
+    key: bytes
+    reason: str
+
+
+@final
+class CatalogStore:
+    """All records are read once, at open; after that it only commits. Belongs to one process."""
+
+    def __init__(self, folder: Path, map_size_bytes: int) -> None:
+        """Raises StoreUnavailable where another process holds it, StoreDamaged where it cannot be used."""
+        self._folder = folder
+        self._map_size_bytes = map_size_bytes
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"the catalog's folder {folder} cannot be made: {error}") from error
+        self._lock = FolderLock(folder)
+        try:
+            self._environment: lmdb.Environment | None = self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def read_all(self) -> tuple[dict[bytes, Document], list[DamagedRecord]]:
+        """Everything, and what of it is damaged. Raises StoreDamaged for a record of a newer format."""
+        documents: dict[bytes, Document] = {}
+        damaged: list[DamagedRecord] = []
+        try:
+            with self._opened().begin() as txn:
+                records = [(bytes(key), bytes(value)) for key, value in txn.cursor()]
+        except lmdb.Error as error:
+            raise StoreDamaged(f"the catalog in {self._folder} cannot be read: {error}") from error
+        for key, value in records:
+            document = self._decoded(key, value)
+            if isinstance(document, DamagedRecord):
+                damaged.append(document)
+            else:
+                documents[key] = document
+        return documents, damaged
+
+    def commit(self, puts: Mapping[bytes, Document], drops: Iterable[bytes] = ()) -> None:
+        """All of it becomes durable, or none.
+
+        Raises StoreFull or StoreUnavailable; after either, what is durable is unknown until `reopen` and
+        `read_all` have said so.
+        """
+        encoded = [(key, encode_record(key, document)) for key, document in puts.items()]
+        try:
+            with self._opened().begin(write=True) as txn:
+                for key in drops:
+                    txn.delete(key)
+                for key, value in encoded:
+                    txn.put(key, value)
+        except lmdb.Error as error:
+            is_full = isinstance(error, lmdb.MapFullError) or disk_free_bytes(self._folder) < LEAST_ROOM_BYTES
+            kind = StoreFull if is_full else StoreUnavailable
+            raise kind(f"the catalog could not be written: {error}") from error
+
+    def reopen(self) -> None:
+        """After a failed commit LMDB's own view may be dead: only a new one can be asked what is true."""
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+        self._environment = self._open()
+
+    def close(self) -> None:
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+        self._lock.release()
+
+    def _open(self) -> lmdb.Environment:
+        check_length(self._folder / DATA_FILE)
+        try:
+            environment = lmdb.open(
+                str(self._folder), map_size=self._map_size_bytes, mode=0o600, max_readers=4
+            )
+            environment.reader_check()
+        except lmdb.Error as error:
+            raise StoreDamaged(f"the catalog in {self._folder} cannot be opened: {error}") from error
+        _sync_folder(self._folder)
+        return environment
+
+    def _opened(self) -> lmdb.Environment:
+        if self._environment is None:
+            raise StoreUnavailable("the catalog is closed")
+        return self._environment
+
+    def _decoded(self, key: bytes, value: bytes) -> Document | DamagedRecord:
+        if len(value) <= _HEAD.size:
+            return DamagedRecord(key, "the record is cut short")
+        version, crc = _HEAD.unpack_from(value)
+        if zlib.crc32(value[_HEAD.size :], zlib.crc32(key + value[:1])) != crc:
+            return DamagedRecord(key, "its checksum is wrong")
+        if version > FORMAT_VERSION:
+            raise StoreDamaged(
+                f"the catalog in {self._folder} has format {version}, and this version knows formats up to "
+                f"{FORMAT_VERSION}: use the newer version that wrote it. Nothing was changed"
+            )
+        document = json.loads(value[_HEAD.size :])
+        return document if isinstance(document, dict) else DamagedRecord(key, "it is no document")
+
+
+def encode_record(key: bytes, document: Document, version: int = FORMAT_VERSION) -> bytes:
+    body = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    # The version is under the checksum, too: a flipped bit there must not look like a newer format.
+    crc = zlib.crc32(body, zlib.crc32(key + bytes([version])))
+    return _HEAD.pack(version, crc) + body
+
+
+def _sync_folder(folder: Path) -> None:
+    for path in (folder, folder.parent):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
