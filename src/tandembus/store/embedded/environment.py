@@ -22,6 +22,8 @@ MIN_MAP_BYTES: Final = 64 * MEGABYTE
 """Below this a smaller map is not worth trying: the machine has no address space for a store."""
 MEASURED_COMMITS: Final = 10
 MAX_READERS: Final = 16
+LMDB_MAJOR: Final = 0
+"""LMDB 0.9, whatever the environment says: `lmdb_file` reads the pages of that format."""
 
 CommitMode = Literal["auto", "loop", "thread"]
 
@@ -115,6 +117,7 @@ def _map(folder: Path, map_bytes: int) -> tuple[lmdb.Environment, int]:
                 mode=0o600,
                 max_dbs=3,
                 max_readers=MAX_READERS,
+                lib_version=LMDB_MAJOR,
             )
         except lmdb.Error as error:
             is_too_large = isinstance(error, lmdb.MemoryError) or error.code == errno.ENOMEM

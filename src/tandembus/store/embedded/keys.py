@@ -83,6 +83,8 @@ def place_key(kind: int, fragment: i64, lane: i64, number: i64) -> bytes:
 
 
 def due_key(kind: int, due: Due) -> bytes:
+    if due.at_ms < 0:
+        raise ValueError(f"nothing is due at {due.at_ms}")
     out = BytesWriter()
     out.append(kind)
     write_i64_be(out, due.at_ms)

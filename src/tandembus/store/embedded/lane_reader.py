@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import lmdb
 
@@ -54,6 +55,9 @@ from tandembus.store.messaging_store import (
     Overlay,
     Place,
 )
+
+
+LAST_BLOCK: Final = MAX_NUMBER // BLOCK_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,9 @@ def _blocks_without_record(
     last = body_key(fragment, lane, MAX_NUMBER)
     block = 0
     with txn.cursor(opened.body) as cursor:
-        while cursor.set_range(body_key(fragment, lane, block * BLOCK_SIZE)) and cursor.key() <= last:
+        while block <= LAST_BLOCK and cursor.set_range(body_key(fragment, lane, block * BLOCK_SIZE)):
+            if cursor.key() > last:
+                break
             block = number_at(cursor.key(), 0) // BLOCK_SIZE
             if block not in recorded:
                 missing.append(block)

@@ -34,7 +34,7 @@ from tandembus.store.embedded.keys import (
     place_key,
 )
 from tandembus.store.embedded.lane_reader import DamagedRecord
-from tandembus.store.embedded.records import dropped_state_keys, encode_bodies, encode_state
+from tandembus.store.embedded.records import dropped_state_keys, encode_bodies, encode_state, size_of
 from tandembus.store.embedded.room import measure_room
 from tandembus.store.messaging_store import (
     BlockRecord,
@@ -51,7 +51,7 @@ from tandembus.store.messaging_store import (
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-PAGES_PER_BYTE: Final = 2
+GROWTH: Final = 2
 """What a commit may take of the volume, against the bytes it puts: pages are not full, and paths to them are
 copied."""
 
@@ -110,6 +110,7 @@ class LmdbStore:
         return self._writer is not None
 
     async def commit(self, changes: Changes) -> None:
+        self._refuse_if_unusable()
         if self._writer is None:
             self._write(changes)
         else:
@@ -177,6 +178,7 @@ class LmdbStore:
     async def _read(self, read: Callable[[lmdb.Transaction[bytes]], _T]) -> _T:
         """Where commits are slow so is the disk: then a read of cold pages must not hold up the loop
         either."""
+        self._refuse_if_unusable()
         if self._reader is None:
             return self._read_now(read)
         return await asyncio.get_running_loop().run_in_executor(self._reader, self._read_now, read)
@@ -195,7 +197,7 @@ class LmdbStore:
         self._refuse_if_unusable()
         bodies = encode_bodies(changes.bodies)
         state = encode_state(changes)
-        put_bytes = sum([len(value) for _, value in bodies])
+        put_bytes = size_of(bodies)
         self._require_room(put_bytes)
         try:
             with self._opened.environment.begin(write=True) as txn:
@@ -243,7 +245,7 @@ class LmdbStore:
         then."""
         if not put_bytes:
             return
-        needed = put_bytes * PAGES_PER_BYTE
+        needed = put_bytes * GROWTH
         if needed > self._known_room_bytes:
             self._known_room_bytes = self._measured_free_bytes() - self._settings.settling_bytes
             if needed > self._known_room_bytes:
@@ -262,10 +264,15 @@ class LmdbStore:
         """Full, or worse? A full disk shows up as an input/output error, so the error's number says little:
         what counts is whether room really is short, and whether LMDB still takes transactions."""
         self._known_room_bytes = 0
-        is_short = disk_free_bytes(self._folder) < put_bytes * PAGES_PER_BYTE + self._settings.settling_bytes
-        if isinstance(error, lmdb.MapFullError) or (is_short and self._takes_transactions()):
+        if isinstance(error, lmdb.MapFullError) or (self._is_short(put_bytes) and self._takes_transactions()):
             return StoreFull(f"the messaging store in {self._folder} is full: {error}")
         return self._unusable(f"a commit failed and its outcome is unknown: {error}")
+
+    def _is_short(self, put_bytes: int) -> bool:
+        try:
+            return disk_free_bytes(self._folder) < put_bytes * GROWTH + self._settings.settling_bytes
+        except OSError:
+            return False
 
     def _takes_transactions(self) -> bool:
         try:

@@ -42,6 +42,7 @@ from tandembus.store.embedded.keys import (
     due_key,
     fragment_at,
     head_key,
+    number_at,
     place_at,
     place_key,
     signed_32,
@@ -102,14 +103,21 @@ def encode_body(put: PutBody) -> tuple[bytes, bytes]:
     return head[4 : 4 + PLACE_BYTES], out.getvalue() + sections
 
 
+def size_of(items: list[tuple[bytes, bytes]]) -> int:
+    size_bytes: i64 = 0
+    for item in items:
+        size_bytes += len(item[1])
+    return int(size_bytes)
+
+
 def decode_bodies(keys: list[bytes], values: list[bytes | None]) -> list[Message | Damage]:
     return [decode_body(keys[i], values[i]) for i in range(len(values))]
 
 
 def decode_body(key: bytes, value: bytes | None) -> Message | Damage:
+    number = number_at(key, 0)
     if value is None:
-        return Damage(place_at(key, 0).number, "the record is not there", True)
-    number = place_at(key, 0).number
+        return Damage(number, "the record is not there", True)
     size: i64 = len(value)
     if size < BODY_HEAD_BYTES:
         return Damage(number, "the record is cut short", False)

@@ -1,0 +1,25 @@
+"""Every test of this folder runs against every store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tandembus.store.messaging_store import MessagingStore
+from tests.contract.stores import LmdbUnderTest, MemoryUnderTest, StoreUnderTest
+
+
+@pytest.fixture(params=["memory", "lmdb in the loop", "lmdb in a thread"])
+def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
+    if request.param == "memory":
+        return MemoryUnderTest()
+    return LmdbUnderTest(tmp_path / "store", "loop" if request.param == "lmdb in the loop" else "thread")
+
+
+@pytest.fixture
+async def store(under_test: StoreUnderTest) -> AsyncIterator[MessagingStore]:
+    store = under_test.open()
+    yield store
+    await store.close()
