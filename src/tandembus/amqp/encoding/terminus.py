@@ -11,7 +11,7 @@ from typing import Final, final
 from tandembus.amqp.encoding.codec import encode
 from tandembus.amqp.encoding.descriptors import COORDINATOR, SOURCE, TARGET
 from tandembus.amqp.encoding.fields import Fields
-from tandembus.amqp.encoding.values import symbol, symbol_map, symbols, ubyte, uint
+from tandembus.amqp.encoding.values import symbol, symbol_map, symbols, uint
 from tandembus.errors import MalformedData
 
 

@@ -1,0 +1,541 @@
+"""The protocol's own session: a pair of windows, and the links that share them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from tandembus.amqp.encoding.delivery_states import AmqpError
+from tandembus.amqp.encoding.frames import (
+    AttachFrame,
+    write_begin,
+    write_detach,
+    write_disposition,
+    write_end,
+    write_link_flow,
+    write_session_flow,
+    write_transfer_continuation,
+    write_transfer_start,
+)
+from tandembus.amqp.encoding.performatives import Attach, Begin, Detach, Disposition, Flow, Transfer
+from tandembus.amqp.encoding.terminus import Terminus
+from tandembus.amqp.encoding.terminus import source as source_of
+from tandembus.amqp.encoding.terminus import target as target_of
+from tandembus.amqp.engine.conditions import (
+    ERRANT_LINK,
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    LINK_STOLEN,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNATTACHED_HANDLE,
+    ProtocolViolation,
+)
+from tandembus.amqp.engine.events import (
+    DispositionReceived,
+    Event,
+    LinkAttached,
+    LinkAttaching,
+    LinkDetached,
+    LinkFlow,
+    SessionEnded,
+    SettlementConfirmed,
+)
+from tandembus.amqp.engine.link import IncomingLink, Link, LinkState, OutgoingDelivery, OutgoingLink
+from tandembus.amqp.engine.serial import distance, following
+from tandembus.amqp.engine.settings import WINDOW_REFRESH_TRANSFERS
+from tandembus.errors import InvalidOperation
+
+if TYPE_CHECKING:
+    from tandembus.amqp.engine.connection import Connection
+
+
+class SessionState(Enum):
+    REQUESTED = 1
+    """We began it; the peer has not answered."""
+    MAPPED = 2
+    END_SENT = 3
+    ENDED = 4
+
+
+@final
+class AmqpSession:
+    """Delivery-ids are consecutive within it, over all its links. `links` is by our handles."""
+
+    __slots__ = (
+        "_by_name",
+        "_by_peer_handle",
+        "_handle_max",
+        "_held",
+        "_last_link",
+        "_last_peer_handle",
+        "_next_delivery_id",
+        "_next_incoming_id",
+        "_next_outgoing_id",
+        "_received_since_flow",
+        "_remote_window",
+        "_window",
+        "channel",
+        "connection",
+        "context",
+        "links",
+        "peer_channel",
+        "state",
+        "unsettled",
+        "was_reported",
+    )
+
+    def __init__(self, connection: Connection, channel: int, peer_channel: int) -> None:
+        self.connection: Final = connection
+        self.channel: i64 = channel
+        self.peer_channel: i64 = peer_channel
+        self.state: SessionState = SessionState.REQUESTED
+        self.was_reported: bool = False
+        self.context: object = None
+        self.links: Final[dict[int, Link]] = {}
+        self.unsettled: Final[dict[int, OutgoingDelivery]] = {}
+        self._by_peer_handle: Final[dict[int, Link]] = {}
+        self._by_name: Final[dict[tuple[str, bool], Link]] = {}
+        self._last_peer_handle: i64 = -1
+        self._last_link: Link | None = None
+        self._handle_max: i64 = 0xFFFFFFFF
+        self._window: i64 = connection.settings.session_window
+        self._remote_window: i64 = 0
+        self._next_incoming_id: i64 = 0
+        self._next_outgoing_id: i64 = 0
+        self._next_delivery_id: i64 = 0
+        self._received_since_flow: i64 = 0
+        self._held: list[bytes] = []
+
+    def is_usable(self) -> bool:
+        """Whether frames may still be written for it."""
+        if self.connection.is_closed:
+            return False
+        return self.state is SessionState.MAPPED or self.state is SessionState.REQUESTED
+
+    # What the application does
+
+    def settle(
+        self, first: int, last: int, outcome: bytes, settled: bool = True, role_receiver: bool = True
+    ) -> None:
+        """Say what became of deliveries: those we received, or (`role_receiver` False) those we sent.
+
+        `outcome` is an encoded delivery state.
+        """
+        if not self.is_usable():
+            return
+        write_disposition(self.connection.out, self.channel, role_receiver, first, last, settled, outcome)
+        if settled and not role_receiver:
+            self._take_range(first, last, True)
+
+    def end(self, error: AmqpError | None = None) -> None:
+        """End the session and with it every link; the answer brings `SessionEnded`."""
+        if not self.is_usable():
+            return
+        self._stop()
+        self.state = SessionState.END_SENT
+        write_end(self.connection.out, self.channel, error)
+
+    def attach_sender(
+        self,
+        name: str,
+        target: str | Terminus,
+        source: str | Terminus | None = None,
+        snd_settle_mode: int = 2,
+        rcv_settle_mode: int = 0,
+        properties: dict[str, object] | None = None,
+        max_message_size: int = 0,
+    ) -> OutgoingLink:
+        """Ask for a link on which we send; `LinkAttached` or `LinkDetached` follows."""
+        link = OutgoingLink(self, name, self._free_handle(-1))
+        link.source = _source(source)
+        link.target = target_of(target) if isinstance(target, str) else target
+        self._request(link, snd_settle_mode, rcv_settle_mode, properties, max_message_size)
+        return link
+
+    def attach_receiver(
+        self,
+        name: str,
+        source: str | Terminus,
+        target: str | Terminus | None = None,
+        snd_settle_mode: int = 2,
+        rcv_settle_mode: int = 0,
+        properties: dict[str, object] | None = None,
+        max_message_size: int = 0,
+    ) -> IncomingLink:
+        """Ask for a link on which we receive; `LinkAttached` or `LinkDetached` follows. Then grant credit."""
+        link = IncomingLink(self, name, self._free_handle(-1))
+        link.set_limit(max_message_size)
+        link.source = _source(source)
+        link.target = target_of(target) if target is None or isinstance(target, str) else target
+        self._request(link, snd_settle_mode, rcv_settle_mode, properties, max_message_size)
+        return link
+
+    def _request(
+        self,
+        link: Link,
+        snd_settle_mode: int,
+        rcv_settle_mode: int,
+        properties: dict[str, object] | None,
+        max_message_size: int,
+    ) -> None:
+        if not self.is_usable():
+            raise InvalidOperation("the session has ended")
+        frame = AttachFrame(link.name, int(link.handle), link.is_receiver)
+        frame.snd_settle_mode = snd_settle_mode
+        frame.rcv_settle_mode = rcv_settle_mode
+        frame.source = link.source
+        frame.target = link.target
+        frame.max_message_size = max_message_size
+        frame.properties = properties
+        link.state = LinkState.REQUESTED
+        self.links[int(link.handle)] = link
+        self._by_name[(link.name, link.is_receiver)] = link
+        self.write_attach(frame)
+
+    def _free_handle(self, preferred: int) -> int:
+        if preferred >= 0 and preferred not in self.links and preferred <= self._handle_max:
+            return preferred
+        handle = 0
+        while handle in self.links:
+            handle += 1
+        if handle > self._handle_max:
+            raise InvalidOperation("the peer allows no more links in this session")
+        return handle
+
+    # What links write
+
+    def write_attach(self, frame: AttachFrame) -> None:
+        frame.write(self.connection.out, self.channel)
+
+    def write_detach(self, link: Link, error: AmqpError | None) -> None:
+        write_detach(self.connection.out, self.channel, int(link.handle), True, error)
+
+    def write_link_flow(self, handle: i64, delivery_count: i64, credit: i64, drain: bool) -> None:
+        self._received_since_flow = 0
+        write_link_flow(
+            self.connection.out,
+            self.channel,
+            self._next_incoming_id,
+            self._window,
+            self._next_outgoing_id,
+            handle,
+            delivery_count,
+            credit,
+            drain,
+            False,
+        )
+
+    def write_flow(self) -> None:
+        self._received_since_flow = 0
+        write_session_flow(
+            self.connection.out, self.channel, self._next_incoming_id, self._window, self._next_outgoing_id
+        )
+
+    def can_send(self) -> bool:
+        return self._remote_window > 0 and len(self.unsettled) < self.connection.settings.max_unsettled
+
+    def write_delivery(
+        self, handle: i64, tag: bytes, payload: bytes, settled: bool, message_format: i64
+    ) -> i64:
+        """Write a delivery's frames, or hold them while the peer's window is shut. Returns the delivery-id."""
+        delivery_id: i64 = self._next_delivery_id
+        self._next_delivery_id = following(delivery_id)
+        connection = self.connection
+        size: i64 = len(payload)
+        room: i64 = connection.peer_max_frame_size - 39 - i64(len(tag))
+        if size <= room and self._remote_window > 0 and not self._held:
+            self._remote_window -= 1
+            self._next_outgoing_id = following(self._next_outgoing_id)
+            out = connection.out
+            write_transfer_start(
+                out, self.channel, handle, delivery_id, tag, message_format, settled, False, size
+            )
+            out.write(payload)
+        else:
+            self._write_frames(handle, delivery_id, tag, payload, settled, message_format, room)
+        return delivery_id
+
+    def _write_frames(
+        self,
+        handle: i64,
+        delivery_id: i64,
+        tag: bytes,
+        payload: bytes,
+        settled: bool,
+        message_format: i64,
+        room: i64,
+    ) -> None:
+        size: i64 = len(payload)
+        end: i64 = min(room, size)
+        frame = BytesWriter()
+        write_transfer_start(
+            frame, self.channel, handle, delivery_id, tag, message_format, settled, end < size, end
+        )
+        frame.write(payload[:end])
+        self._write_or_hold(frame.getvalue())
+        while end < size:
+            start: i64 = end
+            end = min(start + room, size)
+            frame = BytesWriter()
+            write_transfer_continuation(frame, self.channel, handle, settled, end < size, end - start)
+            frame.write(payload[start:end])
+            self._write_or_hold(frame.getvalue())
+
+    def _write_or_hold(self, frame: bytes) -> None:
+        if self._remote_window > 0 and not self._held:
+            self._write_transfer(frame)
+        else:
+            self._held.append(frame)
+
+    def _write_transfer(self, frame: bytes) -> None:
+        self._remote_window -= 1
+        self._next_outgoing_id = following(self._next_outgoing_id)
+        self.connection.out.write(frame)
+
+    def release_held(self) -> None:
+        """Write what waits for the window, open or not: a link must not end with numbered deliveries unsent, since a
+        gap in the delivery-ids breaks clients worse than a few transfers beyond the window."""
+        for frame in self._held:
+            self._write_transfer(frame)
+        self._held = []
+
+    def _release_within_window(self) -> None:
+        count: i64 = min(i64(len(self._held)), self._remote_window)
+        for frame in self._held[:count]:
+            self._write_transfer(frame)
+        self._held = self._held[count:]
+
+    def forget_deliveries(self, link: Link) -> None:
+        for delivery_id in [key for key, delivery in self.unsettled.items() if delivery.link is link]:
+            del self.unsettled[delivery_id]
+
+    # What the peer's frames do
+
+    def take_begin(self, begin: Begin) -> None:
+        self.state = SessionState.MAPPED
+        self._next_incoming_id = begin.next_outgoing_id
+        self._remote_window = begin.incoming_window - self._next_outgoing_id
+        self._handle_max = begin.handle_max
+
+    def write_begin(self) -> None:
+        write_begin(
+            self.connection.out,
+            self.channel,
+            int(self.peer_channel),
+            int(self._next_outgoing_id),
+            int(self._window),
+            self.connection.settings.handle_max,
+        )
+
+    def take_end(self, error: AmqpError | None, events: list[Event]) -> None:
+        if self.state is not SessionState.END_SENT:
+            write_end(self.connection.out, self.channel, None)
+        self._stop()
+        self.state = SessionState.ENDED
+        if not self.was_reported:
+            self.was_reported = True
+            events.append(SessionEnded(self, error))
+
+    def _stop(self) -> None:
+        for link in self.links.values():
+            link.stop()
+        self.unsettled.clear()
+        self._held = []
+
+    def _fail(self, condition: str, description: str, events: list[Event]) -> None:
+        """The peer broke this session's rules; the connection goes on without it."""
+        error = AmqpError(condition, description)
+        self.end(error)
+        self.was_reported = True
+        events.append(SessionEnded(self, error))
+
+    def take_attach(self, attach: Attach, events: list[Event]) -> None:
+        if attach.handle > self.connection.settings.handle_max:
+            raise ProtocolViolation(FRAMING_ERROR, "A handle above handle-max.")
+        if int(attach.handle) in self._by_peer_handle:
+            self._fail(HANDLE_IN_USE, f"Handle {attach.handle} is in use.", events)
+            return
+        link = self._by_name.get((attach.name, not attach.is_receiver))
+        if link is not None and link.state is LinkState.REQUESTED:
+            self._take_answer(link, attach, events)
+        else:
+            if link is not None:
+                self._steal(link, events)
+            self._take_request(attach, events)
+
+    def _take_answer(self, link: Link, attach: Attach, events: list[Event]) -> None:
+        """A refusal has no terminus on the peer's side; its detach with the reason is on the way."""
+        link.take_attach(attach)
+        self._by_peer_handle[int(attach.handle)] = link
+        refused = attach.source is None if link.is_receiver else attach.target is None
+        if not refused:
+            link.state = LinkState.ATTACHED
+            link.is_attached = True
+            events.append(LinkAttached(link))
+
+    def _steal(self, link: Link, events: list[Event]) -> None:
+        """The name is attached again: the newer link wins, as the specification has it for a name's two links."""
+        error = AmqpError(LINK_STOLEN, "The link's name was attached again.")
+        link.detach(error)
+        link.was_reported = True
+        events.append(LinkDetached(link, error, True, False))
+
+    def _take_request(self, attach: Attach, events: list[Event]) -> None:
+        link: Link
+        handle = self._free_handle(int(attach.handle))
+        if attach.is_receiver:
+            link = OutgoingLink(self, attach.name, handle)
+        else:
+            link = IncomingLink(self, attach.name, handle)
+        link.take_attach(attach)
+        self.links[handle] = link
+        self._by_peer_handle[int(attach.handle)] = link
+        self._by_name[(attach.name, link.is_receiver)] = link
+        if self.connection.has_too_many_links():
+            link.refuse(AmqpError(RESOURCE_LIMIT_EXCEEDED, "Too many links on this connection."))
+            link.was_reported = True
+        else:
+            events.append(LinkAttaching(link))
+
+    def take_detach(self, detach: Detach, events: list[Event]) -> None:
+        """A stray detach for a handle that is free asks for nothing, so nothing is done."""
+        link = self._by_peer_handle.pop(int(detach.handle), None)
+        if link is None:
+            return
+        is_answer = link.state is LinkState.DETACH_SENT
+        if not is_answer:
+            self._answer_detach(link, detach.closed)
+        link.stop()
+        link.state = LinkState.DETACHED
+        self._forget(link)
+        if not link.was_reported:
+            link.was_reported = True
+            events.append(LinkDetached(link, detach.error, detach.closed, not is_answer))
+
+    def _answer_detach(self, link: Link, closed: bool) -> None:
+        if link.state is LinkState.ATTACHING:
+            # The peer gave up before we answered: an attach must still come before the detach.
+            self.write_attach(AttachFrame(link.name, int(link.handle), link.is_receiver))
+        self.release_held()
+        write_detach(self.connection.out, self.channel, int(link.handle), closed, None)
+
+    def _forget(self, link: Link) -> None:
+        self._last_peer_handle = -1
+        self._last_link = None
+        if self.links.get(int(link.handle)) is link:
+            del self.links[int(link.handle)]
+        key = (link.name, link.is_receiver)
+        if self._by_name.get(key) is link:
+            del self._by_name[key]
+
+    def _link_at(self, peer_handle: i64) -> Link | None:
+        """Frames come in runs for one link, so the last one found is remembered."""
+        if peer_handle == self._last_peer_handle:
+            return self._last_link
+        link = self._by_peer_handle.get(int(peer_handle))
+        if link is not None:
+            self._last_peer_handle = peer_handle
+            self._last_link = link
+        return link
+
+    def take_flow(self, flow: Flow, events: list[Event]) -> None:
+        link: Link | None = None
+        if flow.handle >= 0:
+            link = self._link_at(flow.handle)
+            if link is None:
+                self._fail(
+                    UNATTACHED_HANDLE, f"Flow for handle {flow.handle}, which is not attached.", events
+                )
+                return
+        self._open_window(flow, link, events)
+        if isinstance(link, OutgoingLink) or isinstance(link, IncomingLink):
+            link.take_flow(flow, events)
+        elif flow.echo:
+            self.write_flow()
+
+    def _open_window(self, flow: Flow, link: Link | None, events: list[Event]) -> None:
+        was_shut = self._remote_window <= 0
+        seen: i64 = flow.next_incoming_id if flow.next_incoming_id >= 0 else 0
+        self._remote_window = distance(seen, self._next_outgoing_id) + flow.incoming_window
+        if self._held:
+            self._release_within_window()
+        if was_shut and self._remote_window > 0:
+            for other in self.links.values():
+                if (
+                    isinstance(other, OutgoingLink)
+                    and other is not link
+                    and other.credit > 0
+                    and other.is_attached
+                ):
+                    events.append(LinkFlow(other))
+
+    def take_transfer(self, transfer: Transfer, data: bytes, end: i64, events: list[Event]) -> None:
+        link = self._link_at(transfer.handle)
+        if link is None:
+            self._fail(
+                UNATTACHED_HANDLE, f"Transfer on handle {transfer.handle}, which is not attached.", events
+            )
+            return
+        self._next_incoming_id = following(self._next_incoming_id)
+        self._received_since_flow += 1
+        if self._received_since_flow >= WINDOW_REFRESH_TRANSFERS:
+            self.write_flow()
+        if not isinstance(link, IncomingLink):
+            self._fail(ERRANT_LINK, "Transfer on a link whose receiver is the peer.", events)
+        elif link.is_attached or link.state is LinkState.ATTACHING:
+            link.take_transfer(transfer, data, end, events)
+
+    def take_disposition(self, disposition: Disposition, events: list[Event]) -> None:
+        if not disposition.is_receiver:
+            events.append(
+                SettlementConfirmed(
+                    self, disposition.first, disposition.last, disposition.state, disposition.settled
+                )
+            )
+            return
+        deliveries = self._take_range(disposition.first, disposition.last, disposition.settled)
+        if deliveries:
+            events.append(DispositionReceived(self, deliveries, disposition.state, disposition.settled))
+
+    def _take_range(self, first: i64, last: i64, forget: bool) -> list[OutgoingDelivery]:
+        """The unsettled deliveries from `first` to `last`, however large the peer says that range is."""
+        unsettled = self.unsettled
+        found: list[OutgoingDelivery] = []
+        count: i64 = distance(last, first) + 1
+        if count > i64(len(unsettled)):
+            ids = [key for key in unsettled if 0 <= distance(key, first) < count]
+            ids.sort(key=_Order(first).of)
+            for delivery_id in ids:
+                found.append(unsettled[delivery_id])
+        else:
+            number: i64 = first
+            while count > 0:
+                delivery = unsettled.get(int(number))
+                if delivery is not None:
+                    found.append(delivery)
+                number = following(number)
+                count -= 1
+        if forget:
+            for settled in found:
+                del unsettled[int(settled.delivery_id)]
+        return found
+
+
+@final
+class _Order:
+    """Sorts serial numbers as seen from a first one."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self, first: i64) -> None:
+        self._first: i64 = first
+
+    def of(self, number: int) -> int:
+        return int(distance(number, self._first))
+
+
+def _source(source: str | Terminus | None) -> Terminus:
+    return source_of(source) if source is None or isinstance(source, str) else source
