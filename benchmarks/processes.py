@@ -49,7 +49,7 @@ def stop(process: "subprocess.Popen[str]") -> None:
 
 
 def anonymous_memory_bytes(pid: int) -> int:
-    """RssAnon: what belongs to the process alone. A memory-mapped store's clean pages belong to the page cache."""
+    """RssAnon: what belongs to the process alone; a memory-mapped store's clean pages do not count."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024

@@ -1,7 +1,7 @@
-"""RabbitMQ as its own process beside whatever else runs on the machine: own ports, folders, node name and cookie.
+"""RabbitMQ as a process of our own: its ports, folders, node name and cookie are nobody else's.
 
-Uses Debian's package as it is, with its AMQP 1.0 plugin, and without the wrapper that asks for the system's user.
-Everything listens on the loopback address only.
+Uses Debian's package as it is, with its AMQP 1.0 plugin, but not its wrapper, which switches to a user of the
+system. Everything listens on the loopback address only.
 """
 
 import os

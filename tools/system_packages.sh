@@ -14,6 +14,12 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
 fi
 echo "installing$packages ($why)"
 export DEBIAN_FRONTEND=noninteractive
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then # a package must not start its service here: whoever needs it runs it as its own process
+    trap 'rm -f $policy' EXIT
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod +x $policy
+fi
 # shellcheck disable=SC2086 # the list is meant to be split
 { apt-get update && apt-get install -y --no-install-recommends $packages; } >/dev/null 2>&1 \
     || echo "notice: installing$packages failed: going on without ($why)"

@@ -1,0 +1,195 @@
+"""The result as a table for people and as JSON for programs, with everything needed to repeat it."""
+
+import json
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from benchmarks.rows import CLASSIC, INTERPRETED, QUORUM, TANDEMBUS, Figures
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
+INTRODUCTION = """\
+Durable messages of 1 KiB over authenticated AMQP 1.0 on the loopback interface; brokers in turn, best of {rounds}.
+One sender and one receiver with a window of 500, unless the row says otherwise; eight of each have a window
+of 50. Latency is from send to accept, with a window of 1. Absolute figures belong to this machine.
+"""
+
+
+@dataclass(frozen=True)
+class RatioTarget:
+    """One row of the table: a figure of ours against another one of the same run."""
+
+    row: str
+    unit: str
+    limit: float
+    is_at_most: bool = False
+    ours: str = TANDEMBUS
+    other: str = QUORUM
+    other_row: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class FixedTarget:
+    """One row of the table: a figure of ours against a fixed limit."""
+
+    row: str
+    unit: str
+    limit: float
+
+
+RATIOS = (
+    RatioTarget("send", "messages/s", 3.0),
+    RatioTarget("drain", "messages/s", 3.0),
+    RatioTarget("send+receive", "messages/s", 4.0),
+    RatioTarget("8 senders + 8 receivers", "messages/s", 3.0),
+    RatioTarget("latency p50", "ms", 1.0, is_at_most=True),
+    RatioTarget("latency p99", "ms", 1.0, is_at_most=True),
+    RatioTarget(
+        "settle random",
+        "messages/s",
+        0.7,
+        other=TANDEMBUS,
+        other_row="settle in-order",
+        name="settle at random within 5,000 locked, against in order",
+    ),
+    RatioTarget(
+        "send+receive, full queue",
+        "messages/s",
+        0.8,
+        other=TANDEMBUS,
+        other_row="send+receive, empty queue",
+        name="send+receive with 10 million stored, against an empty queue",
+    ),
+    *(
+        RatioTarget(row, "messages/s", 1.0, ours=INTERPRETED, other=CLASSIC, name=f"{row}, interpreted")
+        for row in ("send", "drain", "send+receive")
+    ),
+)
+FIXED = (
+    FixedTarget("start until ready", "s", 2.0),
+    FixedTarget("memory per idle connection", "KiB", 40.0),
+    FixedTarget("memory with a full queue", "MB", 300.0),
+    FixedTarget("restart with a full queue until the first accept", "s", 2.0),
+)
+
+
+def shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "messages/s":
+        return f"{value:,.0f}"
+    return f"{value:.2f} {unit}" if unit != "ms" else f"{value:.3f} ms"
+
+
+def ratio_line(target: RatioTarget, figures: Figures) -> str | None:
+    ours = figures.get(target.row, target.ours)
+    other = figures.get(target.other_row or target.row, target.other)
+    if ours is None or not other:
+        return None
+    ratio = ours / other
+    is_met = ratio <= target.limit if target.is_at_most else ratio >= target.limit
+    sign = "≤" if target.is_at_most else "≥"
+    against = f"{shown(other, target.unit)} ({target.other})"
+    name = target.name or target.row
+    verdict = "yes" if is_met else "no"
+    cells = (name, shown(ours, target.unit), against, f"{ratio:.2f}", f"{sign} {target.limit}", verdict)
+    return f"| {' | '.join(cells)} |"
+
+
+def fixed_line(target: FixedTarget, figures: Figures) -> str | None:
+    ours = figures.get(target.row, TANDEMBUS)
+    if ours is None:
+        return None
+    verdict = "yes" if ours <= target.limit else "no"
+    limit = f"≤ {target.limit:g} {target.unit}"
+    return f"| {target.row} | {shown(ours, target.unit)} | | | {limit} | {verdict} |"
+
+
+def targets_table(figures: Figures) -> str:
+    head = "| what | tandembus | against | ratio | target | met |\n|---|---|---|---|---|---|\n"
+    lines = [ratio_line(target, figures) for target in RATIOS] + [
+        fixed_line(target, figures) for target in FIXED
+    ]
+    return head + "".join(f"{line}\n" for line in lines if line is not None)
+
+
+def figures_table(figures: Figures) -> str:
+    brokers = [TANDEMBUS, QUORUM, CLASSIC, INTERPRETED]
+    units = {target.row: target.unit for target in RATIOS} | {target.row: target.unit for target in FIXED}
+    lines = [f"| what | {' | '.join(brokers)} |", "|---" * (len(brokers) + 1) + "|"]
+    for row in figures.values:
+        unit = units.get(row, "messages/s")
+        cells = [shown(figures.get(row, broker), unit) for broker in brokers]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def describe_machine() -> dict[str, str]:
+    memory_kib = next(
+        int(line.split()[1])
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemTotal:")
+    )
+    models = [
+        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
+    ]
+    return {
+        "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory_kib / 2**20:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unversioned"
+
+
+@dataclass(frozen=True)
+class Result:
+    """All of one run."""
+
+    figures: Figures
+    versions: dict[str, str]
+    commands: list[str]
+    arguments: str
+    rounds: int
+
+    def write(self) -> Path:
+        """Leaves the table and the figures in `results/`; returns the table's path."""
+        RESULTS.mkdir(exist_ok=True)
+        name = f"{datetime.now(timezone.utc):%Y-%m-%d}-{commit()}"
+        (RESULTS / f"{name}.json").write_text(json.dumps(self._as_json(), indent=2) + "\n")
+        path = RESULTS / f"{name}.md"
+        path.write_text(self.as_text())
+        return path
+
+    def as_text(self) -> str:
+        machine = "".join(f"- {name}: {value}\n" for name, value in describe_machine().items())
+        versions = "".join(f"- {name} {value}\n" for name, value in self.versions.items())
+        return (
+            f"# tandembus and RabbitMQ side by side\n\n{INTRODUCTION.format(rounds=self.rounds)}\n"
+            f"    make bench{f' BENCH_ARGS={self.arguments!r}' if self.arguments else ''}\n\n"
+            f"## Targets\n\n{targets_table(self.figures)}\n"
+            f"## Figures\n\n{figures_table(self.figures)}\n"
+            f"## Machine\n\n{machine}{versions}\n"
+            "## Commands\n\n" + "".join(f"    {command}\n" for command in self.commands)
+        )
+
+    def _as_json(self) -> dict[str, object]:
+        return {
+            "commit": commit(),
+            "machine": describe_machine(),
+            "versions": self.versions,
+            "rounds": self.rounds,
+            "figures": self.figures.values,
+            "commands": self.commands,
+        }

@@ -1,0 +1,94 @@
+"""tandembus under test: `tandembus serve` as a process of its own, compiled or interpreted."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.load_client import Target
+from benchmarks.processes import accepts_connections, anonymous_memory_bytes, free_port, stop, wait_until
+
+SOURCES = Path(__file__).parent.parent / "src"
+POLICY = "RootManageSharedAccessKey"
+KEY = "bmNobWFyay1rZXktb2YtdGhlLWJlbmNobWFyay1vbmx5MDA="
+COMMAND = (sys.executable, "-c", "from tandembus.cli import main; main()")
+CONNECTION_STRING = re.compile(r"Endpoint=\S+")
+START_TIMEOUT_S = 60.0
+# The benchmark's large queue would not fit into the sizes that the service allows.
+BIG_QUEUE_MEGABYTES = 102_400
+CONFIGURATION = f"[limits]\nsize_choices_megabytes = [1024, 2048, 3072, 4096, 5120, {BIG_QUEUE_MEGABYTES}]\n"
+
+
+class Tandembus:
+    """A namespace in a folder of its own. It can be stopped and started again on the same data."""
+
+    def __init__(self, folder: Path, *, is_interpreted: bool = False) -> None:
+        self._folder = folder
+        self._output = folder / "output.log"
+        self._port = free_port()
+        self._http_port = free_port()
+        self._connection_string = ""
+        self._process: subprocess.Popen[str] | None = None
+        self._environment = {**os.environ, "PYTHONPATH": str(SOURCES)} if is_interpreted else dict(os.environ)
+        folder.mkdir(parents=True)
+        (folder / "tandembus.toml").write_text(CONFIGURATION)
+
+    def start(self) -> float:
+        """Starts serving; returns how many seconds passed until the ready line."""
+        began_at = time.monotonic()
+        with self._output.open("w") as output:
+            self._process = subprocess.Popen(
+                self._serve_command(),
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
+        wait_until(self._is_ready, "the ready line of tandembus", START_TIMEOUT_S)
+        took_s = time.monotonic() - began_at
+        wait_until(lambda: accepts_connections(self._port), "tandembus", START_TIMEOUT_S)
+        return took_s
+
+    def create_queue(self, name: str, size_megabytes: int = 5120) -> None:
+        options = ["--max-size-mb", str(size_megabytes), "--connection-string", self._connection_string]
+        command = [*COMMAND, "queue", "create", name, *options]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"tandembus queue create: {done.stdout}{done.stderr}")
+
+    def target(self, queue: str) -> Target:
+        return Target(port=self._port, address=queue, user=POLICY, password=KEY)
+
+    def anonymous_memory_bytes(self) -> int:
+        return anonymous_memory_bytes(self._running().pid)
+
+    def kill(self) -> None:
+        os.killpg(self._running().pid, signal.SIGKILL)
+        self._running().wait()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            stop(self._process)
+
+    def _running(self) -> "subprocess.Popen[str]":
+        assert self._process is not None
+        return self._process
+
+    def _serve_command(self) -> list[str]:
+        ports = ["--amqp-port", str(self._port), "--http-port", str(self._http_port), "--amqps-port", "off"]
+        data = ["--data", str(self._folder / "data"), "--config", str(self._folder / "tandembus.toml")]
+        return [*COMMAND, "serve", *ports, *data, "--key", KEY]
+
+    def _is_ready(self) -> bool:
+        output = self._output.read_text()
+        if self._running().poll() is not None:
+            raise RuntimeError(f"tandembus ended before it was ready: {output[-2000:]}")
+        found = CONNECTION_STRING.search(output)
+        if found is None:
+            return False
+        self._connection_string = found.group()
+        return True
