@@ -13,7 +13,7 @@ from benchmarks.rows import CLASSIC, INTERPRETED, QUORUM, TANDEMBUS, Figures
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 INTRODUCTION = """\
-Durable messages of 1 KiB over authenticated AMQP 1.0 on the loopback interface; brokers in turn, best of {rounds}.
+Durable messages of 1 KiB over authenticated AMQP 1.0 on loopback; brokers in turn, best of {rounds}.
 One sender and one receiver with a window of 500, unless the row says otherwise; eight of each have a window
 of 50. Latency is from send to accept, with a window of 1. Absolute figures belong to this machine.
 """
