@@ -1,4 +1,4 @@
-"""Where a namespace's policies come from: the root key, the settings, the catalog, and the entities themselves."""
+"""Where policies come from: the root key, the settings, the catalog, and the entities themselves."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ CA_LIFETIME: Final = datetime.timedelta(days=3_650)
 SERVER_LIFETIME: Final = datetime.timedelta(days=397)
 """Some clients refuse a server certificate that lives longer."""
 RENEW_BEFORE: Final = datetime.timedelta(days=30)
-BACKDATED: Final = datetime.timedelta(hours=1)
+CA_BACKDATED: Final = datetime.timedelta(days=30)
+"""A clock set back for a day must not cost the authority that clients were told to trust."""
+SERVER_BACKDATED: Final = datetime.timedelta(hours=1)
 """Client clocks run late."""
 MAX_COMMON_NAME: Final = 64
 _ALWAYS: Final = ("localhost", "127.0.0.1", "::1")
@@ -170,7 +172,7 @@ def _make_authority(at: datetime.datetime) -> _Pair:
         [x509.NameAttribute(NameOID.COMMON_NAME, f"tandembus authority {serial:x}"[:MAX_COMMON_NAME])]
     )
     builder = (
-        _builder(name, name, key.public_key(), serial, at, CA_LIFETIME)
+        _builder(name, name, key.public_key(), serial, at - CA_BACKDATED, at + CA_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(is_authority=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -184,9 +186,10 @@ def _make_server(authority: _Pair, names: Sequence[str], at: datetime.datetime) 
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME])])
     public = key.public_key()
-    lifetime = min(SERVER_LIFETIME, issuer.not_valid_after_utc - at)
+    ends_at = min(at + SERVER_LIFETIME, issuer.not_valid_after_utc)
+    serial = x509.random_serial_number()
     builder = (
-        _builder(subject, issuer.subject, public, x509.random_serial_number(), at, lifetime)
+        _builder(subject, issuer.subject, public, serial, at - SERVER_BACKDATED, ends_at)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(is_authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -204,8 +207,8 @@ def _builder(
     issuer: x509.Name,
     public: ec.EllipticCurvePublicKey,
     serial: int,
-    at: datetime.datetime,
-    lifetime: datetime.timedelta,
+    begins_at: datetime.datetime,
+    ends_at: datetime.datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -213,8 +216,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(serial)
-        .not_valid_before(at - BACKDATED)
-        .not_valid_after(at + lifetime)
+        .not_valid_before(begins_at)
+        .not_valid_after(ends_at)
     )
 
 
