@@ -141,7 +141,7 @@ def load_settings(
     for source in (
         _from_file(config_file) if config_file is not None else _Source("", {}, {}),
         _from_environment(environment or {}),
-        _Source("flag", {name: value for name, value in (flags or {}).items() if value is not None}, {}),
+        _Source("flag --", {name: value for name, value in (flags or {}).items() if value is not None}, {}),
     ):
         values.update(_converted(ServeSettings, source.values, source.origin))
         limits.update(_converted(Limits, source.limits, source.origin + source.limits_infix))
@@ -226,11 +226,17 @@ def _converted(owner: type, values: Mapping[str, object], origin: str) -> dict[s
     hints = typing.get_type_hints(owner)
     converted: dict[str, object] = {}
     for name, value in values.items():
-        where = origin + (name.upper() if origin.startswith("environment") else name)
+        where = origin + _as_written(name, origin)
         if name not in fields:
             raise ConfigurationError(f"{where}: no such setting; there are {', '.join(sorted(fields))}")
         converted[name] = _convert(value, hints[name], fields[name].metadata, where)
     return converted
+
+
+def _as_written(name: str, origin: str) -> str:
+    if origin.startswith("environment"):
+        return name.upper()
+    return name.replace("_", "-") if origin.startswith("flag") else name
 
 
 def _convert(value: object, hint: object, metadata: Mapping[str, object], where: str) -> object:
