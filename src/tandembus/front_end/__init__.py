@@ -1,1 +1,1 @@
-"""What clients connect to."""
+"""What clients connect to: AMQP and HTTP on the same ports."""

@@ -1,1 +1,1 @@
-"""Wiring: the only place that picks concrete classes."""
+"""Putting a running namespace together."""

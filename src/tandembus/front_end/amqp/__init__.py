@@ -1,1 +1,1 @@
-"""The AMQP front end: connections and links become operations on entities."""
+"""The AMQP front end: links that turn deliveries into operations and answers into dispositions."""

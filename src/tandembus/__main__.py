@@ -1,0 +1,5 @@
+"""`python -m tandembus`: the command line, also where no script is installed."""
+
+from tandembus.cli import main
+
+main()

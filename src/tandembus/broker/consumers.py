@@ -1,0 +1,158 @@
+"""Who waits for messages of a lane, and handing them over: in turn, within credit, locks given on the way.
+
+A receive-and-delete is a lock inside, a removal that is committed, and only then a transfer; until that removal is
+staged the message is merely kept ready and goes back when its consumer does.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.broker.lane import Lane
+from tandembus.broker.locks import REMOVE, LockTable, MessageLock
+from tandembus.broker.operations import Consumer
+from tandembus.message import Message
+
+TURN_MESSAGES: Final = 64
+TURN_BYTES: Final = 262144
+
+
+@final
+class Removal:
+    """A receive-and-delete on its way: committed first, transferred then."""
+
+    __slots__ = ("consumer", "lock", "message")
+
+    def __init__(self, message: Message, lock: MessageLock, consumer: Consumer) -> None:
+        self.message: Final = message
+        self.lock: Final = lock
+        self.consumer: Final = consumer
+
+
+@final
+class LaneConsumers:
+    def __init__(self, lane: Lane, locks: LockTable, max_locks: i64) -> None:
+        self.lane: Lane = lane
+        self.removals: list[Removal] = []
+        self.expired: list[Message] = []
+        """Found past their time at hand-over: the fragment sees them off."""
+        self.draining: list[Consumer] = []
+        self._locks: LockTable = locks
+        self._max_locks: i64 = max_locks
+        self._consumers: list[Consumer] = []
+        self._turn: i64 = 0
+
+    def start_over(self, lane: Lane, locks: LockTable) -> None:
+        """The store was opened anew: the consumers stay, with their credit; what they held is void."""
+        self.lane = lane
+        self._locks = locks
+        self.removals = []
+        self.expired = []
+
+    def is_empty(self) -> bool:
+        return not self._consumers
+
+    def add(self, consumer: Consumer) -> None:
+        self._consumers.append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+        if consumer in self.draining:
+            self.draining.remove(consumer)
+        kept: list[Removal] = []
+        for removal in self.removals:
+            if removal.consumer is consumer:
+                self._undo(removal)
+            else:
+                kept.append(removal)
+        self.removals = kept
+
+    def _undo(self, removal: Removal) -> None:
+        lane = self.lane
+        lane.held.pop(int(removal.lock.number), None)
+        self._locks.forget(removal.lock)
+        lane.give_back(removal.lock.number)
+
+    def drain(self, consumer: Consumer) -> None:
+        if consumer not in self.draining:
+            self.draining.append(consumer)
+
+    def finish_drains(self) -> None:
+        """A drain is over when the credit is used up, or nothing more is there and nothing more is on its way."""
+        if not self.draining:
+            return
+        waiting: list[Consumer] = []
+        for consumer in self.draining:
+            if not self._is_awaited(consumer) and (consumer.credit <= 0 or self.lane.is_exhausted()):
+                consumer.drained()
+            else:
+                waiting.append(consumer)
+        self.draining = waiting
+
+    def _is_awaited(self, consumer: Consumer) -> bool:
+        return consumer.removing_count > 0
+
+    def is_hungry(self) -> bool:
+        for consumer in self._consumers:
+            if consumer.can_take():
+                return True
+        return False
+
+    def pump(self, now: float, now_ms: i64, lock_duration_s: float) -> None:
+        """Give what is ready to who has credit. What came back must be read again first: it is next."""
+        lane = self.lane
+        count: i64 = len(self._consumers)
+        idle: i64 = 0
+        while idle < count and self._has_next() and len(self._locks) < self._max_locks:
+            consumer = self._consumers[self._turn % count]
+            self._turn = (self._turn + 1) % count
+            if consumer.can_take() and self._serve(consumer, now, now_ms, lock_duration_s):
+                idle = 0
+            else:
+                idle += 1
+
+    def _has_next(self) -> bool:
+        lane = self.lane
+        if not lane.ready:
+            return False
+        return not lane.returned or lane.ready[0].number < lane.returned[0]
+
+    def _serve(self, consumer: Consumer, now: float, now_ms: i64, lock_duration_s: float) -> bool:
+        lane = self.lane
+        given: i64 = 0
+        given_bytes: i64 = 0
+        while (
+            self._has_next()
+            and given < TURN_MESSAGES
+            and given_bytes < TURN_BYTES
+            and consumer.can_take()
+            and len(self._locks) < self._max_locks
+        ):
+            message = lane.pop_ready()
+            size: i64 = len(message.sections)
+            if int(message.number) in lane.held or not lane.is_live(message.number):
+                continue  # expired, purged or cancelled while it was kept ready
+            if message.expires_at != 0 and message.expires_at <= now_ms:
+                self.expired.append(message)
+                continue
+            lock = self._locks.lock(lane.code, message.number, now, lock_duration_s, size, message.expires_at)
+            lock.delivery_count = message.delivery_count
+            lock.application_properties = message.application_properties
+            lock.locked_until_ms = now_ms + i64(int(lock_duration_s * 1000))
+            lock.owner = consumer
+            lane.held[int(message.number)] = lock
+            consumer.credit -= 1
+            if consumer.is_destructive:
+                lock.settlement = REMOVE
+                consumer.removing_count += 1
+                self.removals.append(Removal(message, lock, consumer))
+            else:
+                consumer.deliver(message, lock)
+            given += 1
+            given_bytes += size
+        if given > 0:
+            consumer.flush()
+        return given > 0

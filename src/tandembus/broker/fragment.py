@@ -1,0 +1,559 @@
+"""The heart: one fragment of an entity. Sends, settlements and removals are staged here, numbered and turned into
+changes when the commit comes, and answered and made visible only when it is durable.
+
+Synchronous and free of I/O. The message broker around it reads bodies, commits changes and calls back; the clock and
+the store's epoch are passed in. Nothing here awaits, so nothing here needs a mutex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.broker.consumers import LaneConsumers, Removal
+from tandembus.broker.lane import Lane
+from tandembus.broker.locks import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    EXPIRE,
+    LAPSE,
+    OPEN,
+    RELEASE,
+    REMOVE,
+    LockTable,
+    MessageLock,
+    SettleReply,
+)
+from tandembus.broker.operations import Consumer, SendOperation
+from tandembus.broker.settings import FragmentSettings
+from tandembus.clock import Clock
+from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, ServerBusy, StoreFull
+from tandembus.message import (
+    Message,
+    application_properties_with,
+    copy_of,
+    with_application_properties,
+)
+from tandembus.store.messaging_store import (
+    ACTIVE,
+    DEFERRED,
+    MAIN,
+    SCHEDULED,
+    BlockRecord,
+    Changes,
+    Due,
+    Overlay,
+    Place,
+    PutBody,
+)
+from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
+
+MAX_COMMIT_OPERATIONS: Final = 4096
+MAX_COMMIT_BYTES: Final = 4 * 1024 * 1024
+MAX_LAPSES: Final = 1000
+"""Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
+IS_SCHEDULED: Final = 1
+"""Message flag: `expires_at` holds the time to live, which counts from activation."""
+
+_LOCK_LOST: Final = (
+    "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
+    "Receive the message again."
+)
+
+
+@final
+class Fragment:
+    def __init__(
+        self,
+        key: i64,
+        index: i64,
+        settings: FragmentSettings,
+        clock: Clock,
+        epoch: int,
+        wake: Callable[[Fragment], None],
+    ) -> None:
+        self.key: i64 = key
+        self.settings: FragmentSettings = settings
+        self.is_dirty: bool = False
+        self.uncommitted_bytes: i64 = 0
+        self.is_short_of_room: bool = False
+        self.failure: BusError | None = None
+        """Why the fragment takes nothing at the moment; None while it does."""
+        self.index: i64 = index
+        self.main: Lane = Lane(key, MAIN, settings.block_size, index << 48)
+        self.dead_letter: Lane = Lane(key, DEAD_LETTER_LANE, settings.block_size, index << 48)
+        self.locks: LockTable = LockTable(int(index), epoch)
+        self.main_consumers: Final = LaneConsumers(self.main, self.locks, settings.max_locks)
+        self.dead_letter_consumers: Final = LaneConsumers(self.dead_letter, self.locks, settings.max_locks)
+        self._clock: Final = clock
+        self._wake: Final = wake
+        self._sends: list[SendOperation] = []
+        self._settled: list[MessageLock] = []
+        self._needing_body: list[MessageLock] = []
+        self._with_body: list[tuple[MessageLock, Message]] = []
+        self._activations: list[tuple[Message, int]] = []
+        # What the commit under way holds, to be answered when it is over.
+        self._committing_sends: list[SendOperation] = []
+        self._committing_locks: list[MessageLock] = []
+        self._committing_removals: list[Removal] = []
+        self._committing_arrivals: list[Message] = []
+        self._committing_dead: list[Message] = []
+
+    def lane(self, code: i64) -> Lane:
+        return self.main if code == MAIN else self.dead_letter
+
+    def consumers(self, code: i64) -> LaneConsumers:
+        return self.main_consumers if code == MAIN else self.dead_letter_consumers
+
+    def _stir(self) -> None:
+        if not self.is_dirty:
+            self.is_dirty = True
+            self._wake(self)
+
+    # Sending.
+
+    def send(self, operation: SendOperation) -> None:
+        """Stage a send; it is answered after its commit. Raises when it is refused on the spot."""
+        self._check_can_send(operation.size_bytes)
+        self.uncommitted_bytes += operation.size_bytes
+        self._sends.append(operation)
+        self._stir()
+
+    def _check_can_send(self, size_bytes: i64) -> None:
+        settings = self.settings
+        if self.failure is not None:
+            raise self.failure
+        if self.is_short_of_room:
+            raise StoreFull("The messaging store has no room left; receiving and settling go on.")
+        if self.uncommitted_bytes + size_bytes > settings.max_uncommitted_bytes and self.uncommitted_bytes > 0:
+            raise ServerBusy("The entity is being sent to faster than it can store. Please wait 10 seconds and retry.")
+        used = self.main.live_bytes + self.dead_letter.live_bytes + self.uncommitted_bytes
+        if used + size_bytes > settings.max_size_bytes:
+            raise QuotaExceeded(
+                f"The maximum entity size of {settings.max_size_bytes // 1048576} MB has been reached. "
+                "Receive messages from it or raise its maximum size."
+            )
+
+    # Settling.
+
+    def find_lock(self, token: bytes) -> MessageLock:
+        """The live lock of this token; raises MessageLockLost."""
+        lock = self.locks.find(token)
+        if lock is None or lock.settlement != OPEN or lock.locked_until <= self._clock.monotonic():
+            raise MessageLockLost(_LOCK_LOST)
+        return lock
+
+    def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
+        """Stage a settlement. From here on nobody else can settle it. Raises MessageLockLost."""
+        if lock.settlement != OPEN or lock.locked_until <= self._clock.monotonic():
+            raise MessageLockLost(_LOCK_LOST)
+        if self.failure is not None:
+            raise self.failure
+        if settlement == DEAD_LETTER and lock.lane != MAIN:
+            raise InvalidOperation("A message in the dead-letter queue cannot be dead-lettered again.")
+        self._end(lock, settlement, reply)
+
+    def _end(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
+        lock.reply = reply
+        lock.asked = settlement
+        if settlement == ABANDON or settlement == LAPSE:
+            settlement = self._end_of_failed_delivery(lock, settlement)
+        lock.settlement = settlement
+        if (
+            settlement == DEAD_LETTER
+            or (settlement == EXPIRE and self.settings.dead_letter_expired)
+            or (lock.changes and (settlement == ABANDON or settlement == DEFER))
+        ):
+            self._needing_body.append(lock)
+        else:
+            self._settled.append(lock)
+        self._stir()
+
+    def _end_of_failed_delivery(self, lock: MessageLock, settlement: i64) -> i64:
+        """An abandoned or lapsed message is tried again, unless it was the last time, or its own time is up."""
+        if lock.lane != MAIN:
+            return settlement
+        if lock.expires_at != 0 and not lock.is_deferred and lock.expires_at <= self._clock.now_ms():
+            return EXPIRE
+        if lock.delivery_count + 1 >= self.settings.max_delivery_count:
+            lock.reason = "MaxDeliveryCountExceeded"
+            lock.description = f"Message could not be consumed after {lock.delivery_count + 1} delivery attempts."
+            return DEAD_LETTER
+        return settlement
+
+    def lock_number(self, code: i64, number: i64, size_bytes: i64, expires_at: i64) -> MessageLock:
+        """Lock a message by its number, for the management node and for the broker's own changes."""
+        lane = self.lane(code)
+        lock = self.locks.lock(
+            code, number, self._clock.monotonic(), self.settings.lock_duration_s, size_bytes, expires_at
+        )
+        lane.held[int(number)] = lock
+        return lock
+
+    def remove(self, lock: MessageLock, reply: SettleReply | None) -> None:
+        """Take a message out on the broker's or the owner's behalf."""
+        self._end(lock, REMOVE, reply)
+
+    def expire(self, message: Message) -> None:
+        """A message whose time is up leaves: dropped, or to the dead letters."""
+        lock = self.lock_number(MAIN, message.number, len(message.sections), message.expires_at)
+        lock.delivery_count = message.delivery_count
+        lock.application_properties = message.application_properties
+        lock.reason = "TTLExpiredException"
+        lock.description = "The message expired and was dead lettered."
+        self._end(lock, EXPIRE, None)
+
+    def renew(self, token: bytes) -> i64:
+        """Returns the new `locked_until` as wall time in milliseconds."""
+        lock = self.find_lock(token)
+        self.locks.renew(lock, self._clock.monotonic(), self.settings.lock_duration_s)
+        return i64(self._clock.now_ms()) + i64(int(self.settings.lock_duration_s * 1000))
+
+    def sweep(self, block: i64, messages: list[Message]) -> None:
+        """Look at the waiting messages of a block whose earliest expiry is due; remember the next one."""
+        now_ms: i64 = self._clock.now_ms()
+        earliest: i64 = 0
+        for message in messages:
+            if message.expires_at == 0 or int(message.number) in self.main.held:
+                continue
+            if message.expires_at <= now_ms:
+                self.expire(message)
+            elif earliest == 0 or message.expires_at < earliest:
+                earliest = message.expires_at
+        self.main.expire_again(block, earliest)
+        self._stir()
+
+    def activate(self, message: Message, due_ms: int) -> None:
+        """A scheduled message's time has come: it takes a new number at the tail."""
+        if int(message.number) in self.main.held:
+            return
+        self.lock_number(MAIN, message.number, len(message.sections), 0)
+        self._activations.append((message, due_ms))
+        self._stir()
+
+    def release_consumer(self, consumer: Consumer, code: i64, is_orderly: bool) -> None:
+        """The link is gone. After an orderly detach its messages come back at once; after a loss they stay locked until
+        they lapse, since the client may still settle them by token."""
+        self.consumers(code).remove(consumer)
+        for lock in self.locks.of_owner(consumer):
+            if is_orderly and lock.settlement == OPEN:
+                self._end(lock, LAPSE, None)
+            elif lock.settlement != REMOVE:
+                lock.owner = None
+        self._stir()
+
+    def lapse(self) -> None:
+        for lock in self.locks.lapsed(self._clock.monotonic(), MAX_LAPSES):
+            self._end(lock, LAPSE, None)
+
+    # Bodies that settlements need.
+
+    def take_needing_body(self) -> list[MessageLock]:
+        """Settlements that cannot be carried out without the message itself, up to one commit's worth."""
+        taken: list[MessageLock] = []
+        size: i64 = 0
+        for lock in self._needing_body:
+            if taken and size + lock.size_bytes > MAX_COMMIT_BYTES:
+                break
+            taken.append(lock)
+            size += lock.size_bytes
+        del self._needing_body[: len(taken)]
+        return taken
+
+    def body_arrived(self, lock: MessageLock, message: Message) -> None:
+        message.delivery_count = lock.delivery_count
+        message.application_properties = lock.application_properties
+        self._with_body.append((lock, message))
+
+    def body_is_damaged(self, lock: MessageLock) -> None:
+        """Nothing can be moved: the record is taken out, and the settlement counts as done."""
+        lock.settlement = REMOVE
+        self._settled.append(lock)
+
+    # The commit: collect, then exactly one of applied, sends_refused (and collect again), failed.
+
+    def collect(self, changes: Changes, arrivals: Changes) -> None:
+        """Number what is staged and write it down: sends in `arrivals`, so that they can be left out when the store is
+        full, all the rest in `changes`. What exceeds a commit's bounds waits for the next."""
+        now_ms: i64 = self._clock.now_ms()
+        main = self.main
+        if now_ms < main.newest_enqueued_at:
+            now_ms = main.newest_enqueued_at
+        main.newest_enqueued_at = now_ms
+        self._collect_settled(changes)
+        self._collect_with_body(changes)
+        self._collect_removals(changes)
+        self._collect_activations(changes, now_ms)
+        self._collect_sends(arrivals, now_ms)
+        main.emit(changes)
+        self.dead_letter.emit(changes)
+
+    def _collect_settled(self, changes: Changes) -> None:
+        locks = self._settled[:MAX_COMMIT_OPERATIONS]
+        del self._settled[:MAX_COMMIT_OPERATIONS]
+        for lock in locks:
+            self._write_settlement(lock, changes)
+        self._committing_locks = locks
+
+    def _write_settlement(self, lock: MessageLock, changes: Changes) -> None:
+        settlement = lock.settlement
+        if settlement == COMPLETE or settlement == REMOVE or settlement == EXPIRE:
+            self._write_gone(lock, changes)
+        elif settlement == ABANDON or settlement == LAPSE:
+            self._write_overlay(lock, lock.delivery_count + 1, lock.is_deferred, changes)
+        elif settlement == DEFER:
+            if not lock.is_deferred:
+                self.lane(lock.lane).park(lock.number, True)
+            self._write_overlay(lock, lock.delivery_count, True, changes)
+
+    def _write_gone(self, lock: MessageLock, changes: Changes) -> None:
+        lane = self.lane(lock.lane)
+        if lock.is_deferred or lock.is_scheduled:
+            lane.unpark(lock.number, lock.is_deferred)
+        lane.settle(lock.number, lock.size_bytes, changes)
+        if lock.is_damaged:
+            changes.quarantined.append(Place(int(self.key), int(lock.lane), int(lock.number)))
+        if lock.delivery_count > 0 or lock.application_properties or lock.is_deferred or lock.is_scheduled:
+            changes.dropped_overlays.append(Place(int(self.key), int(lock.lane), int(lock.number)))
+
+    def _write_overlay(self, lock: MessageLock, delivery_count: i64, is_deferred: bool, changes: Changes) -> None:
+        changes.overlays.append(
+            Overlay(
+                int(self.key),
+                int(lock.lane),
+                int(lock.number),
+                DEFERRED if is_deferred else ACTIVE,
+                int(delivery_count),
+                lock.application_properties,
+            )
+        )
+
+    def _collect_with_body(self, changes: Changes) -> None:
+        for lock, message in self._with_body:
+            if lock.changes:
+                lock.application_properties = application_properties_with(message, lock.changes)
+                message.application_properties = lock.application_properties
+            if lock.settlement == DEAD_LETTER or lock.settlement == EXPIRE:
+                self._write_gone(lock, changes)
+                self._write_dead_letter(lock, message, changes)
+            else:
+                self._write_settlement(lock, changes)
+            self._committing_locks.append(lock)
+        self._with_body = []
+
+    def _write_dead_letter(self, lock: MessageLock, message: Message, changes: Changes) -> None:
+        added: dict[str, object] = {}
+        if lock.reason is not None:
+            added["DeadLetterReason"] = lock.reason
+        if lock.description is not None:
+            added["DeadLetterErrorDescription"] = lock.description
+        section = application_properties_with(message, added)
+        dead = with_application_properties(message, section)
+        dead.expires_at = 0
+        dead.number = self.dead_letter.give_number(len(dead.sections), 0)
+        changes.bodies.append(PutBody(int(self.key), DEAD_LETTER_LANE, dead))
+        self._committing_dead.append(dead)
+
+    def _collect_removals(self, changes: Changes) -> None:
+        removals = self.main_consumers.removals + self.dead_letter_consumers.removals
+        self.main_consumers.removals = []
+        self.dead_letter_consumers.removals = []
+        for removal in removals:
+            self._write_gone(removal.lock, changes)
+        self._committing_removals = removals
+
+    def _collect_activations(self, changes: Changes, now_ms: i64) -> None:
+        main = self.main
+        for message, due_ms in self._activations:
+            number = message.number
+            size: i64 = len(message.sections)
+            main.unpark(number, False)
+            main.settle(number, size, changes)
+            place = Place(int(self.key), MAIN, int(number))
+            changes.dropped_overlays.append(place)
+            changes.dropped_schedules.append(Due(due_ms, int(self.key), MAIN, int(number)))
+            main.held.pop(int(number), None)
+            arrived = copy_of(message)
+            arrived.flags = message.flags & ~IS_SCHEDULED
+            arrived.enqueued_at = now_ms
+            arrived.expires_at = now_ms + message.expires_at if message.expires_at > 0 else 0
+            arrived.number = main.give_number(size, arrived.expires_at)
+            arrived.original_number = main.sequence_base | arrived.number
+            changes.bodies.append(PutBody(int(self.key), MAIN, arrived))
+            self._committing_arrivals.append(arrived)
+        self._activations = []
+
+    def _collect_sends(self, changes: Changes, now_ms: i64) -> None:
+        count = 0
+        size: i64 = 0
+        for operation in self._sends:
+            if count > 0 and (count >= MAX_COMMIT_OPERATIONS or size + operation.size_bytes > MAX_COMMIT_BYTES):
+                break
+            count += 1
+            size += operation.size_bytes
+            for message in operation.messages:
+                if not message.is_ping:
+                    self._write_arrival(message, now_ms, changes)
+        self._committing_sends = self._sends[:count]
+        del self._sends[:count]
+
+    def _write_arrival(self, message: Message, now_ms: i64, changes: Changes) -> None:
+        main = self.main
+        size: i64 = len(message.sections)
+        ttl = message.ttl_ms
+        default_ttl = self.settings.default_ttl_ms
+        if default_ttl > 0 and (ttl < 0 or default_ttl < ttl):
+            ttl = default_ttl
+        message.enqueued_at = now_ms
+        if message.scheduled_at > now_ms:
+            message.flags = message.flags | IS_SCHEDULED
+            message.expires_at = max(ttl, i64(0))
+            message.number = main.give_number(size, 0)
+            main.park(message.number, False)
+            number = int(message.number)
+            changes.overlays.append(Overlay(int(self.key), MAIN, number, SCHEDULED, 0, b""))
+            changes.schedules.append(Due(int(message.scheduled_at), int(self.key), MAIN, number))
+        else:
+            message.expires_at = now_ms + ttl if ttl >= 0 else 0
+            message.number = main.give_number(size, message.expires_at)
+        message.original_number = main.sequence_base | message.number
+        changes.bodies.append(PutBody(int(self.key), MAIN, message))
+
+    def applied(self) -> None:
+        """The commit is durable: answer, make visible, hand over."""
+        self.main.visible_end = self.main.next_number
+        self.dead_letter.visible_end = self.dead_letter.next_number
+        settings = self.settings
+        for lock in self._committing_locks:
+            self._finish(lock)
+        for removal in self._committing_removals:
+            lane = self.lane(removal.lock.lane)
+            lane.held.pop(int(removal.lock.number), None)
+            self.locks.forget(removal.lock)
+            removal.consumer.removing_count -= 1
+            removal.consumer.deliver(removal.message, removal.lock)
+        for arrived in self._committing_arrivals:
+            self.main.enter(arrived, settings.window_messages, settings.window_bytes)
+        for dead in self._committing_dead:
+            self.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
+        for operation in self._committing_sends:
+            self.uncommitted_bytes -= operation.size_bytes
+            for message in operation.messages:
+                if message.flags & IS_SCHEDULED == 0 and not message.is_ping:
+                    self.main.enter(message, settings.window_messages, settings.window_bytes)
+                elif self.main.window_end == message.number:
+                    self.main.window_end += 1
+            operation.reply.sent(operation, None)
+        self._flush_removals()
+        self._forget_commit()
+
+    def _flush_removals(self) -> None:
+        last: Consumer | None = None
+        for removal in self._committing_removals:
+            if removal.consumer is not last:
+                last = removal.consumer
+                last.flush()
+
+    def _finish(self, lock: MessageLock) -> None:
+        lane = self.lane(lock.lane)
+        lane.held.pop(int(lock.number), None)
+        self.locks.forget(lock)
+        settlement = lock.settlement
+        if not lock.is_deferred and (settlement == ABANDON or settlement == LAPSE or settlement == RELEASE):
+            lane.give_back(lock.number)
+        reply = lock.reply
+        if reply is not None:
+            reply.settled(lock, None)
+
+    def _forget_commit(self) -> None:
+        self._committing_sends = []
+        self._committing_locks = []
+        self._committing_removals = []
+        self._committing_arrivals = []
+        self._committing_dead = []
+
+    def refuse_sends(self, changes: Changes, error: BusError) -> None:
+        """The store is full: the same commit again without what grows. Nobody has seen the sends' numbers."""
+        for operation in reversed(self._committing_sends):
+            for message in reversed(operation.messages):
+                if not message.is_ping:
+                    self.main.take_back_number(message.number, len(message.sections))
+        refused = self._committing_sends
+        self._committing_sends = []
+        for operation in refused:
+            self.uncommitted_bytes -= operation.size_bytes
+            operation.reply.sent(operation, error)
+        self.main.emit(changes)
+
+    def is_idle(self) -> bool:
+        return not (
+            self._sends
+            or self._settled
+            or self._needing_body
+            or self._with_body
+            or self._activations
+            or self.main_consumers.removals
+            or self.dead_letter_consumers.removals
+        )
+
+    def has_staged(self) -> bool:
+        return not self.is_idle() or self.main.has_more_to_drop() or self.dead_letter.has_more_to_drop()
+
+    def fail(self, error: BusError) -> None:
+        """The store is gone, the outcome of the commit unknown: answer everything as failed. This object is done for;
+        what is true is what the store says when it is opened again."""
+        self.failure = error
+        for operation in self._committing_sends + self._sends:
+            operation.reply.sent(operation, error)
+        locks = self._committing_locks + self._settled + self._needing_body
+        for lock, _ in self._with_body:
+            locks.append(lock)
+        for lock in locks:
+            reply = lock.reply
+            if reply is not None:
+                reply.settled(lock, error)
+        self.locks.void()
+        self._sends = []
+        self._settled = []
+        self._needing_body = []
+        self._with_body = []
+        self._activations = []
+        self._forget_commit()
+
+    def start_over(self, epoch: int, main: list[BlockRecord], dead_letter: list[BlockRecord]) -> None:
+        """Take the state from the store. Links stay attached; every lock of before is lost."""
+        block_size, base = self.settings.block_size, self.index << 48
+        self.main = Lane(self.key, MAIN, block_size, base)
+        self.dead_letter = Lane(self.key, DEAD_LETTER_LANE, block_size, base)
+        self.main.newest_enqueued_at = self._clock.now_ms()
+        self.main.load(main)
+        self.dead_letter.load(dead_letter)
+        self.locks = LockTable(int(self.index), epoch)
+        self.main_consumers.start_over(self.main, self.locks)
+        self.dead_letter_consumers.start_over(self.dead_letter, self.locks)
+        self.uncommitted_bytes = 0
+        self.failure = None
+
+    # Handing over.
+
+    def pump(self) -> None:
+        now = self._clock.monotonic()
+        now_ms: i64 = self._clock.now_ms()
+        self._pump_lane(self.main_consumers, now, now_ms)
+        self._pump_lane(self.dead_letter_consumers, now, now_ms)
+
+    def _pump_lane(self, consumers: LaneConsumers, now: float, now_ms: i64) -> None:
+        if not consumers.lane.ready or consumers.is_empty():
+            return
+        consumers.pump(now, now_ms, self.settings.lock_duration_s)
+        if consumers.expired:
+            expired = consumers.expired
+            consumers.expired = []
+            for message in expired:
+                self.expire(message)
+        if consumers.removals:
+            self._stir()

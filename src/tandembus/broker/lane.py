@@ -1,0 +1,384 @@
+"""A lane: one ordered stock of messages in a fragment (the queue itself, its dead letters).
+
+`window_end` splits the numbers. Below it, every available message is in `ready`, in `returned` (available again, its
+body not in memory) or in `held` (locked, or part of a change that is being committed). At or above it nothing is in
+memory: a queue may be far larger than that. The lane knows numbers, bits and counts; what may happen to a message is
+the fragment's to decide.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.broker.block import Block, block_of
+from tandembus.broker.locks import MessageLock
+from tandembus.message import Message
+from tandembus.store.messaging_store import BlockRecord, BodyRange, Changes, Due, Place
+
+MAX_BLOCKS_DROPPED: Final = 4
+"""Blocks whose bodies are deleted in one commit: the rest goes with the next ones."""
+LARGE_BODY_BYTES: Final = 16384
+"""A settled body of this size goes at once: its pages are its own, so deleting it touches no neighbour."""
+
+
+@final
+class Lane:
+    def __init__(self, fragment: i64, code: i64, block_size: i64, sequence_base: i64) -> None:
+        self.fragment: i64 = fragment
+        self.code: i64 = code
+        self.sequence_base: i64 = sequence_base
+        """The fragment's index in the top 16 bits: what makes a number a sequence number."""
+        self.next_number: i64 = 1
+        self.visible_end: i64 = 1
+        """Numbers from here on are given out but not durable yet: nobody may see them."""
+        self.window_end: i64 = 1
+        self.live_count: i64 = 0
+        self.deferred_count: i64 = 0
+        self.scheduled_count: i64 = 0
+        self.live_bytes: i64 = 0
+        self.ready: deque[Message] = deque()
+        self.ready_bytes: i64 = 0
+        self.returned: list[int] = []
+        self.held: dict[int, MessageLock] = {}
+        self.newest_enqueued_at: i64 = 0
+        self._block_size: i64 = block_size
+        self._blocks: dict[int, Block] = {}
+        self._touched: list[Block] = []
+        self._complete: deque[Block] = deque()
+        self._scanned_to: i64 = 0
+
+    def load(self, records: list[BlockRecord]) -> None:
+        """Take over what the store holds; nothing is in memory yet but the blocks."""
+        for record in records:
+            block = block_of(record)
+            self._blocks[record.block] = block
+            self.live_count += block.live_count
+            self.deferred_count += block.deferred_count
+            self.scheduled_count += block.scheduled_count
+            self.live_bytes += block.live_bytes
+            if self._is_complete(block):
+                self._complete.append(block)
+        if records:
+            newest = records[-1]
+            self.next_number = newest.block * self._block_size + newest.given
+            self.window_end = records[0].block * self._block_size
+            if self.window_end == 0:
+                self.window_end = 1
+            self.visible_end = self.next_number
+
+    def available_count(self) -> i64:
+        """Neither parked nor settled: waiting, or locked."""
+        return self.live_count - self.deferred_count - self.scheduled_count
+
+    def is_live(self, number: i64) -> bool:
+        block = self._blocks.get(int(number // self._block_size))
+        if block is None or number >= self.next_number:
+            return False
+        return not block.is_settled(number % self._block_size)
+
+    def is_parked(self, number: i64) -> bool:
+        block = self._blocks.get(int(number // self._block_size))
+        return block is not None and block.is_parked(number % self._block_size)
+
+    def _block_for(self, number: i64) -> Block:
+        index = number // self._block_size
+        block = self._blocks.get(int(index))
+        if block is None:
+            block = Block(index)
+            self._blocks[int(index)] = block
+            if index == 0:
+                # Number 0 is never given: clients start their browsing at 1.
+                block.given = 1
+                block.settle(0)
+        return block
+
+    def _touch(self, block: Block) -> None:
+        if not block.is_touched:
+            block.is_touched = True
+            self._touched.append(block)
+
+    def give_number(self, size_bytes: i64, expires_at: i64) -> i64:
+        """The next number, for a message that is about to be stored as available."""
+        number = self.next_number
+        block = self._block_for(number)
+        self._touch(block)
+        self.next_number = number + 1
+        block.given += 1
+        block.live_count += 1
+        block.live_bytes += size_bytes
+        block.expire_from(expires_at)
+        self.live_count += 1
+        self.live_bytes += size_bytes
+        return number
+
+    def take_back_number(self, number: i64, size_bytes: i64) -> None:
+        """The newest number was never stored and nobody has seen it."""
+        assert number == self.next_number - 1
+        block = self._block_for(number)
+        self._touch(block)
+        if block.is_parked(number % self._block_size):
+            self.unpark(number, False)
+        self.next_number = number
+        block.given -= 1
+        block.live_count -= 1
+        block.live_bytes -= size_bytes
+        self.live_count -= 1
+        self.live_bytes -= size_bytes
+
+    def park(self, number: i64, is_deferred: bool) -> None:
+        block = self._block_for(number)
+        self._touch(block)
+        block.park(number % self._block_size)
+        if is_deferred:
+            block.deferred_count += 1
+            self.deferred_count += 1
+        else:
+            block.scheduled_count += 1
+            self.scheduled_count += 1
+
+    def unpark(self, number: i64, is_deferred: bool) -> None:
+        block = self._block_for(number)
+        self._touch(block)
+        block.unpark(number % self._block_size)
+        if is_deferred:
+            block.deferred_count -= 1
+            self.deferred_count -= 1
+        else:
+            block.scheduled_count -= 1
+            self.scheduled_count -= 1
+
+    def settle(self, number: i64, size_bytes: i64, changes: Changes) -> None:
+        """This number's message is gone with the coming commit. A parked one is unparked first."""
+        block = self._block_for(number)
+        self._touch(block)
+        block.settle(number % self._block_size)
+        block.live_count -= 1
+        block.live_bytes -= size_bytes
+        self.live_count -= 1
+        self.live_bytes -= size_bytes
+        if size_bytes >= LARGE_BODY_BYTES:
+            changes.dropped_bodies.append(BodyRange(int(self.fragment), int(self.code), int(number), int(number)))
+        else:
+            block.thin_debt += 1
+        if self._is_complete(block):
+            self._complete.append(block)
+
+    def _is_complete(self, block: Block) -> bool:
+        return block.live_count == 0 and block.given == self._block_size
+
+    def emit(self, changes: Changes) -> None:
+        """Write what changed since the last commit; complete blocks go, all but the newest, which has the next number."""
+        self._drop_complete(changes)
+        for block in self._touched:
+            block.is_touched = False
+            index = int(block.index)
+            if index not in self._blocks:
+                continue
+            if block.earliest_expiry != block.indexed_expiry:
+                self._index_expiry(block, changes)
+            changes.blocks.append(block.record(self.fragment, self.code))
+        self._touched = []
+
+    def _drop_complete(self, changes: Changes) -> None:
+        dropped = 0
+        newest = (self.next_number - 1) // self._block_size
+        while self._complete and dropped < MAX_BLOCKS_DROPPED:
+            block = self._complete[0]
+            if block.index == newest:
+                break
+            self._complete.popleft()
+            del self._blocks[int(block.index)]
+            first = block.index * self._block_size
+            fragment, lane = int(self.fragment), int(self.code)
+            changes.dropped_bodies.append(BodyRange(fragment, lane, int(first), int(first + self._block_size - 1)))
+            changes.dropped_blocks.append(Place(fragment, lane, int(block.index)))
+            block.earliest_expiry = 0
+            if block.indexed_expiry != 0:
+                self._index_expiry(block, changes)
+            dropped += 1
+
+    def _index_expiry(self, block: Block, changes: Changes) -> None:
+        fragment, lane, index = int(self.fragment), int(self.code), int(block.index)
+        if block.indexed_expiry != 0:
+            changes.dropped_expiries.append(Due(int(block.indexed_expiry), fragment, lane, index))
+        if block.earliest_expiry != 0:
+            changes.expiries.append(Due(int(block.earliest_expiry), fragment, lane, index))
+        block.indexed_expiry = block.earliest_expiry
+
+    def has_more_to_drop(self) -> bool:
+        newest = (self.next_number - 1) // self._block_size
+        return len(self._complete) > 0 and self._complete[0].index != newest
+
+    def expire_again(self, index: i64, earliest_expiry: i64) -> None:
+        """A sweep has looked at the block; this is what it found for next time."""
+        block = self._blocks.get(int(index))
+        if block is not None:
+            self._touch(block)
+            block.earliest_expiry = earliest_expiry
+
+    def numbers_of_block(self, index: i64) -> list[int]:
+        """Live numbers of a block that are neither parked nor held: a sweep's candidates."""
+        block = self._blocks.get(int(index))
+        if block is None:
+            return []
+        found: list[int] = []
+        first = index * self._block_size
+        offset: i64 = 0
+        while offset < block.given:
+            number = int(first + offset)
+            if not block.is_settled(offset) and not block.is_parked(offset) and number not in self.held:
+                found.append(number)
+            offset += 1
+        return found
+
+    def thin(self, changes: Changes, least_debt: i64) -> bool:
+        """Delete settled bodies from one block that stragglers keep alive. Returns whether there was one."""
+        for index in self._blocks:
+            block = self._blocks[index]
+            if block.thin_debt >= least_debt and block.live_count > 0:
+                self._thin_block(block, changes)
+                return True
+        return False
+
+    def _thin_block(self, block: Block, changes: Changes) -> None:
+        block.thin_debt = 0
+        first = block.index * self._block_size
+        offset: i64 = 0
+        start: i64 = -1
+        while offset <= block.given:
+            is_dead = offset < block.given and block.is_settled(offset)
+            if is_dead and start < 0:
+                start = offset
+            elif not is_dead and start >= 0:
+                changes.dropped_bodies.append(
+                    BodyRange(int(self.fragment), int(self.code), int(first + start), int(first + offset - 1))
+                )
+                start = -1
+            offset += 1
+
+    # The window: what is in memory ahead of the receivers.
+
+    def enter(self, message: Message, max_messages: i64, max_bytes: i64) -> None:
+        """A stored message becomes available: into memory if the window reaches the tail and has room."""
+        if self.window_end == message.number and len(self.ready) < max_messages and self.ready_bytes < max_bytes:
+            self.window_end = message.number + 1
+            self.ready.append(message)
+            self.ready_bytes += len(message.sections)
+
+    def give_back(self, number: i64) -> None:
+        """Available again; its body has to be read again."""
+        if number < self.window_end:
+            heapq.heappush(self.returned, int(number))
+
+    def pop_ready(self) -> Message:
+        message = self.ready.popleft()
+        self.ready_bytes -= len(message.sections)
+        return message
+
+    def put_back(self, message: Message) -> None:
+        """A message popped and not used after all is next again."""
+        self.ready.appendleft(message)
+        self.ready_bytes += len(message.sections)
+
+    def wants_refill(self, low_messages: i64) -> bool:
+        if len(self.returned) > 0:
+            return True
+        return self.window_end < self.visible_end and len(self.ready) < low_messages
+
+    def is_exhausted(self) -> bool:
+        """Nothing available, in memory or in the store."""
+        return not self.ready and not self.returned and self.window_end >= self.visible_end
+
+    def plan_refill(self, count: i64) -> list[int]:
+        """Numbers to read next: what came back first, then on from the window's end. The window moves over them."""
+        numbers: list[int] = []
+        while self.returned and len(numbers) < count:
+            numbers.append(heapq.heappop(self.returned))
+        if numbers:
+            return numbers
+        numbers = self._scan(self.window_end, count, True)
+        self.window_end = self._scanned_to
+        return numbers
+
+    def _scan(self, start: i64, count: i64, only_available: bool) -> list[int]:
+        """Up to `count` live numbers from `start` on; `_scanned_to` says where the search ended."""
+        found: list[int] = []
+        at = max(start, i64(1))
+        while at < self.visible_end and len(found) < count:
+            index = at // self._block_size
+            block = self._blocks.get(int(index))
+            if block is None or block.live_count == 0:
+                at = self._next_block(index + 1) * self._block_size
+                continue
+            offset = at % self._block_size
+            if not block.is_settled(offset):
+                if not only_available or (not block.is_parked(offset) and int(at) not in self.held):
+                    found.append(int(at))
+            at += 1
+        self._scanned_to = min(at, self.visible_end)
+        return found
+
+    def _next_block(self, index: i64) -> i64:
+        """The first block at or after `index`: a long-lived queue has long gaps between its stragglers."""
+        if int(index) in self._blocks:
+            return index
+        nearest: i64 = -1
+        for candidate in self._blocks:
+            if candidate >= index and (nearest < 0 or candidate < nearest):
+                nearest = candidate
+        return nearest if nearest >= 0 else self.visible_end // self._block_size + 1
+
+    def unplan(self, numbers: list[int], were_returned: bool) -> None:
+        """Planned, but not read: there was no room for more."""
+        if were_returned:
+            for number in numbers:
+                heapq.heappush(self.returned, number)
+        elif numbers:
+            self.window_end = numbers[0]
+
+    def refill(self, messages: list[Message]) -> None:
+        """Bodies read for planned numbers, in order. What happened to them meanwhile decides, not the plan."""
+        usable: list[Message] = []
+        for message in messages:
+            number = message.number
+            if self.is_live(number) and not self.is_parked(number) and int(number) not in self.held:
+                usable.append(message)
+                self.ready_bytes += len(message.sections)
+        if not usable:
+            return
+        if self.ready and usable[0].number < self.ready[-1].number:
+            self._merge(usable)
+            return
+        self.ready.extend(usable)
+
+    def _merge(self, usable: list[Message]) -> None:
+        merged: deque[Message] = deque()
+        position = 0
+        for message in self.ready:
+            while position < len(usable) and usable[position].number < message.number:
+                merged.append(usable[position])
+                position += 1
+            merged.append(message)
+        while position < len(usable):
+            merged.append(usable[position])
+            position += 1
+        self.ready = merged
+
+    def evict(self) -> None:
+        """Forget the bodies in memory; they are read again when somebody asks."""
+        for message in self.ready:
+            heapq.heappush(self.returned, int(message.number))
+        self.ready = deque()
+        self.ready_bytes = 0
+
+    def next_live(self, number: i64, count: i64) -> list[int]:
+        """Up to `count` live numbers from `number` on, whatever their state: for browsing."""
+        return self._scan(number, count, False)
+
+    def next_available(self, number: i64, count: i64) -> list[int]:
+        """Up to `count` available, unheld numbers from `number` on: for deleting many."""
+        return self._scan(number, count, True)

@@ -1,0 +1,197 @@
+"""Lock tokens and their expiry.
+
+A lock is one receiver's claim on one message. It lives in memory only: a broker's death ends it, and a token of an
+earlier epoch is lost without a look-up. Locks lapse on the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from librt.strings import BytesWriter, write_i64_be
+from mypy_extensions import i64
+
+from tandembus.errors import BusError
+
+# What a lock ends in. OPEN: nobody has settled it yet.
+OPEN: Final = 0
+COMPLETE: Final = 1
+ABANDON: Final = 2
+DEFER: Final = 3
+DEAD_LETTER: Final = 4
+RELEASE: Final = 5
+LAPSE: Final = 6
+EXPIRE: Final = 7
+REMOVE: Final = 8
+"""Taken out of the queue by its owner or by a receive-and-delete; no settlement of a client."""
+
+
+class SettleReply:
+    """Told what became of a settlement, after its commit."""
+
+    def settled(self, lock: MessageLock, error: BusError | None) -> None:
+        raise AssertionError("a reply must be implemented")
+
+
+@final
+class CallbackSettleReply(SettleReply):
+    def __init__(self, callback: Callable[[MessageLock, BusError | None], None]) -> None:
+        self.callback: Final = callback
+
+    def settled(self, lock: MessageLock, error: BusError | None) -> None:
+        self.callback(lock, error)
+
+
+@final
+class MessageLock:
+    """A locked message: about 200 bytes, no body. Its own settlement, once there is one, is kept in it."""
+
+    __slots__ = (
+        "application_properties",
+        "asked",
+        "changes",
+        "delivery_count",
+        "delivery_id",
+        "description",
+        "expires_at",
+        "is_damaged",
+        "is_deferred",
+        "is_quiet",
+        "is_scheduled",
+        "lane",
+        "locked_until",
+        "locked_until_ms",
+        "number",
+        "owner",
+        "reason",
+        "reply",
+        "settlement",
+        "size_bytes",
+        "token",
+    )
+
+    def __init__(
+        self, token: bytes, lane: i64, number: i64, locked_until: float, size_bytes: i64, expires_at: i64
+    ) -> None:
+        self.token: Final = token
+        self.lane: i64 = lane
+        self.number: i64 = number
+        self.locked_until: float = locked_until
+        self.locked_until_ms: i64 = 0
+        """What the client is told: wall time; the lock itself runs on the monotonic clock."""
+        self.size_bytes: i64 = size_bytes
+        self.expires_at: i64 = expires_at
+        self.delivery_count: i64 = 0
+        self.application_properties: bytes = b""
+        self.is_deferred: bool = False
+        self.is_scheduled: bool = False
+        self.is_damaged: bool = False
+        """Its record cannot be read: it goes to quarantine."""
+        self.owner: object = None
+        """The consumer that holds it; None for a lock taken through the management node."""
+        self.delivery_id: i64 = -1
+        self.settlement: i64 = OPEN
+        self.asked: i64 = OPEN
+        """What the client asked for; `settlement` is what it comes to (an abandon may end among the dead letters)."""
+        self.reply: SettleReply | None = None
+        self.is_quiet: bool = False
+        """The peer has settled already and wants no answer."""
+        self.reason: str | None = None
+        self.description: str | None = None
+        self.changes: dict[str, object] | None = None
+
+
+@final
+class LockTable:
+    """The live locks of one fragment, by token, in the order in which they lapse.
+
+    Renewals append to the order and leave their old entry behind, to be skipped; there is one order per lock duration,
+    so each is sorted without sorting.
+    """
+
+    def __init__(self, fragment_index: int, epoch: int) -> None:
+        self._prefix: Final = fragment_index.to_bytes(2, "big") + (epoch & 0xFFFFFFFF).to_bytes(4, "big")
+        self._counter: i64 = 0
+        self._nonce: i64 = int.from_bytes(os.urandom(4), "big")
+        self._by_token: dict[bytes, MessageLock] = {}
+        self._orders: dict[float, deque[tuple[float, MessageLock]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    def lock(
+        self, lane: i64, number: i64, now: float, duration_s: float, size_bytes: i64, expires_at: i64
+    ) -> MessageLock:
+        lock = MessageLock(self._next_token(), lane, number, now + duration_s, size_bytes, expires_at)
+        self._by_token[lock.token] = lock
+        self._order(duration_s).append((lock.locked_until, lock))
+        return lock
+
+    def _next_token(self) -> bytes:
+        self._counter += 1
+        # A 32-bit linear congruence walks through all values: tokens are not guessable from their neighbours' counter
+        # alone, and making one costs no system call. They are no secret: the claim on the entity is what is checked.
+        self._nonce = (self._nonce * 1664525 + 1013904223) & 0xFFFFFFFF
+        out = BytesWriter()
+        out.write(self._prefix)
+        write_i64_be(out, (self._counter << 16) | (self._nonce >> 16))
+        out.append(int((self._nonce >> 8) & 0xFF))
+        out.append(int(self._nonce & 0xFF))
+        return out.getvalue()
+
+    def _order(self, duration_s: float) -> deque[tuple[float, MessageLock]]:
+        order = self._orders.get(duration_s)
+        if order is None:
+            order = deque()
+            self._orders[duration_s] = order
+        return order
+
+    def find(self, token: bytes) -> MessageLock | None:
+        return self._by_token.get(token)
+
+    def renew(self, lock: MessageLock, now: float, duration_s: float) -> None:
+        lock.locked_until = now + duration_s
+        self._order(duration_s).append((lock.locked_until, lock))
+
+    def forget(self, lock: MessageLock) -> None:
+        self._by_token.pop(lock.token, None)
+
+    def void(self) -> None:
+        """The broker's hold on the store is over, and every lock with it."""
+        for lock in self._by_token.values():
+            if lock.settlement == OPEN:
+                lock.settlement = LAPSE
+        self._by_token = {}
+        self._orders = {}
+
+    def of_owner(self, owner: object) -> list[MessageLock]:
+        return [lock for lock in self._by_token.values() if lock.owner is owner]
+
+    def lapsed(self, now: float, limit: int) -> list[MessageLock]:
+        """Up to `limit` locks that have lapsed and that nobody is settling."""
+        found: list[MessageLock] = []
+        for order in self._orders.values():
+            while order and len(found) < limit:
+                until, lock = order[0]
+                is_over = lock.settlement != OPEN or lock.token not in self._by_token
+                if until > now and not is_over:
+                    break
+                order.popleft()
+                if not is_over and lock.locked_until <= now:
+                    found.append(lock)
+        return found
+
+    def next_lapse(self) -> float:
+        """When the earliest entry comes up; 0 where there is none."""
+        earliest = 0.0
+        for order in self._orders.values():
+            if order and (earliest == 0.0 or order[0][0] < earliest):
+                earliest = order[0][0]
+        return earliest
+
+
+def is_of_epoch(token: bytes, epoch: int) -> bool:
+    return len(token) == 16 and int.from_bytes(token[2:6], "big") == epoch & 0xFFFFFFFF

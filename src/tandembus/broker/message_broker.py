@@ -1,0 +1,404 @@
+"""One message broker: owns fragments and the store they live in, and runs the commit loop.
+
+Everything staged in one turn of the event loop shares one commit and one sync. At most one commit is under way; while
+it runs the next one gathers. When the store fails with an unknown outcome nothing is pretended: all is answered as
+failed, all memory of the fragments is dropped, and the store is opened again, first after a second, then ever later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from tandembus.broker.consumers import LaneConsumers
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.lane import Lane
+from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.timers import DueWork
+from tandembus.clock import Clock
+from tandembus.errors import BusError, EntityNotFound, StoreFull, StoreUnavailable
+from tandembus.message import Message
+from tandembus.store.messaging_store import (
+    DEAD_LETTER,
+    MAIN,
+    BodyRange,
+    Changes,
+    Damage,
+    FragmentHead,
+    MessagingStore,
+    Place,
+)
+
+log = logging.getLogger("tandembus.broker")
+
+FIRST_REOPEN_S = 1.0
+LAST_REOPEN_S = 30.0
+DROP_SLICE = 1000
+"""Bodies of a deleted entity that go in one commit, so that a huge deletion holds nobody up."""
+THIN_DEBT = 64
+
+
+class MessageBroker:
+    def __init__(self, open_store: Callable[[], Awaitable[MessagingStore]], clock: Clock) -> None:
+        self._open_store = open_store
+        self._clock = clock
+        self._store: MessagingStore | None = None
+        self._fragments: dict[int, Fragment] = {}
+        self._opening: dict[int, asyncio.Task[Fragment]] = {}
+        self._dirty: list[Fragment] = []
+        self._work = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+        self._is_short_of_room = False
+        self._failure: StoreUnavailable | None = None
+        self._commit_done = asyncio.Event()
+        self._commit_lock = asyncio.Lock()
+        self._hungry: list[Fragment] = []
+        self.open_by_key: Callable[[int], Awaitable[Fragment | None]] = _unknown_fragment
+        """Opens the fragment of a key, for due work of fragments that nobody has used yet."""
+        self.on_turn_end: Callable[[], None] = _nothing
+        """Called after each turn's answers are written to their links, so that the sockets are flushed once."""
+        self.commit_count = 0
+        self.damage_count = 0
+        self._due = DueWork(self, clock)
+
+    @property
+    def store(self) -> MessagingStore:
+        """The open store; raises while there is none."""
+        if self._store is None:
+            raise self._failure or StoreUnavailable("The messaging store is not open.")
+        return self._store
+
+    @property
+    def failure(self) -> StoreUnavailable | None:
+        return self._failure
+
+    async def start(self) -> None:
+        self._store = await self._open_store()
+        self._check_room()
+        self._tasks = [
+            asyncio.create_task(self._commit_loop(), name="commit loop"),
+            asyncio.create_task(self._due.run(), name="due work"),
+        ]
+
+    async def stop(self) -> None:
+        """Commit what was accepted, then close."""
+        self._is_stopping = True
+        await self.finish_staged()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._store is not None:
+            await self._store.close()
+            self._store = None
+
+    async def finish_staged(self) -> None:
+        """Returns when everything staged so far is committed and answered, or the store has failed."""
+        while self._store is not None and not all(fragment.is_idle() for fragment in self._fragments.values()):
+            self._commit_done.clear()
+            self._work.set()
+            await self._commit_done.wait()
+
+    # Fragments.
+
+    def fragments(self) -> Sequence[Fragment]:
+        return list(self._fragments.values())
+
+    async def open_fragment(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
+        """The fragment, read from the store on first use."""
+        fragment = self._fragments.get(key)
+        if fragment is not None:
+            return fragment
+        task = self._opening.get(key)
+        if task is None:
+            task = asyncio.create_task(self._open(key, index, settings))
+            self._opening[key] = task
+            task.add_done_callback(lambda _: self._opening.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _open(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
+        fragment = Fragment(key, index, settings, self._clock, self.store.epoch, self._wake)
+        await self._load(fragment)
+        fragment.is_short_of_room = self._is_short_of_room
+        self._fragments[key] = fragment
+        return fragment
+
+    async def _load(self, fragment: Fragment) -> None:
+        store = self.store
+        key = int(fragment.key)
+        main = list(await store.blocks(key, MAIN))
+        dead_letter = list(await store.blocks(key, DEAD_LETTER))
+        fragment.start_over(store.epoch, main, dead_letter)
+
+    async def make_fragment(self, key: int, incarnation: int, index: int) -> None:
+        """Durably, so that a fragment the catalog names is always there."""
+        changes = Changes()
+        changes.heads.append(FragmentHead(key, incarnation, index, False))
+        await self._commit_alone(changes)
+
+    def close_fragment(self, key: int) -> None:
+        """Let go of an unused fragment's memory; all of it is in the store."""
+        fragment = self._fragments.get(key)
+        if fragment is not None and not fragment.has_staged() and len(fragment.locks) == 0:
+            del self._fragments[key]
+
+    async def drop_fragment(self, key: int) -> None:
+        """Delete a fragment with all it holds, in slices."""
+        fragment = self._fragments.pop(key, None)
+        if fragment is not None:
+            fragment.fail(EntityNotFound("The messaging entity was deleted."))
+        for lane in (MAIN, DEAD_LETTER):
+            while numbers := await self.store.bodies_left(key, lane, DROP_SLICE):
+                changes = Changes()
+                changes.dropped_bodies.append(BodyRange(key, lane, numbers[0], numbers[-1]))
+                await self._commit_alone(changes)
+                await asyncio.sleep(0)
+            await self._drop_records(key, lane)
+        changes = Changes()
+        changes.dropped_heads.append(key)
+        await self._commit_alone(changes)
+
+    async def _drop_records(self, key: int, lane: int) -> None:
+        changes = Changes()
+        changes.dropped_blocks = [Place(key, lane, record.block) for record in await self.store.blocks(key, lane)]
+        overlays = await self.store.overlays(key, lane, 0, (1 << 48) - 1)
+        changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in overlays]
+        await self._commit_alone(changes)
+
+    async def _commit_alone(self, changes: Changes) -> None:
+        """A commit of the broker's own, between two turns."""
+        async with self._commit_lock:
+            await self.store.commit(changes)
+
+    async def forget_due(self, changes: Changes) -> None:
+        """Due entries that lead nowhere any more."""
+        await self._commit_alone(changes)
+
+    async def thin(self) -> bool:
+        """While nothing else is going on: free the bodies of settled messages that stragglers keep in place. Only bits
+        that are durable count, hence under the commit lock. Returns whether there was anything to free."""
+        async with self._commit_lock:
+            changes = Changes()
+            for fragment in self._fragments.values():
+                if fragment.main.thin(changes, THIN_DEBT) or fragment.dead_letter.thin(changes, THIN_DEBT):
+                    break
+            if changes.dropped_bodies:
+                await self.store.commit(changes)
+            return bool(changes.dropped_bodies)
+
+    # The commit loop.
+
+    def _wake(self, fragment: Fragment) -> None:
+        self._dirty.append(fragment)
+        self._work.set()
+
+    async def _commit_loop(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                await self._turn()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                await self._fail(error)
+            self._commit_done.set()
+
+    def want(self, fragment: Fragment) -> None:
+        """Somebody has credit for more than is in memory, or drains."""
+        self._hungry.append(fragment)
+        self._work.set()
+
+    async def _turn(self) -> None:
+        fragments = [fragment for fragment in self._dirty if self._fragments.get(int(fragment.key)) is fragment]
+        hungry = [fragment for fragment in self._hungry if fragment not in fragments]
+        self._dirty = []
+        self._hungry = []
+        if fragments:
+            await self._commit_staged(fragments)
+        for fragment in fragments + hungry:
+            await self.hand_over(fragment)
+            if fragment.has_staged() and not fragment.is_dirty:
+                fragment.is_dirty = True
+                self._wake(fragment)
+        self.on_turn_end()
+
+    async def _commit_staged(self, fragments: list[Fragment]) -> None:
+        for fragment in fragments:
+            fragment.is_dirty = False
+            await self._read_needed_bodies(fragment)
+        changes, arrivals = Changes(), Changes()
+        async with self._commit_lock:
+            for fragment in fragments:
+                fragment.collect(changes, arrivals)
+            await self._commit(fragments, changes, arrivals)
+        self.commit_count += 1
+        for fragment in fragments:
+            fragment.applied()
+
+    async def _commit(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> None:
+        bodies, overlays, schedules = len(changes.bodies), len(changes.overlays), len(changes.schedules)
+        changes.bodies += arrivals.bodies
+        changes.overlays += arrivals.overlays
+        changes.schedules += arrivals.schedules
+        try:
+            await self.store.commit(changes)
+        except StoreFull as error:
+            log.warning("the messaging store is full: sends are refused until there is room")
+            self._set_short_of_room(True)
+            del changes.bodies[bodies:], changes.overlays[overlays:], changes.schedules[schedules:]
+            for fragment in fragments:
+                fragment.refuse_sends(changes, error)
+            await self.store.commit(changes)
+
+    async def _read_needed_bodies(self, fragment: Fragment) -> None:
+        locks = fragment.take_needing_body()
+        for lane in (MAIN, DEAD_LETTER):
+            of_lane = [lock for lock in locks if lock.lane == lane]
+            position = 0
+            while position < len(of_lane):
+                numbers = [int(lock.number) for lock in of_lane[position:]]
+                for record in await self.store.bodies(int(fragment.key), lane, numbers, 1 << 30):
+                    lock = of_lane[position]
+                    position += 1
+                    if isinstance(record, Damage):
+                        self.report_damage(fragment, lane, record)
+                        fragment.body_is_damaged(lock)
+                    else:
+                        fragment.body_arrived(lock, record)
+
+    # Handing over.
+
+    async def hand_over(self, fragment: Fragment) -> None:
+        """Deliver what is ready; read on while somebody has credit for more."""
+        for consumers in (fragment.main_consumers, fragment.dead_letter_consumers):
+            if not consumers.is_empty():
+                await self._serve_lane(fragment, consumers)
+                consumers.finish_drains()
+
+    async def _serve_lane(self, fragment: Fragment, consumers: LaneConsumers) -> None:
+        fragment.pump()
+        settings = fragment.settings
+        while consumers.is_hungry() and consumers.lane.wants_refill(settings.window_messages // 2):
+            if len(fragment.locks) >= settings.max_locks:
+                break
+            before = consumers.lane.window_end, len(consumers.lane.returned)
+            await self._refill(fragment, consumers.lane)
+            fragment.pump()
+            if before == (consumers.lane.window_end, len(consumers.lane.returned)):
+                break
+
+    async def _refill(self, fragment: Fragment, lane: Lane) -> None:
+        settings = fragment.settings
+        were_returned = len(lane.returned) > 0
+        numbers = lane.plan_refill(max(settings.window_messages - len(lane.ready), 1))
+        if not numbers:
+            return
+        room = max(settings.window_bytes - lane.ready_bytes, 1)
+        records = await self.read_messages(fragment, lane, numbers, int(room))
+        lane.unplan(numbers[len(records) :], were_returned)
+        lane.refill([record for record in records if isinstance(record, Message)])
+
+    async def read_messages(
+        self, fragment: Fragment, lane: Lane, numbers: Sequence[int], max_bytes: int
+    ) -> Sequence[Message | Damage]:
+        """Bodies with their overlays laid over them; damaged ones are taken out of the queue and reported."""
+        key, code = int(fragment.key), int(lane.code)
+        records = await self.store.bodies(key, code, numbers, max_bytes)
+        overlays = {
+            overlay.number: overlay
+            for overlay in await self.store.overlays(key, code, numbers[0], numbers[len(records) - 1])
+        }
+        for record in records:
+            if isinstance(record, Damage):
+                self._take_out(fragment, lane, record)
+            elif (overlay := overlays.get(int(record.number))) is not None:
+                record.delivery_count = overlay.delivery_count
+                record.application_properties = overlay.application_properties
+        return records
+
+    def report_damage(self, fragment: Fragment, lane: int, damage: Damage) -> None:
+        self.damage_count += 1
+        log.error(
+            "damaged record: fragment %d, lane %d, number %d: %s. It was set aside; the rest of the queue goes on.",
+            fragment.key,
+            lane,
+            damage.number,
+            damage.reason,
+        )
+
+    def _take_out(self, fragment: Fragment, lane: Lane, damage: Damage) -> None:
+        if damage.number in lane.held or not lane.is_live(damage.number):
+            return
+        self.report_damage(fragment, int(lane.code), damage)
+        size = lane.live_bytes // max(lane.live_count, 1)
+        lock = fragment.lock_number(lane.code, damage.number, size, 0)
+        lock.is_damaged = not damage.is_missing
+        fragment.remove(lock, None)
+
+    # Trouble.
+
+    def check_room(self) -> None:
+        """Looked at every second: sends stop below the reserve and resume above twice that."""
+        if self._store is not None:
+            self._check_room()
+
+    def _check_room(self) -> None:
+        room = self.store.room()
+        if self._is_short_of_room:
+            self._set_short_of_room(room.free_bytes < 2 * room.reserve_bytes)
+        else:
+            self._set_short_of_room(room.free_bytes < room.reserve_bytes)
+
+    def _set_short_of_room(self, is_short: bool) -> None:
+        if is_short != self._is_short_of_room:
+            log.warning("the messaging store %s", "is short of room" if is_short else "has room again")
+        self._is_short_of_room = is_short
+        for fragment in self._fragments.values():
+            fragment.is_short_of_room = is_short
+
+    async def _fail(self, error: Exception) -> None:
+        log.error("the messaging store failed, its last commit's outcome is unknown: %s", error, exc_info=error)
+        known: BusError = (
+            error if isinstance(error, StoreUnavailable) else StoreUnavailable("The messaging store failed.")
+        )
+        self._failure = known if isinstance(known, StoreUnavailable) else None
+        for fragment in self._fragments.values():
+            fragment.fail(known)
+        self.on_turn_end()
+        store, self._store = self._store, None
+        if store is not None:
+            try:
+                await store.close()
+            except Exception:
+                log.exception("closing the failed store")
+        if not self._is_stopping:
+            await self._reopen()
+
+    async def _reopen(self) -> None:
+        delay = FIRST_REOPEN_S
+        while True:
+            await asyncio.sleep(delay)
+            try:
+                self._store = await self._open_store()
+                for fragment in self._fragments.values():
+                    await self._load(fragment)
+                break
+            except Exception as error:
+                self._store = None
+                log.error("the messaging store cannot be opened yet: %s", error)
+                delay = min(delay * 2, LAST_REOPEN_S)
+        self._failure = None
+        log.warning("the messaging store is open again")
+        for fragment in self._fragments.values():
+            await self.hand_over(fragment)
+        self.on_turn_end()
+
+
+def _nothing() -> None:
+    return
+
+
+async def _unknown_fragment(_key: int) -> Fragment | None:
+    return None

@@ -1,0 +1,80 @@
+"""What a front end asks of a fragment, as plain data, and whom the fragment answers.
+
+The answer to an operation travels through a native base class rather than a future: a commit answers hundreds of
+operations at once, and their links merge those answers into ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.broker.locks import MessageLock
+from tandembus.errors import BusError
+from tandembus.message import Message
+
+
+class SendReply:
+    """Told what became of a send, after its commit."""
+
+    def sent(self, operation: SendOperation, error: BusError | None) -> None:
+        raise AssertionError("a reply must be implemented")
+
+
+@final
+class SendOperation:
+    """One transfer: a message, or a batch that is stored whole or not at all."""
+
+    __slots__ = ("delivery_id", "messages", "reply", "size_bytes")
+
+    def __init__(self, messages: list[Message], size_bytes: i64, reply: SendReply, delivery_id: i64) -> None:
+        self.messages: Final = messages
+        self.size_bytes: i64 = size_bytes
+        self.reply: Final = reply
+        self.delivery_id: i64 = delivery_id
+
+
+class Consumer:
+    """Somebody with credit for a lane. The fragment takes credit down as it hands messages over."""
+
+    def __init__(self, is_destructive: bool) -> None:
+        self.credit: i64 = 0
+        self.is_destructive: bool = is_destructive
+        self.removing_count: i64 = 0
+        """Receive-and-deletes that are being committed and will be delivered."""
+
+    def can_take(self) -> bool:
+        """Credit is not all: a connection that does not read must not be filled."""
+        return self.credit > 0
+
+    def deliver(self, message: Message, lock: MessageLock) -> None:
+        raise AssertionError("a consumer must be implemented")
+
+    def drained(self) -> None:
+        """Everything there was, within the credit, has been delivered."""
+
+    def flush(self) -> None:
+        """Called once after a run of deliveries."""
+
+
+@final
+class CallbackSendReply(SendReply):
+    """For the cold paths (management, HTTP, tests): one callback."""
+
+    def __init__(self, callback: Callable[[SendOperation, BusError | None], None]) -> None:
+        self.callback: Final = callback
+
+    def sent(self, operation: SendOperation, error: BusError | None) -> None:
+        self.callback(operation, error)
+
+
+@final
+class CallbackConsumer(Consumer):
+    def __init__(self, is_destructive: bool, callback: Callable[[Message, MessageLock], None]) -> None:
+        super().__init__(is_destructive)
+        self.callback: Final = callback
+
+    def deliver(self, message: Message, lock: MessageLock) -> None:
+        self.callback(message, lock)

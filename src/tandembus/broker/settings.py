@@ -1,0 +1,50 @@
+"""What a fragment needs to know of its entity's description and of the namespace's limits, in plain numbers."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from tandembus.store.messaging_store import BLOCK_SIZE
+
+
+@final
+class FragmentSettings:
+    __slots__ = (
+        "block_size",
+        "dead_letter_expired",
+        "default_ttl_ms",
+        "lock_duration_s",
+        "max_delivery_count",
+        "max_locks",
+        "max_size_bytes",
+        "max_uncommitted_bytes",
+        "window_bytes",
+        "window_messages",
+    )
+
+    def __init__(
+        self,
+        lock_duration_s: float = 60.0,
+        max_delivery_count: i64 = 10,
+        default_ttl_ms: i64 = 0,
+        dead_letter_expired: bool = False,
+        max_size_bytes: i64 = 1 << 30,
+        max_locks: i64 = 50_000,
+        max_uncommitted_bytes: i64 = 64 << 20,
+        window_messages: i64 = 1000,
+        window_bytes: i64 = 4 << 20,
+        block_size: i64 = BLOCK_SIZE,
+    ) -> None:
+        self.lock_duration_s: float = lock_duration_s
+        self.max_delivery_count: i64 = max_delivery_count
+        self.default_ttl_ms: i64 = default_ttl_ms
+        """0: messages live for ever unless they say otherwise."""
+        self.dead_letter_expired: bool = dead_letter_expired
+        self.max_size_bytes: i64 = max_size_bytes
+        self.max_locks: i64 = max_locks
+        self.max_uncommitted_bytes: i64 = max_uncommitted_bytes
+        self.window_messages: i64 = window_messages
+        self.window_bytes: i64 = window_bytes
+        self.block_size: i64 = block_size

@@ -1,0 +1,118 @@
+"""`tandembus serve`: one namespace in this process, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from pathlib import Path
+
+import click
+
+from tandembus.config import ConfigurationError, ServeSettings, load_settings
+from tandembus.errors import BusError
+from tandembus.node.wiring import NamespaceNode
+
+log = logging.getLogger("tandembus")
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+
+
+@click.command()
+@click.option("--name", help="Name of the namespace.  [default: tandembus]")
+@click.option("--data", type=click.Path(path_type=Path), help="Data folder.  [default: ./tandembus-data]")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--amqp-port", type=int, help="AMQP port; 0 takes any free one.  [default: 5672]")
+@click.option("--amqps-port", help="AMQP over TLS port, or 'off' to close that extra door.  [default: 5671]")
+@click.option("--http-port", type=int, help="HTTP port; 0 takes any free one.  [default: 5300]")
+@click.option("--key", help="Key of RootManageSharedAccessKey. Without it a random one is made, kept and reused.")
+@click.option("--brokers", type=int, help="Message broker processes; 0 keeps all in one process.  [default: 0]")
+@click.option("--config", type=click.Path(path_type=Path), help="Settings and limits, a TOML file.")
+def serve(
+    name: str | None,
+    data: Path | None,
+    host: str | None,
+    amqp_port: int | None,
+    amqps_port: str | None,
+    http_port: int | None,
+    key: str | None,
+    brokers: int | None,
+    config: Path | None,
+) -> None:
+    """Run a namespace until Ctrl-C.
+
+    Every port speaks AMQP, HTTP, and both inside TLS. Once connections are accepted a line that begins with "ready" is
+    printed, with the connection string for the SDKs and for this command line.
+
+    \b
+    Examples:
+      tandembus serve
+      tandembus serve --data /var/lib/tandembus --host 0.0.0.0 --amqps-port 5671
+      tandembus serve --amqp-port 0 --http-port 0 --amqps-port off
+    """
+    flags: dict[str, object] = {
+        "name": name,
+        "data": data,
+        "host": host,
+        "amqp_port": amqp_port,
+        "amqps_port": amqps_port,
+        "http_port": http_port,
+        "key": key,
+        "brokers": brokers,
+    }
+    try:
+        settings = load_settings(config, flags={name: value for name, value in flags.items() if value is not None})
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    raise SystemExit(_run(settings))
+
+
+def _run(settings: ServeSettings) -> int:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(_serve(settings))
+    return uvloop.run(_serve(settings))
+
+
+async def _serve(settings: ServeSettings) -> int:
+    node = NamespaceNode(settings)
+    try:
+        await node.start()
+    except (BusError, OSError) as error:
+        click.echo(f"tandembus cannot start: {error}", err=True)
+        return EXIT_REFUSED
+    _calm_collector()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    click.echo(f"ready {node.connection_string}")
+    _tell_doors(node)
+    await stop.wait()
+    click.echo("stopping", err=True)
+    await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
+    return 0
+
+
+def _tell_doors(node: NamespaceNode) -> None:
+    settings = node.settings
+    amqps = f", amqps {node.amqps_port}" if node.amqps_port is not None else ""
+    log.info(
+        "namespace '%s' on %s: amqp %d%s, http %d; data in %s",
+        settings.name,
+        settings.host,
+        node.amqp_port,
+        amqps,
+        node.http_port,
+        settings.data,
+    )
+
+
+def _calm_collector() -> None:
+    """What lives now lives for ever; messages in flight make no cycles, so collections can be rare."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)

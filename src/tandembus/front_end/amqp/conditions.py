@@ -1,0 +1,76 @@
+"""Errors as AMQP says them: one plain table, read by links and by the management node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tandembus.amqp.encoding.delivery_states import AmqpError
+from tandembus.errors import (
+    BusError,
+    EntityAlreadyExists,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidArgument,
+    InvalidOperation,
+    MalformedData,
+    MessageLockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    NotSupported,
+    OperationTimeout,
+    QuotaExceeded,
+    ServerBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreUnavailable,
+    Unauthorized,
+)
+
+CONDITIONS: Final[Mapping[type[BusError], str]] = {
+    MalformedData: "amqp:decode-error",
+    InvalidArgument: "com.microsoft:argument-error",
+    InvalidOperation: "amqp:not-allowed",
+    NotSupported: "amqp:not-implemented",
+    EntityNotFound: "amqp:not-found",
+    EntityAlreadyExists: "com.microsoft:entity-already-exists",
+    EntityDisabled: "com.microsoft:entity-disabled",
+    Unauthorized: "amqp:unauthorized-access",
+    MessageLockLost: "com.microsoft:message-lock-lost",
+    MessageNotFound: "com.microsoft:message-not-found",
+    MessageTooLarge: "amqp:link:message-size-exceeded",
+    QuotaExceeded: "amqp:resource-limit-exceeded",
+    ServerBusy: "com.microsoft:server-busy",
+    OperationTimeout: "com.microsoft:timeout",
+    StoreUnavailable: "amqp:internal-error",
+    StoreFull: "amqp:internal-error",
+    StoreDamaged: "amqp:internal-error",
+}
+
+MANAGEMENT_STATUSES: Final[Mapping[type[BusError], int]] = {
+    MalformedData: 400,
+    InvalidArgument: 400,
+    InvalidOperation: 400,
+    NotSupported: 501,
+    EntityNotFound: 404,
+    EntityAlreadyExists: 409,
+    EntityDisabled: 403,
+    Unauthorized: 401,
+    MessageLockLost: 410,
+    MessageNotFound: 404,
+    MessageTooLarge: 403,
+    QuotaExceeded: 403,
+    ServerBusy: 503,
+    OperationTimeout: 408,
+    StoreUnavailable: 500,
+    StoreFull: 500,
+    StoreDamaged: 500,
+}
+
+
+def condition_of(error: BusError) -> str:
+    return CONDITIONS[type(error)]
+
+
+def amqp_error(error: BusError) -> AmqpError:
+    return AmqpError(condition_of(error), str(error), None)

@@ -1,0 +1,408 @@
+"""One AMQP connection: bytes in, events out, events to links. I/O and routing, nothing else.
+
+Starting an operation never waits, so that many sends share one commit; what has to wait (opening an entity, a request
+to a management node) runs in a task of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, cast
+
+from tandembus.amqp.engine import (
+    ACCEPTED_STATE,
+    AmqpError,
+    Connection,
+    ConnectionClosed,
+    DeliveryReceived,
+    DeliveryTooLarge,
+    EngineSettings,
+    Event,
+    IncomingLink,
+    Link,
+    LinkAttaching,
+    LinkDetached,
+    LinkFlow,
+    OutgoingLink,
+    SaslInit,
+    SessionEnded,
+    read_plain_response,
+    rejected_state,
+)
+from tandembus.errors import (
+    BusError,
+    InvalidOperation,
+    MalformedData,
+    MessageTooLarge,
+    NotSupported,
+    ServerBusy,
+)
+from tandembus.front_end.amqp.claims_held import ClaimsHeld
+from tandembus.front_end.amqp.conditions import amqp_error
+from tandembus.front_end.amqp.dispatch import dispatch
+from tandembus.front_end.amqp.entity_link import EntityLink, send_checks
+from tandembus.front_end.amqp.link_host import LinkHost
+from tandembus.front_end.amqp.management_node import ManagementNode
+from tandembus.front_end.amqp.receiver_link import ReceiverLink
+from tandembus.front_end.amqp.reply_link import ReplyLink
+from tandembus.front_end.amqp.sender_link import SenderLink
+from tandembus.front_end.amqp.token_node import TokenNode
+from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
+from tandembus.security.claims import Right
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN
+
+if TYPE_CHECKING:
+    from tandembus.front_end.amqp.front_end import AmqpFrontEnd
+
+log = logging.getLogger("tandembus.amqp")
+
+NODE_CREDIT = 100
+MAX_REQUESTS = 200
+"""Management requests of one connection under way at the same time."""
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+MAX_EARLY_DELIVERIES = 1000
+"""Transfers kept for a link whose entity is still being opened."""
+
+
+class _Attaching:
+    """A link whose entity is being opened: what arrives meanwhile waits here."""
+
+    def __init__(self) -> None:
+        self.early: list[Event] = []
+
+
+class _Requests:
+    """The sending half of a request/response node."""
+
+    def __init__(self, address: str, node: TokenNode | ManagementNode) -> None:
+        self.address = address
+        self.node = node
+
+
+class AmqpConnection(asyncio.Protocol):
+    def __init__(self, front_end: AmqpFrontEnd, when_claimed: Callable[[], None]) -> None:
+        self._front_end = front_end
+        self.clock = front_end.clock
+        self.limits = front_end.limits
+        self.held = ClaimsHeld(front_end.authorizer, front_end.clock, when_claimed)
+        self.began_at = self.clock.monotonic()
+        self._bytes_before_claims = 0
+        self._links: dict[Link, EntityLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_lost = False
+        settings = EngineSettings(
+            is_server=True,
+            container_id=front_end.namespace.name,
+            max_frame_size=self.limits.max_frame_size_bytes,
+            idle_timeout_ms=int(self.limits.idle_timeout_s * 1000),
+            max_sessions=self.limits.max_amqp_sessions_per_connection,
+            max_links=self.limits.max_links_per_connection,
+        )
+        self.engine = Connection(settings, self.began_at)
+        self._transport: asyncio.Transport
+        self.host: LinkHost
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self.limits.unsent_bytes_per_connection)
+        self.host = LinkHost(
+            self.engine,
+            self._transport.write,
+            self._resume_reading,
+            self._front_end.flusher,
+            self.limits.unsent_bytes_per_connection,
+            self.limits.unacknowledged_bytes_per_connection,
+        )
+        self._front_end.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.held.has_any():
+            self._bytes_before_claims += len(data)
+            if self._bytes_before_claims > self.limits.pre_auth_bytes:
+                self.close(AmqpError("amqp:unauthorized-access", "Too many bytes before a valid claim.", None))
+                return
+        events = self.engine.receive_data(data)
+        if events:
+            self._handle_all(events)
+        self.host.flush()
+        if self.host.must_pause():
+            self.host.is_unread = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.host.is_backed_up = True
+
+    def resume_writing(self) -> None:
+        self.host.is_backed_up = False
+        self.feed()
+
+    def feed(self) -> None:
+        """There is room for deliveries again."""
+        self.host.is_stalled = False
+        for entity_link in self._links.values():
+            if not entity_link.is_sender:
+                self._front_end.namespace.broker.want(entity_link.entity.fragment)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Without a close, what the client has locked stays locked until it lapses: it may come back and settle."""
+        self._end(is_orderly=False)
+
+    def eof_received(self) -> bool:
+        return False
+
+    # Time.
+
+    def tick(self, now: float) -> None:
+        events = self.engine.tick(now)
+        if events:
+            self._handle_all(events)
+        if not self.held.has_any() and now - self.began_at > self.limits.pre_auth_timeout_s:
+            self.close(AmqpError("amqp:unauthorized-access", "No valid token was put in time.", None))
+            return
+        if self.host.is_stalled and not self.host.is_backed_up:
+            self.feed()
+        self.host.flush()
+
+    def check_claims(self) -> None:
+        for entity_link in list(self._links.values()):
+            entity_link.check_claims()
+
+    def close(self, error: AmqpError) -> None:
+        """Say why, then go."""
+        self.engine.close(error)
+        self.host.flush()
+        self._end(is_orderly=True)
+        self._transport.close()
+
+    def _end(self, is_orderly: bool) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        for entity_link in self._links.values():
+            entity_link.release(is_orderly)
+        self._links = {}
+        for task in self._tasks:
+            task.cancel()
+        self._front_end.remove(self)
+
+    # Events.
+
+    def _handle_all(self, events: list[Event]) -> None:
+        for event in dispatch(events):
+            self._handle(event)
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, DeliveryReceived):
+            self._take_delivery(event)
+        elif isinstance(event, LinkFlow):
+            self._take_flow(event.link)
+        elif isinstance(event, DeliveryTooLarge):
+            self._take_too_large(event)
+        elif isinstance(event, LinkAttaching):
+            self._attach(event.link)
+        elif isinstance(event, LinkDetached):
+            self._release(event.link)
+        elif isinstance(event, SessionEnded):
+            for link in [link for link in self._links if link.session is event.session]:
+                self._release(link)
+        elif isinstance(event, SaslInit):
+            self._take_identity(event)
+        elif isinstance(event, ConnectionClosed):
+            self.host.flush()
+            self._end(is_orderly=event.by_peer)
+            self._transport.close()
+
+    def _take_identity(self, event: SaslInit) -> None:
+        is_known = event.mechanism in ("ANONYMOUS", "MSSBCBS")
+        if event.mechanism == "PLAIN":
+            try:
+                credentials = read_plain_response(event.initial_response)
+                claims = self._front_end.authorizer.verify_plain(credentials.name, credentials.password)
+                self.held.put("", claims)
+                is_known = True
+            except BusError:
+                is_known = False
+        self.engine.sasl_outcome(is_known)
+        if not is_known:
+            self.host.flush()
+            self._transport.close()
+            return
+        self._handle_all(self.engine.receive_data(b""))
+
+    def _take_flow(self, link: Link) -> None:
+        context = link.context
+        if isinstance(context, ReceiverLink) and isinstance(link, OutgoingLink):
+            fragment = context.fragment
+            context.flow()
+            fragment.pump()
+            consumers = fragment.consumers(context.lane)
+            if link.drain:
+                consumers.drain(context)
+                consumers.finish_drains()
+            if link.drain or (context.credit > 0 and not consumers.lane.is_exhausted()):
+                self._front_end.namespace.broker.want(fragment)
+        elif isinstance(context, ReplyLink):
+            context.flow()
+
+    def _release(self, link: Link) -> None:
+        entity_link = self._links.pop(link, None)
+        if entity_link is not None:
+            entity_link.release(is_orderly=True)
+
+    def forget(self, entity_link: EntityLink) -> None:
+        self._links.pop(entity_link.link, None)
+
+    # Deliveries that are no messages for an entity.
+
+    def _take_delivery(self, event: DeliveryReceived) -> None:
+        context = event.link.context
+        if isinstance(context, _Attaching):
+            if len(context.early) < MAX_EARLY_DELIVERIES:
+                context.early.append(event)
+            else:
+                self._reject(event.link, event.delivery_id, ServerBusy("The entity is still being opened."))
+        elif isinstance(context, _Requests):
+            self._take_request(event, context)
+
+    def _take_too_large(self, event: DeliveryTooLarge) -> None:
+        context = event.link.context
+        if isinstance(context, SenderLink):
+            context.too_large(-1 if event.settled else event.delivery_id)
+        elif not event.settled:
+            self._reject(event.link, event.delivery_id, MessageTooLarge("The message is too large."))
+
+    def _reject(self, link: IncomingLink, delivery_id: int, error: BusError) -> None:
+        link.session.settle(int(delivery_id), int(delivery_id), rejected_state(amqp_error(error)))
+
+    def _take_request(self, event: DeliveryReceived, requests: _Requests) -> None:
+        link = event.link
+        if len(self._tasks) >= MAX_REQUESTS:
+            self._reject(link, event.delivery_id, ServerBusy("Too many management requests at the same time."))
+            return
+        if not event.settled:
+            link.session.settle(int(event.delivery_id), int(event.delivery_id), ACCEPTED_STATE)
+        if link.credit <= NODE_CREDIT // 2:
+            link.grant(NODE_CREDIT)
+        node = requests.node
+        if isinstance(node, TokenNode):
+            self._reply(link, requests.address, node.answer(event.payload))
+        else:
+            self._start(self._answer(link, requests.address, node, event.payload))
+
+    async def _answer(self, link: Link, address: str, node: ManagementNode, payload: bytes) -> None:
+        reply = await node.answer(payload)
+        self._reply(link, address, reply)
+        self.host.flush()
+
+    def _reply(self, request_link: Link, address: str, payload: bytes) -> None:
+        """On the receiving link of the same session and node: `reply-to` is not unique, and often absent."""
+        for link in list(request_link.session.links.values()):
+            context = link.context
+            if isinstance(context, ReplyLink) and context.node == address:
+                context.send(payload)
+                self.host.touch()
+                return
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Attaching.
+
+    def _attach(self, link: Link) -> None:
+        try:
+            terminus = link.target if isinstance(link, IncomingLink) else link.source
+            if terminus is None or terminus.is_coordinator:
+                raise NotSupported("Transactions are not available in this version.")
+            address = parse_address(terminus.address or "")
+            if address.is_token_node:
+                front_end = self._front_end
+                node = TokenNode(front_end.namespace, front_end.authorizer, self.held, self.clock)
+                self._attach_node(link, "$cbs", node)
+            else:
+                self._check_attach(link, address)
+                link.context = _Attaching()
+                self._start(self._attach_entity(link, address))
+        except BusError as error:
+            self._refuse(link, error)
+
+    def _refuse(self, link: Link, error: BusError) -> None:
+        link.context = None
+        link.refuse(amqp_error(error))
+        self.host.touch()
+
+    def _check_attach(self, link: Link, address: EntityAddress) -> None:
+        """Deny by default, before anything is looked up."""
+        path = address.claim_path
+        if address.is_management:
+            entity_path = path.removesuffix("/$management")
+            if not any(self.held.allow(right, entity_path) or self.held.allow(right, path) for right in Right):
+                self.held.check(Right.LISTEN, entity_path)
+        elif isinstance(link, IncomingLink):
+            self.held.check(Right.SEND, path)
+            if address.sub_queue is not SubQueue.MAIN:
+                raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")
+        else:
+            self.held.check(Right.LISTEN, path)
+            source = link.source
+            if source is not None and source.filter and "com.microsoft:session-filter" in source.filter:
+                raise InvalidOperation(
+                    "A session receiver cannot be created on an entity that does not require sessions."
+                )
+        if address.sub_queue is SubQueue.TRANSFER_DEAD_LETTER:
+            raise NotSupported("Transfer dead-letter queues are not available in this version.")
+
+    async def _attach_entity(self, link: Link, address: EntityAddress) -> None:
+        try:
+            namespace = self._front_end.namespace
+            entity = await namespace.entity(address.key)
+            early = link.context.early if isinstance(link.context, _Attaching) else []
+            link.context = None
+            if address.is_management:
+                checks = send_checks(entity, self.limits)
+                node = ManagementNode(namespace, address, self.held, self._front_end.meter, checks)
+                self._attach_node(link, address.claim_path, node)
+            else:
+                self._attach_link(link, address, EntityLink(self, link, entity, *_right(link, address)))
+            if early:
+                self._handle_all(early)
+        except BusError as error:
+            self._refuse(link, error)
+        except Exception:
+            log.exception("attaching to '%s'", address.path)
+            self._refuse(link, MalformedData("The link could not be attached."))
+        self.host.flush()
+
+    def _attach_link(self, link: Link, address: EntityAddress, entity_link: EntityLink) -> None:
+        entity = entity_link.entity
+        if isinstance(link, IncomingLink):
+            entity.check_can_send()
+            entity_link.start_sending(link, self._front_end.meter, self.limits)
+        elif isinstance(link, OutgoingLink):
+            entity.check_can_receive()
+            lane = DEAD_LETTER if address.sub_queue is SubQueue.DEAD_LETTER else MAIN
+            entity_link.start_receiving(link, lane, self._front_end.meter)
+        self._links[link] = entity_link
+
+    def _attach_node(self, link: Link, address: str, node: TokenNode | ManagementNode) -> None:
+        if isinstance(link, IncomingLink):
+            link.context = _Requests(address, node)
+            link.accept(max_message_size=MAX_REQUEST_BYTES)
+            link.grant(NODE_CREDIT)
+        elif isinstance(link, OutgoingLink):
+            link.context = ReplyLink(link, address)
+            link.accept()
+
+
+def _right(link: Link, address: EntityAddress) -> tuple[Right, str]:
+    right = Right.SEND if isinstance(link, IncomingLink) else Right.LISTEN
+    return right, address.claim_path

@@ -1,0 +1,106 @@
+"""A link attached to an entity: what ties its compiled half to claims, to the entity's life and to the connection's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tandembus.amqp.engine import IncomingLink, Link, OutgoingLink
+from tandembus.errors import BusError, Unauthorized
+from tandembus.front_end.amqp.conditions import amqp_error
+from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
+from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMeter
+from tandembus.limits import Limits
+from tandembus.metering.meter import Meter
+from tandembus.metering.slot import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    EMPTY_RECEIVE,
+    NORMAL,
+    PING,
+    RECEIVE,
+    SEND,
+)
+from tandembus.namespace.entity import Entity
+from tandembus.security.claims import Right
+
+if TYPE_CHECKING:
+    from tandembus.front_end.amqp.driver import AmqpConnection
+
+
+class EntityLink:
+    """One sender or receiver link. `cut` may be called from anywhere: the entity, the claims check, the stop."""
+
+    def __init__(self, connection: AmqpConnection, link: Link, entity: Entity, right: Right, claim_path: str) -> None:
+        self.link = link
+        self.entity = entity
+        self.right = right
+        self.claim_path = claim_path
+        self.is_sender = right is Right.SEND
+        self._connection = connection
+        self._half: SenderLink | ReceiverLink | None = None
+
+    def start_sending(self, link: IncomingLink, meter: Meter, limits: Limits) -> None:
+        """The client sends: answer its attach, give it credit."""
+        checks = send_checks(self.entity, limits)
+        key = self.entity.entry.key
+        counters = SendMeter(meter.slot(key, SEND, NORMAL), meter.slot(key, SEND, PING))
+        half = SenderLink(link, self._connection.host, self.entity.fragment, checks, counters, limits.link_credit)
+        self._attach(half)
+        link.accept(max_message_size=int(checks.max_message_bytes))
+        half.top_up()
+
+    def start_receiving(self, link: OutgoingLink, lane: int, meter: Meter) -> None:
+        """The client receives: answer its attach, and wait for its credit."""
+        key = self.entity.entry.key
+        names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
+        counters = ReceiveMeter(*(meter.slot(key, name, NORMAL) for name in names))
+        is_destructive = link.snd_settle_mode == 1
+        fragment = self.entity.fragment
+        half = ReceiverLink(link, self._connection.host, fragment, lane, is_destructive, counters, b"", 0)
+        self._attach(half)
+        fragment.consumers(lane).add(half)
+        link.accept()
+
+    def _attach(self, half: SenderLink | ReceiverLink) -> None:
+        self._half = half
+        self.link.context = half
+        self.entity.attach(self, self._connection.clock.now())
+
+    def release(self, is_orderly: bool) -> None:
+        """The link is over, whoever ended it."""
+        half = self._half
+        if half is None:
+            return
+        self._half = None
+        half.is_open = False
+        self.link.context = None
+        self.entity.detach(self, self._connection.clock.now())
+        if isinstance(half, ReceiverLink):
+            half.fragment.release_consumer(half, half.lane, is_orderly)
+
+    def cut(self, error: BusError) -> None:
+        self.link.detach(amqp_error(error))
+        self.release(True)
+        self._connection.forget(self)
+        self._connection.host.touch()
+        self._connection.host.flush()
+
+    def entity_changed(self) -> None:
+        if isinstance(self._half, SenderLink):
+            self._half.change_checks(send_checks(self.entity, self._connection.limits))
+
+    def check_claims(self) -> None:
+        """Called again and again while the link lives: an expired token or a removed key ends it."""
+        if not self._connection.held.allow(self.right, self.claim_path):
+            self.cut(Unauthorized(f"The token for '{self.claim_path}' has expired or is no longer valid."))
+
+
+def send_checks(entity: Entity, limits: Limits) -> SendChecks:
+    return SendChecks(
+        entity.entry.description.max_message_size_bytes(limits),
+        limits.max_header_size_bytes,
+        limits.max_properties_size_bytes,
+        limits.max_batch_messages,
+    )

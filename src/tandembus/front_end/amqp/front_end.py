@@ -1,0 +1,74 @@
+"""Everything the AMQP connections of a namespace share, and the second hand that moves them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tandembus.amqp.engine import AmqpError
+from tandembus.clock import Clock
+from tandembus.front_end.amqp.driver import AmqpConnection
+from tandembus.front_end.amqp.link_host import Flusher
+from tandembus.metering.meter import Meter
+from tandembus.namespace.namespace import Namespace
+from tandembus.security.claims import Authorizer
+
+TICK_S = 1.0
+
+
+class AmqpFrontEnd:
+    def __init__(self, namespace: Namespace, authorizer: Authorizer, meter: Meter, clock: Clock) -> None:
+        self.namespace = namespace
+        self.authorizer = authorizer
+        self.meter = meter
+        self.clock = clock
+        self.limits = namespace.limits
+        self.flusher = Flusher()
+        self._connections: set[AmqpConnection] = set()
+        self._ticker: asyncio.Task[None] | None = None
+        namespace.broker.on_turn_end = self._turn_ended
+
+    def _turn_ended(self) -> None:
+        self.flusher.flush()
+        for connection in self._stalled():
+            connection.feed()
+
+    def _stalled(self) -> list[AmqpConnection]:
+        """Connections whose deliveries were put off and have room again now that they are flushed."""
+        return [one for one in self._connections if one.host.is_stalled and not one.host.is_backed_up]
+
+    def start(self) -> None:
+        self._ticker = asyncio.create_task(self._tick(), name="AMQP ticks")
+
+    def connection(self, when_claimed: Callable[[], None]) -> AmqpConnection:
+        return AmqpConnection(self, when_claimed)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def add(self, connection: AmqpConnection) -> None:
+        self._connections.add(connection)
+
+    def remove(self, connection: AmqpConnection) -> None:
+        self._connections.discard(connection)
+
+    async def _tick(self) -> None:
+        checked_at = self.clock.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self.clock.monotonic()
+            for connection in list(self._connections):
+                connection.tick(now)
+            if now - checked_at >= self.limits.token_check_interval_s:
+                checked_at = now
+                for connection in list(self._connections):
+                    connection.check_claims()
+
+    async def stop(self) -> None:
+        """Close every connection with an error that clients retry on."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        for connection in list(self._connections):
+            connection.close(AmqpError("amqp:connection:forced", "The broker is shutting down.", None))

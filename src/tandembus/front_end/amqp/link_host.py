@@ -1,0 +1,96 @@
+"""What the links of one connection share: its engine, its unsent bytes, and the moment it is flushed.
+
+A commit answers many links of many connections; each connection is then written to once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.amqp.engine.connection import Connection
+
+
+class Flushable:
+    """A link with answers it has gathered and not yet written to its engine."""
+
+    def write_answers(self) -> None:
+        raise AssertionError("a link must implement it")
+
+
+@final
+class Flusher:
+    """The connections that have something to write, over all of the front end."""
+
+    def __init__(self) -> None:
+        self.hosts: list[LinkHost] = []
+
+    def flush(self) -> None:
+        hosts = self.hosts
+        self.hosts = []
+        for host in hosts:
+            host.flush()
+
+
+@final
+class LinkHost:
+    def __init__(
+        self,
+        engine: Connection,
+        write: Callable[[bytes], None],
+        resume: Callable[[], None],
+        flusher: Flusher,
+        max_unsent_bytes: i64,
+        max_unacknowledged_bytes: i64,
+    ) -> None:
+        self.engine: Final = engine
+        self.is_backed_up: bool = False
+        """The transport holds more than its limit: the peer does not read."""
+        self.is_stalled: bool = False
+        """A delivery was put off because of what is unsent; somebody must ask again after the flush."""
+        self.unacknowledged_bytes: i64 = 0
+        self.is_unread: bool = False
+        """The peer sends faster than we store: its socket is not read for the moment."""
+        self._resume: Final = resume
+        self._write: Final = write
+        self._flusher: Final = flusher
+        self._max_unsent_bytes: i64 = max_unsent_bytes
+        self._max_unacknowledged_bytes: i64 = max_unacknowledged_bytes
+        self._is_dirty: bool = False
+        self._answering: list[Flushable] = []
+
+    def touch(self) -> None:
+        """Something was written to the engine: flush at the end of this turn."""
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._flusher.hosts.append(self)
+
+    def answer(self, link: Flushable) -> None:
+        self._answering.append(link)
+        self.touch()
+
+    def can_take(self) -> bool:
+        if self.is_backed_up or self.engine.pending_bytes() > self._max_unsent_bytes:
+            self.is_stalled = True
+            return False
+        return True
+
+    def flush(self) -> None:
+        self._is_dirty = False
+        if self._answering:
+            answering = self._answering
+            self._answering = []
+            for link in answering:
+                link.write_answers()
+        data = self.engine.data_to_send()
+        if data:
+            self._write(data)
+        if self.is_unread and self.unacknowledged_bytes <= self._max_unacknowledged_bytes // 2:
+            self.is_unread = False
+            self._resume()
+
+    def must_pause(self) -> bool:
+        """Credit does not bind every client: what is not acknowledged yet does."""
+        return not self.is_unread and self.unacknowledged_bytes > self._max_unacknowledged_bytes

@@ -1,0 +1,305 @@
+"""`ENTITY/$management`: requests and responses beside the links (wire contract 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+
+from tandembus.amqp.encoding.sections import (
+    MessageSections,
+    amqp_value_section,
+    application_properties_section,
+    decode_message,
+    properties_section,
+)
+from tandembus.amqp.encoding.values import Array, int_, symbol
+from tandembus.broker import browsing
+from tandembus.broker.locks import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    RELEASE,
+    CallbackSettleReply,
+    MessageLock,
+)
+from tandembus.broker.operations import CallbackSendReply, SendOperation
+from tandembus.errors import (
+    BusError,
+    InvalidArgument,
+    InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
+    NotSupported,
+)
+from tandembus.front_end.amqp.claims_held import ClaimsHeld
+from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_of
+from tandembus.front_end.amqp.requests import Body
+from tandembus.front_end.amqp.sender_link import SendChecks
+from tandembus.message import encode_delivery
+from tandembus.metering import slot as operations
+from tandembus.metering.meter import Meter
+from tandembus.metering.slot import (
+    CANCEL,
+    DELETE_BATCH,
+    NORMAL,
+    PEEK,
+    RECEIVE_DEFERRED,
+    RENEW_LOCK,
+    SCHEDULE,
+    operations_for,
+)
+from tandembus.namespace.entity import Entity
+from tandembus.namespace.namespace import Namespace
+from tandembus.namespace.paths import EntityAddress, SubQueue
+from tandembus.security.claims import Right
+from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
+from tandembus.store.messaging_store import MAIN
+
+LONG, UUID, TIMESTAMP = 0x81, 0x98, 0x83
+MESSAGE_ID = 0
+
+DISPOSITIONS: Mapping[str, int] = {
+    "completed": COMPLETE,
+    "abandoned": ABANDON,
+    "defered": DEFER,
+    "suspended": DEAD_LETTER,
+    "unlocked": RELEASE,
+}
+
+Answer = tuple[int, str | None, object]
+"""Status, error condition, body."""
+
+
+class ManagementNode:
+    def __init__(
+        self, namespace: Namespace, address: EntityAddress, held: ClaimsHeld, meter: Meter, checks: SendChecks
+    ) -> None:
+        self._namespace = namespace
+        self._address = address
+        self._held = held
+        self._meter = meter
+        self._checks = checks
+        self._lane = DEAD_LETTER_LANE if address.sub_queue is SubQueue.DEAD_LETTER else MAIN
+        self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
+            "com.microsoft:peek-message": (Right.LISTEN, self._peek),
+            "com.microsoft:renew-lock": (Right.LISTEN, self._renew_lock),
+            "com.microsoft:receive-by-sequence-number": (Right.LISTEN, self._receive_by_number),
+            "com.microsoft:update-disposition": (Right.LISTEN, self._update_disposition),
+            "com.microsoft:schedule-message": (Right.SEND, self._schedule),
+            "com.microsoft:cancel-scheduled-message": (Right.SEND, self._cancel),
+            "com.microsoft:batch-delete-messages": (Right.LISTEN, self._delete_batch),
+        }
+
+    async def answer(self, payload: bytes) -> bytes:
+        """The reply to one request. Every failure is a status, never an error of the link."""
+        correlation_id: object = None
+        try:
+            request = decode_message(payload, typed=True)
+            correlation_id = request.property_at(MESSAGE_ID)
+            status, condition, body = await self._carry_out(decode_message(payload))
+        except BusError as error:
+            return _reply(correlation_id, MANAGEMENT_STATUSES[type(error)], str(error), condition_of(error), None)
+        return _reply(correlation_id, status, "OK", condition, body)
+
+    async def _carry_out(self, request: MessageSections) -> Answer:
+        properties = request.application_properties or {}
+        name = properties.get("operation")
+        if not isinstance(name, str) or name not in self._operations:
+            raise NotSupported(f"The management operation {name!r} is not known here.")
+        right, operation = self._operations[name]
+        self._held.check(right, self._address.claim_path.removesuffix("/$management"))
+        entity = await self._namespace.entity(self._address.key)
+        entity.accessed_at = self._namespace.clock.now()
+        timeout_ms = properties.get("com.microsoft:server-timeout")
+        body = Body(request.body)
+        if isinstance(timeout_ms, int) and timeout_ms > 0:
+            return await _within(operation(entity, body), timeout_ms / 1000)
+        return await operation(entity, body)
+
+    def _count(self, operation: str, messages: int, units: int, size_bytes: int) -> None:
+        self._meter.count(self._address.key, operation, NORMAL, messages, units, size_bytes)
+
+    def _sequence_number(self, entity: Entity, number: int) -> int:
+        return int(entity.fragment.index) << 48 | number
+
+    def _numbers(self, entity: Entity, body: Body) -> list[int]:
+        """Sequence numbers of this entity, as numbers of its fragment."""
+        sequence_numbers = body.integers("sequence-numbers", self._namespace.limits.max_management_messages)
+        for sequence_number in sequence_numbers:
+            if sequence_number >> 48 != entity.fragment.index or sequence_number <= 0:
+                raise MessageNotFound(f"There is no message with sequence number {sequence_number}.")
+        return [sequence_number & ((1 << 48) - 1) for sequence_number in sequence_numbers]
+
+    async def _peek(self, entity: Entity, body: Body) -> Answer:
+        count = body.integer("message-count", least=1, most=None)
+        start = body.integer("from-sequence-number", least=None, most=None)
+        limits = self._namespace.limits
+        peeked = await browsing.peek(
+            self._namespace.broker,
+            entity.fragment,
+            self._lane,
+            max(start, 1),
+            min(count, limits.max_management_messages),
+            limits.max_peek_bytes,
+        )
+        messages = []
+        size = 0
+        for one in peeked:
+            number = self._sequence_number(entity, int(one.message.number))
+            payload = encode_delivery(one.message, number, 0, one.state, b"", 0)
+            size += len(payload)
+            messages.append({"message": payload})
+        self._count(PEEK, len(messages), max(1, sum(operations_for(len(one["message"])) for one in messages)), size)
+        if not messages:
+            return 204, "com.microsoft:message-not-found", None
+        return 200, None, {"messages": messages}
+
+    async def _renew_lock(self, entity: Entity, body: Body) -> Answer:
+        tokens = body.tokens("lock-tokens", self._namespace.limits.max_management_messages)
+        fragment = entity.fragment
+        for token in tokens:
+            fragment.find_lock(token)
+        expirations = [int(fragment.renew(token)) for token in tokens]
+        self._count(RENEW_LOCK, len(tokens), len(tokens), 0)
+        return 200, None, {"expirations": Array(TIMESTAMP, list(expirations))}
+
+    async def _receive_by_number(self, entity: Entity, body: Body) -> Answer:
+        entity.check_can_receive()
+        numbers = self._numbers(entity, body)
+        is_destructive = body.integer("receiver-settle-mode", least=0, most=1) == 0
+        taken = await browsing.receive_deferred(
+            self._namespace.broker, entity.fragment, self._lane, numbers, is_destructive
+        )
+        until_ms = self._namespace.clock.now_ms() + int(entity.fragment.settings.lock_duration_s * 1000)
+        messages: list[object] = []
+        units = size = 0
+        for lock, message in taken:
+            number = self._sequence_number(entity, int(message.number))
+            payload = encode_delivery(message, number, 0 if is_destructive else until_ms, 1, b"", 0)
+            size += len(payload)
+            units += operations_for(len(payload))
+            one: dict[object, object] = {"message": payload}
+            if not is_destructive:
+                one["lock-token"] = uuid.UUID(bytes_le=lock.token)
+            messages.append(one)
+        self._count(RECEIVE_DEFERRED, len(messages), units, size)
+        return 200, None, {"messages": messages}
+
+    async def _update_disposition(self, entity: Entity, body: Body) -> Answer:
+        name = body.text("disposition-status")
+        settlement = DISPOSITIONS.get(name or "")
+        if settlement is None:
+            raise InvalidArgument(f"The disposition-status {name!r} is not one of {', '.join(DISPOSITIONS)}.")
+        fragment = entity.fragment
+        tokens = body.tokens("lock-tokens", self._namespace.limits.max_management_messages)
+        locks = [fragment.find_lock(token) for token in tokens]
+        if len({lock.token for lock in locks}) != len(locks):
+            raise InvalidArgument("A lock token stands twice in the request.")
+        for lock in locks:
+            lock.reason = body.text("deadletter-reason")
+            lock.description = body.text("deadletter-description")
+            lock.changes = body.changes("properties-to-modify")
+        await settle_all(entity, locks, settlement)
+        operation = {COMPLETE: operations.COMPLETE, ABANDON: operations.ABANDON, DEFER: operations.DEFER}.get(
+            settlement, operations.DEAD_LETTER
+        )
+        self._count(operation, len(locks), len(locks), 0)
+        return 200, None, {}
+
+    async def _schedule(self, entity: Entity, body: Body) -> Answer:
+        if self._lane != MAIN:
+            raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")
+        entity.check_can_send()
+        payloads = body.payloads("messages", self._namespace.limits.max_management_messages)
+        messages = []
+        for payload in payloads:
+            messages += self._checks.parse(payload, 0)
+        size = sum(len(payload) for payload in payloads)
+        await send_all(entity, SendOperation(messages, size, CallbackSendReply(_ignore), 0))
+        self._count(SCHEDULE, len(messages), sum(operations_for(len(payload)) for payload in payloads), size)
+        numbers = [self._sequence_number(entity, int(message.number)) for message in messages]
+        return 200, None, {"sequence-numbers": Array(LONG, list(numbers))}
+
+    async def _cancel(self, entity: Entity, body: Body) -> Answer:
+        numbers = self._numbers(entity, body)
+        await browsing.cancel_scheduled(self._namespace.broker, entity.fragment, numbers)
+        self._count(CANCEL, len(numbers), max(1, len(numbers)), 0)
+        return 200, None, {}
+
+    async def _delete_batch(self, entity: Entity, body: Body) -> Answer:
+        entity.check_can_receive()
+        limits = self._namespace.limits
+        count = body.integer("message-count", least=1, most=limits.max_management_messages)
+        before_ms = body.integer("enqueued-time-utc", least=None, most=None)
+        deleted = await browsing.delete_batch(self._namespace.broker, entity.fragment, self._lane, count, before_ms)
+        self._count(DELETE_BATCH, deleted, max(1, deleted), 0)
+        if deleted == 0:
+            return 204, "com.microsoft:message-not-found", None
+        return 200, None, {"message-count": int_(deleted)}
+
+
+def _ignore(_operation: SendOperation, _error: BusError | None) -> None:
+    return
+
+
+async def _within(work: Awaitable[Answer], timeout_s: float) -> Answer:
+    from tandembus.errors import OperationTimeout
+
+    try:
+        return await asyncio.wait_for(work, timeout_s)
+    except asyncio.TimeoutError:
+        raise OperationTimeout(f"The operation did not complete within {timeout_s:g} s.") from None
+
+
+async def send_all(entity: Entity, operation: SendOperation) -> None:
+    """Send and wait until it is durable."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def sent(_operation: SendOperation, error: BusError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    entity.fragment.send(
+        SendOperation(operation.messages, operation.size_bytes, CallbackSendReply(sent), operation.delivery_id)
+    )
+    await done
+
+
+async def settle_all(entity: Entity, locks: list[MessageLock], settlement: int) -> None:
+    """Settle these locks and wait until it is durable. All are live when this is called."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = len(locks)
+
+    def settled(_lock: MessageLock, error: BusError | None) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        elif waiting == 0:
+            done.set_result(None)
+
+    if not locks:
+        raise MessageLockLost("The request names no lock tokens.")
+    reply = CallbackSettleReply(settled)
+    for lock in locks:
+        entity.fragment.settle(lock, settlement, reply)
+    await done
+
+
+def _reply(correlation_id: object, status: int, description: str, condition: str | None, body: object) -> bytes:
+    properties: dict[str, object] = {"statusCode": int_(status), "statusDescription": description}
+    if condition is not None:
+        properties["errorCondition"] = symbol(condition)
+    return (
+        properties_section(correlation_id=correlation_id)
+        + application_properties_section(properties)
+        + amqp_value_section(body)
+    )

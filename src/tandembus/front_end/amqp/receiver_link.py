@@ -1,0 +1,282 @@
+"""A link on which a client receives: credit becomes deliveries, dispositions become settlements.
+
+In peek-lock a settlement is echoed with the same kind of outcome once it is durable; a client that has settled already
+wants no answer. In receive-and-delete the fragment has removed the message before it comes here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.amqp.encoding.delivery_states import (
+    ACCEPTED_STATE,
+    MODIFIED_STATE,
+    REJECTED_STATE,
+    RELEASED_STATE,
+    Outcome,
+    rejected_state,
+)
+from tandembus.amqp.engine.link import OutgoingDelivery, OutgoingLink
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.locks import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    RELEASE,
+    MessageLock,
+    SettleReply,
+)
+from tandembus.broker.operations import Consumer
+from tandembus.errors import BusError, InvalidArgument
+from tandembus.front_end.amqp.conditions import amqp_error
+from tandembus.front_end.amqp.link_host import Flushable, LinkHost
+from tandembus.message import Message, encode_delivery
+from tandembus.metering.slot import MeterSlot, operations_for
+
+ACCEPTED: Final = 0x24
+REJECTED: Final = 0x25
+RELEASED: Final = 0x26
+MODIFIED: Final = 0x27
+
+MAX_REASON_CHARACTERS: Final = 4096
+
+
+@final
+class ReceiveMeter:
+    __slots__ = ("abandon", "complete", "dead_letter", "defer", "empty", "receive")
+
+    def __init__(
+        self,
+        receive: MeterSlot,
+        empty: MeterSlot,
+        complete: MeterSlot,
+        abandon: MeterSlot,
+        defer: MeterSlot,
+        dead_letter: MeterSlot,
+    ) -> None:
+        self.receive: Final = receive
+        self.empty: Final = empty
+        self.complete: Final = complete
+        self.abandon: Final = abandon
+        self.defer: Final = defer
+        self.dead_letter: Final = dead_letter
+
+    def settled(self, settlement: i64) -> None:
+        if settlement == COMPLETE:
+            self.complete.add(1, 1, 0)
+        elif settlement == ABANDON:
+            self.abandon.add(1, 1, 0)
+        elif settlement == DEFER:
+            self.defer.add(1, 1, 0)
+        elif settlement == DEAD_LETTER:
+            self.dead_letter.add(1, 1, 0)
+
+
+@final
+class _Echoes(SettleReply):
+    """Answers of one link's settlements, merged into ranges of the same outcome."""
+
+    def __init__(self, link: ReceiverLink) -> None:
+        self.link: Final = link
+
+    def settled(self, lock: MessageLock, error: BusError | None) -> None:
+        self.link.settled(lock, error)
+
+
+@final
+class _EchoWriter(Flushable):
+    def __init__(self, link: ReceiverLink) -> None:
+        self.link: Final = link
+
+    def write_answers(self) -> None:
+        self.link.write_answers()
+
+
+@final
+class ReceiverLink(Consumer):
+    def __init__(
+        self,
+        link: OutgoingLink,
+        host: LinkHost,
+        fragment: Fragment,
+        lane: i64,
+        is_destructive: bool,
+        meter: ReceiveMeter,
+        more_annotations: bytes,
+        more_count: i64,
+    ) -> None:
+        super().__init__(is_destructive)
+        self.link: Final = link
+        self.fragment: Final = fragment
+        self.lane: i64 = lane
+        self.is_open: bool = True
+        self._host: Final = host
+        self._meter: Final = meter
+        self._more_annotations: Final = more_annotations
+        self._more_count: i64 = more_count
+        self._base: i64 = fragment.index << 48
+        self._echoes: Final = _Echoes(self)
+        self._writer: Final = _EchoWriter(self)
+        self._is_gathering: bool = False
+        self._first: i64 = -1
+        self._last: i64 = -1
+        self._state: bytes = b""
+        self._delivered_since_flow: i64 = 0
+
+    # Credit and deliveries.
+
+    def flow(self) -> None:
+        """The peer's credit changed."""
+        self.credit = max(self.link.credit - self.removing_count, i64(0))
+        self._delivered_since_flow = 0
+
+    def can_take(self) -> bool:
+        return self.credit > 0 and self.is_open and self.link.window_is_open() and self._host.can_take()
+
+    def deliver(self, message: Message, lock: MessageLock) -> None:
+        if not self.is_open:
+            return
+        until: i64 = 0 if self.is_destructive else lock.locked_until_ms
+        payload = encode_delivery(
+            message, self._base | message.number, until, 0, self._more_annotations, self._more_count
+        )
+        lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
+        self._delivered_since_flow += 1
+        size = len(payload)
+        self._meter.receive.add(1, operations_for(size), size)
+        self._host.touch()
+
+    def flush(self) -> None:
+        self._host.touch()
+
+    def drained(self) -> None:
+        if not self.is_open:
+            return
+        if self._delivered_since_flow == 0:
+            self._meter.empty.add(0, 1, 0)
+        self.link.drained()
+        self.credit = 0
+        self._host.touch()
+
+    # Settling.
+
+    def settle(self, delivery: OutgoingDelivery, outcome: Outcome | None, is_quiet: bool) -> None:
+        lock = delivery.context
+        if not isinstance(lock, MessageLock):
+            return
+        lock.is_quiet = is_quiet
+        try:
+            settlement = self._settlement(lock, outcome)
+            self.fragment.settle(lock, settlement, self._echoes)
+        except BusError as error:
+            if not is_quiet:
+                self._refuse(delivery.delivery_id, error)
+
+    def _settlement(self, lock: MessageLock, outcome: Outcome | None) -> i64:
+        if outcome is None:
+            # Settled without saying how: the client is done with it, and nothing was said against it.
+            return COMPLETE
+        code = outcome.code
+        if code == ACCEPTED:
+            return COMPLETE
+        if code == RELEASED:
+            return RELEASE
+        if code == MODIFIED:
+            lock.changes = _changes_of(outcome.message_annotations)
+            return DEFER if outcome.undeliverable_here else ABANDON
+        if code == REJECTED:
+            _read_dead_letter(lock, outcome)
+            return DEAD_LETTER
+        raise InvalidArgument("This outcome cannot settle a message here.")
+
+    def settled(self, lock: MessageLock, error: BusError | None) -> None:
+        if lock.is_quiet:
+            if error is None:
+                self._meter.settled(lock.asked)
+            return
+        if error is not None:
+            self._refuse(lock.delivery_id, error)
+            return
+        settlement = lock.asked
+        self._meter.settled(settlement)
+        self._echo(lock.delivery_id, _state_of(settlement))
+
+    def _echo(self, delivery_id: i64, state: bytes) -> None:
+        if self._first >= 0 and delivery_id == self._last + 1 and state == self._state:
+            self._last = delivery_id
+        else:
+            self._write_range()
+            self._first = delivery_id
+            self._last = delivery_id
+            self._state = state
+        self._gather()
+
+    def _refuse(self, delivery_id: i64, error: BusError) -> None:
+        if self.is_open:
+            self._write_range()
+            state = rejected_state(amqp_error(error))
+            self.link.session.settle(int(delivery_id), int(delivery_id), state, True, False)
+        self._gather()
+
+    def _gather(self) -> None:
+        if not self._is_gathering:
+            self._is_gathering = True
+            self._host.answer(self._writer)
+
+    def _write_range(self) -> None:
+        if self._first >= 0 and self.is_open:
+            self.link.session.settle(int(self._first), int(self._last), self._state, True, False)
+        self._first = -1
+
+    def write_answers(self) -> None:
+        self._is_gathering = False
+        self._write_range()
+
+
+def _state_of(settlement: i64) -> bytes:
+    if settlement == COMPLETE:
+        return ACCEPTED_STATE
+    if settlement == DEAD_LETTER:
+        return REJECTED_STATE
+    if settlement == RELEASE:
+        return RELEASED_STATE
+    return MODIFIED_STATE
+
+
+def _changes_of(annotations: dict[object, object] | None) -> dict[str, object] | None:
+    if not annotations:
+        return None
+    changes: dict[str, object] = {}
+    for key, value in annotations.items():
+        changes[str(key)] = value
+    return changes
+
+
+def _read_dead_letter(lock: MessageLock, outcome: Outcome) -> None:
+    """Reason and description travel in the error's info; further entries there are properties to modify."""
+    error = outcome.error
+    if error is None:
+        return
+    if error.info:
+        changes: dict[str, object] = {}
+        for key, value in error.info.items():
+            name = str(key)
+            if name == "DeadLetterReason":
+                lock.reason = _text(value)
+            elif name == "DeadLetterErrorDescription":
+                lock.description = _text(value)
+            else:
+                changes[name] = value
+        if changes:
+            lock.changes = changes
+    if lock.description is None and error.description:
+        lock.description = _text(error.description)
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value)[:MAX_REASON_CHARACTERS]

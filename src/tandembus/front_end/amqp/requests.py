@@ -1,0 +1,76 @@
+"""The body of a management request, read with a clear error for everything that is missing or of the wrong type."""
+
+from __future__ import annotations
+
+import uuid
+
+from tandembus.amqp.encoding.values import Described
+from tandembus.errors import InvalidArgument
+
+
+class Body:
+    def __init__(self, value: object) -> None:
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise InvalidArgument("The body of a management request must be a map.")
+        self._entries: dict[object, object] = value
+
+    def integer(self, key: str, least: int | None, most: int | None) -> int:
+        value = self._entries.get(key)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidArgument(f"The request needs '{key}' as an integer.")
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise InvalidArgument(f"'{key}' is {value}; it must be from {least} to {most}.")
+        return value
+
+    def text(self, key: str) -> str | None:
+        value = self._entries.get(key)
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgument(f"'{key}' must be a string.")
+        return value
+
+    def _items(self, key: str, most: int) -> list[object]:
+        value = self._entries.get(key)
+        if not isinstance(value, list) or not value:
+            raise InvalidArgument(f"The request needs '{key}' as a non-empty array.")
+        if len(value) > most:
+            raise InvalidArgument(f"'{key}' may hold at most {most} entries.")
+        return value
+
+    def integers(self, key: str, most: int) -> list[int]:
+        items = self._items(key, most)
+        numbers = [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
+        if len(numbers) != len(items):
+            raise InvalidArgument(f"'{key}' must be an array of integers.")
+        return numbers
+
+    def tokens(self, key: str, most: int) -> list[bytes]:
+        """Lock tokens: uuids in ordinary order here, in .NET's byte order as delivery tags."""
+        items = self._items(key, most)
+        tokens = [item.bytes_le for item in items if isinstance(item, uuid.UUID)]
+        if len(tokens) != len(items):
+            raise InvalidArgument(f"'{key}' must be an array of uuids.")
+        return tokens
+
+    def payloads(self, key: str, most: int) -> list[bytes]:
+        """Encoded messages, each in a map under `message`."""
+        payloads: list[bytes] = []
+        for item in self._items(key, most):
+            payload = item.get("message") if isinstance(item, dict) else None
+            if not isinstance(payload, bytes):
+                raise InvalidArgument(f"Each entry of '{key}' must be a map with the encoded 'message'.")
+            payloads.append(payload)
+        return payloads
+
+    def changes(self, key: str) -> dict[str, object] | None:
+        value = self._entries.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise InvalidArgument(f"'{key}' must be a map.")
+        return {str(name): _unwrapped(item) for name, item in value.items()}
+
+
+def _unwrapped(value: object) -> object:
+    return value.value if isinstance(value, Described) else value

@@ -1,0 +1,196 @@
+"""A link on which a client sends: transfers become send operations, commits become dispositions.
+
+Nobody waits per message. What a commit accepted on this link is gathered into ranges and written once.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.amqp.encoding.delivery_states import ACCEPTED_STATE, rejected_state
+from tandembus.amqp.engine.events import DeliveryReceived
+from tandembus.amqp.engine.link import IncomingLink
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.operations import SendOperation, SendReply
+from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageTooLarge
+from tandembus.front_end.amqp.conditions import amqp_error
+from tandembus.front_end.amqp.link_host import Flushable, LinkHost
+from tandembus.message import BATCH_FORMAT, Message, parse_message, split_batch
+from tandembus.metering.slot import MeterSlot, operations_for
+
+
+@final
+class SendChecks:
+    """The entity's and the namespace's limits on what may be sent, in plain numbers."""
+
+    __slots__ = ("max_batch_messages", "max_header_bytes", "max_message_bytes", "max_properties_bytes")
+
+    def __init__(
+        self,
+        max_message_bytes: i64,
+        max_header_bytes: i64,
+        max_properties_bytes: i64,
+        max_batch_messages: i64,
+    ) -> None:
+        self.max_message_bytes: i64 = max_message_bytes
+        self.max_header_bytes: i64 = max_header_bytes
+        self.max_properties_bytes: i64 = max_properties_bytes
+        self.max_batch_messages: i64 = max_batch_messages
+
+    def check(self, message: Message) -> None:
+        if message.wire_size > self.max_message_bytes:
+            raise self.too_large(message.wire_size)
+        if message.properties_end > self.max_header_bytes:
+            raise InvalidArgument(f"The message's annotations and properties exceed {self.max_header_bytes} bytes.")
+        if message.application_end - message.properties_end > self.max_properties_bytes:
+            raise InvalidArgument(f"The application properties exceed {self.max_properties_bytes} bytes.")
+        session_id = message.session_id
+        if session_id is not None:
+            partition_key = message.partition_key
+            if partition_key is not None and partition_key != session_id:
+                raise InvalidOperation("SessionId and PartitionKey are both set and differ; they must be equal.")
+
+    def too_large(self, size_bytes: i64) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"The received message (delivery size: {size_bytes} bytes) exceeds the limit "
+            f"({self.max_message_bytes} bytes) currently allowed on the link."
+        )
+
+    def parse(self, payload: bytes, message_format: i64) -> list[Message]:
+        """The messages of one transfer, checked. Raises a BusError for the whole of it."""
+        if len(payload) > self.max_message_bytes:
+            raise self.too_large(len(payload))
+        if message_format != BATCH_FORMAT:
+            message = parse_message(payload)
+            self.check(message)
+            return [message]
+        parts = split_batch(payload)
+        if len(parts) > self.max_batch_messages:
+            raise InvalidArgument(f"A batch may hold at most {self.max_batch_messages} messages.")
+        messages: list[Message] = []
+        for part in parts:
+            message = parse_message(part)
+            self.check(message)
+            messages.append(message)
+        return messages
+
+
+@final
+class SendMeter:
+    """Counts accepted sends message by message; pings under a reason of their own."""
+
+    __slots__ = ("normal", "pings")
+
+    def __init__(self, normal: MeterSlot, pings: MeterSlot) -> None:
+        self.normal: Final = normal
+        self.pings: Final = pings
+
+    def count(self, operation: SendOperation) -> None:
+        messages = operation.messages
+        if messages[0].is_ping:
+            self.pings.add(len(messages), len(messages), int(operation.size_bytes))
+            return
+        units = 0
+        for message in messages:
+            units += operations_for(int(message.wire_size))
+        self.normal.add(len(messages), units, int(operation.size_bytes))
+
+
+@final
+class _SendAnswers(SendReply):
+    def __init__(self, link: SenderLink) -> None:
+        self.link: Final = link
+
+    def sent(self, operation: SendOperation, error: BusError | None) -> None:
+        self.link.answered(operation, error)
+
+
+@final
+class SenderLink(Flushable):
+    def __init__(
+        self,
+        link: IncomingLink,
+        host: LinkHost,
+        fragment: Fragment,
+        checks: SendChecks,
+        meter: SendMeter,
+        credit: i64,
+    ) -> None:
+        self.link: Final = link
+        self.is_open: bool = True
+        self.accepted_count: i64 = 0
+        self._host: Final = host
+        self._fragment: Final = fragment
+        self._checks: SendChecks = checks
+        self._meter: Final = meter
+        self._credit: i64 = credit
+        self._answers: Final = _SendAnswers(self)
+        self._first: i64 = -1
+        self._last: i64 = -1
+        self._is_gathering: bool = False
+
+    def change_checks(self, checks: SendChecks) -> None:
+        self._checks = checks
+
+    def received(self, event: DeliveryReceived) -> None:
+        """Stage what came; a refusal is answered at once and stops nothing behind it."""
+        size: i64 = len(event.payload)
+        delivery_id: i64 = -1 if event.settled else event.delivery_id
+        try:
+            messages = self._checks.parse(event.payload, event.message_format)
+            operation = SendOperation(messages, size, self._answers, delivery_id)
+            self._fragment.send(operation)
+        except BusError as error:
+            self.refuse(delivery_id, error)
+            return
+        self._host.unacknowledged_bytes += size
+
+    def too_large(self, delivery_id: i64) -> None:
+        self.refuse(delivery_id, self._checks.too_large(self._checks.max_message_bytes + 1))
+
+    def refuse(self, delivery_id: i64, error: BusError) -> None:
+        if self.is_open and delivery_id >= 0:
+            self._write_range()
+            state = rejected_state(amqp_error(error))
+            self.link.session.settle(int(delivery_id), int(delivery_id), state)
+        self._gather()
+
+    def answered(self, operation: SendOperation, error: BusError | None) -> None:
+        self._host.unacknowledged_bytes -= operation.size_bytes
+        if error is not None:
+            self.refuse(operation.delivery_id, error)
+            return
+        self.accepted_count += 1
+        self._meter.count(operation)
+        delivery_id = operation.delivery_id
+        if delivery_id >= 0:
+            if delivery_id == self._last + 1 and self._first >= 0:
+                self._last = delivery_id
+            else:
+                self._write_range()
+                self._first = delivery_id
+                self._last = delivery_id
+        self._gather()
+
+    def _gather(self) -> None:
+        if not self._is_gathering:
+            self._is_gathering = True
+            self._host.answer(self)
+
+    def _write_range(self) -> None:
+        if self._first >= 0 and self.is_open:
+            self.link.session.settle(int(self._first), int(self._last), ACCEPTED_STATE)
+        self._first = -1
+        self._last = -1
+
+    def write_answers(self) -> None:
+        self._is_gathering = False
+        self._write_range()
+        self.top_up()
+
+    def top_up(self) -> None:
+        """Credit is given back when half of it is used up."""
+        if self.is_open and self.link.credit <= self._credit // 2:
+            self.link.grant(int(self._credit))

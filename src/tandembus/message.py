@@ -1,0 +1,604 @@
+"""A message as the broker holds it: the envelope parsed once, the sections kept as the bytes that came.
+
+Parsing looks at what a broker must see (time to live, message id, session, key, schedule) and passes over the rest.
+Header and delivery annotations are the hop's own business and are dropped; what remains is kept in canonical order, so
+that a delivery is a fresh header, the annotations with ours added, and the untouched rest. Which values are allowed
+where (size limits, keys that must agree) is decided by the entity, not here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, final
+
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64, u8
+
+from tandembus.amqp.encoding.codec import decode, encode, skip_value
+from tandembus.amqp.encoding.values import timestamp
+from tandembus.errors import InvalidArgument, MalformedData
+
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+SEQUENCE: Final = 0x76
+VALUE: Final = 0x77
+FOOTER: Final = 0x78
+
+BATCH_FORMAT: Final = 0x80013700
+MAX_KEY_CHARACTERS: Final = 128
+DEFAULT_PRIORITY: Final = 4
+UINT_MAX: Final = 0xFFFFFFFF
+
+PING_CONTENT_TYPE: Final = b"application/vnd.ms-servicebus-ping"
+PARTITION_KEY: Final = b"x-opt-partition-key"
+SCHEDULED_ENQUEUE_TIME: Final = b"x-opt-scheduled-enqueue-time"
+BROKER_OWNED: Final = frozenset(
+    (
+        b"x-opt-sequence-number",
+        b"x-opt-enqueued-time",
+        b"x-opt-locked-until",
+        b"x-opt-enqueue-sequence-number",
+        b"x-opt-message-state",
+        b"x-opt-deadletter-source",
+        b"x-opt-partition-id",
+    )
+)
+"""Annotations only the broker may set; a sender's values of these are left out."""
+
+_SEQUENCE_NUMBER_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
+_ENQUEUED_TIME_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+_LOCKED_UNTIL_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
+_ORIGINAL_NUMBER_KEY: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
+_STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
+
+
+@final
+class Message:
+    """One message. `sections` holds annotations, properties, application properties and body, in this order."""
+
+    __slots__ = (
+        "annotations_end",
+        "application_end",
+        "application_properties",
+        "delivery_count",
+        "enqueued_at",
+        "expires_at",
+        "flags",
+        "hops",
+        "is_ping",
+        "number",
+        "original_number",
+        "partition_key",
+        "priority",
+        "properties_end",
+        "scheduled_at",
+        "sections",
+        "session_id",
+        "ttl_ms",
+        "wire_size",
+    )
+
+    def __init__(self, sections: bytes) -> None:
+        self.sections: bytes = sections
+        self.annotations_end: i64 = 0
+        self.properties_end: i64 = 0
+        self.application_end: i64 = 0
+        self.priority: i64 = DEFAULT_PRIORITY
+        self.ttl_ms: i64 = -1
+        self.scheduled_at: i64 = 0
+        self.session_id: str | None = None
+        self.partition_key: str | None = None
+        self.is_ping: bool = False
+        self.wire_size: i64 = len(sections)
+        # The fragment's part, given when the message takes its place in a lane.
+        self.number: i64 = 0
+        self.enqueued_at: i64 = 0
+        self.expires_at: i64 = 0
+        self.original_number: i64 = 0
+        self.hops: i64 = 0
+        self.flags: i64 = 0
+        # What it has gained since (its overlay): earlier deliveries, and a section that replaces its own.
+        self.delivery_count: i64 = 0
+        self.application_properties: bytes = b""
+
+
+def stored_message(
+    number: i64,
+    enqueued_at: i64,
+    expires_at: i64,
+    original_number: i64,
+    hops: i64,
+    flags: i64,
+    priority: i64,
+    annotations_end: i64,
+    properties_end: i64,
+    application_end: i64,
+    sections: bytes,
+) -> Message:
+    """A message read back from a store: its envelope was checked when it was accepted."""
+    message = Message(sections)
+    message.number = number
+    message.enqueued_at = enqueued_at
+    message.expires_at = expires_at
+    message.original_number = original_number
+    message.hops = hops
+    message.flags = flags
+    message.priority = priority
+    message.annotations_end = annotations_end
+    message.properties_end = properties_end
+    message.application_end = application_end
+    return message
+
+
+def copy_of(message: Message) -> Message:
+    """The same content, for another place: a dead-letter lane, or the tail after a schedule."""
+    return stored_message(
+        message.number,
+        message.enqueued_at,
+        message.expires_at,
+        message.original_number,
+        message.hops,
+        message.flags,
+        message.priority,
+        message.annotations_end,
+        message.properties_end,
+        message.application_end,
+        message.sections,
+    )
+
+
+def parse_message(payload: bytes) -> Message:
+    """Read the envelope. Raises MalformedData for bytes that are no message, InvalidArgument for keys too long."""
+    end: i64 = len(payload)
+    at: i64 = 0
+    previous: i64 = 0
+    header_at: i64 = -1
+    sections_at: i64 = 0
+    is_canonical = True
+    while at < end:
+        if end - at < 4 or payload[at] != 0:
+            raise MalformedData("a message section does not start with a descriptor")
+        if payload[at + 1] != 0x53:
+            is_canonical = False
+            break
+        code: i64 = payload[at + 2]
+        if code < HEADER or code > FOOTER:
+            raise MalformedData(f"0x{code:02x} is not a message section")
+        if code < previous or (code == previous and code != DATA and code != SEQUENCE):
+            is_canonical = False
+            break
+        previous = code
+        value_at: i64 = at + 3
+        at = skip_value(payload, value_at, end)
+        if code == HEADER:
+            header_at = value_at
+            sections_at = at
+        elif code == DELIVERY_ANNOTATIONS:
+            sections_at = at
+    if not is_canonical:
+        return _parse_reordered(payload)
+    message = Message(payload[sections_at:])
+    message.wire_size = end
+    if header_at >= 0:
+        _read_header(message, payload, header_at)
+    _read_envelope(message)
+    return message
+
+
+def _parse_reordered(payload: bytes) -> Message:
+    """Sections in an unusual order or under a long descriptor are legal: bring them into ours."""
+    end: i64 = len(payload)
+    at: i64 = 0
+    parts: list[list[bytes]] = [[] for _ in range(FOOTER - HEADER + 1)]
+    while at < end:
+        if payload[at] != 0:
+            raise MalformedData("a message section does not start with a descriptor")
+        descriptor, value_at = decode(payload, int(at) + 1)
+        code = _section_code(descriptor)
+        behind = skip_value(payload, value_at, end)
+        slot = parts[code - HEADER]
+        if slot and code != DATA and code != SEQUENCE:
+            raise MalformedData(f"message section 0x{code:02x} stands twice")
+        slot.append(payload[value_at:behind])
+        at = behind
+    header = parts[0]
+    out = BytesWriter()
+    for code in range(MESSAGE_ANNOTATIONS, FOOTER + 1):
+        for value in parts[code - HEADER]:
+            out.write(b"\x00\x53")
+            out.append(code)
+            out.write(value)
+    message = Message(out.getvalue())
+    message.wire_size = end
+    if header:
+        _read_header(message, header[0], 0)
+    _read_envelope(message)
+    return message
+
+
+_SECTION_NAMES: Final = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": SEQUENCE,
+    "amqp:amqp-value:*": VALUE,
+    "amqp:footer:map": FOOTER,
+}
+
+
+def _section_code(descriptor: object) -> int:
+    code = _SECTION_NAMES.get(descriptor, 0) if isinstance(descriptor, str) else descriptor
+    if not isinstance(code, int) or code < HEADER or code > FOOTER:
+        raise MalformedData(f"{descriptor!r} is not a message section")
+    return code
+
+
+def _read_header(message: Message, data: bytes, at: i64) -> None:
+    fields, _ = decode(data, int(at))
+    if not isinstance(fields, list):
+        raise MalformedData("the header section is not a list")
+    if len(fields) > 1:
+        priority = fields[1]
+        if isinstance(priority, int):
+            message.priority = priority & 0xFF
+    if len(fields) > 2:
+        ttl = fields[2]
+        if isinstance(ttl, int):
+            message.ttl_ms = ttl
+
+
+def _read_envelope(message: Message) -> None:
+    """Find the section ends; read annotations and properties; make sure there is a message id."""
+    data = message.sections
+    end: i64 = len(data)
+    at: i64 = 0
+    has_owned = False
+    if at < end and data[at + 2] == MESSAGE_ANNOTATIONS:
+        has_owned = _read_annotations(message, data, at + 3)
+        at = skip_value(data, at + 3, end)
+    message.annotations_end = at
+    has_id = False
+    if at < end and data[at + 2] == PROPERTIES:
+        has_id = _read_properties(message, data, at + 3)
+        at = skip_value(data, at + 3, end)
+    message.properties_end = at
+    if at < end and data[at + 2] == APPLICATION_PROPERTIES:
+        _check_map(data, at + 3, end, "application-properties")
+        at = skip_value(data, at + 3, end)
+    message.application_end = at
+    if message.is_ping and not _body_is_empty(data, at, end):
+        message.is_ping = False
+    if has_owned:
+        _leave_out_owned(message)
+    if not has_id:
+        _assign_message_id(message)
+
+
+def _body_is_empty(data: bytes, at: i64, end: i64) -> bool:
+    rest = data[at:end]
+    return rest in (b"", b"\x00\x53\x75\xa0\x00", b"\x00\x53\x75\xb0\x00\x00\x00\x00", b"\x00\x53\x77\x40")
+
+
+def _u32(data: bytes, at: i64) -> i64:
+    return i64(read_i32_be(data, at)) & UINT_MAX
+
+
+def _compound_start(data: bytes, at: i64, end: i64, small: i64, large: i64, what: str) -> i64:
+    """Position of the first element of the list or map at `at`, which `skip` has already bounded."""
+    code: i64 = data[at]
+    if code == small:
+        return at + 3
+    if code == large:
+        return at + 9
+    raise MalformedData(f"the {what} section is not of its type")
+
+
+def _compound_count(data: bytes, at: i64, small: i64) -> i64:
+    if data[at] == small:
+        return i64(data[at + 2])
+    return _u32(data, at + 5)
+
+
+def _check_map(data: bytes, at: i64, end: i64, what: str) -> None:
+    """Walk a map's elements: receivers must never be handed one that does not add up."""
+    section_end = skip_value(data, at, end)
+    position = _compound_start(data, at, end, 0xC1, 0xD1, what)
+    count = _compound_count(data, at, 0xC1)
+    if count & 1:
+        raise MalformedData(f"the {what} map has a key without a value")
+    while count > 0:
+        position = skip_value(data, position, section_end)
+        count -= 1
+    if position != section_end:
+        raise MalformedData(f"the {what} map's size and count disagree")
+
+
+def _read_annotations(message: Message, data: bytes, at: i64) -> bool:
+    """Returns whether the sender set annotations that are the broker's own."""
+    end = skip_value(data, at, len(data))
+    _check_map(data, at, end, "message-annotations")
+    position = _compound_start(data, at, end, 0xC1, 0xD1, "message-annotations")
+    count = _compound_count(data, at, 0xC1)
+    has_owned = False
+    while count > 0:
+        value_at = skip_value(data, position, end)
+        code: i64 = data[position]
+        if code == 0xA3 or code == 0xA1:
+            key = data[position + 2 : value_at]
+            if key == PARTITION_KEY:
+                message.partition_key = _short_text(data, value_at, "PartitionKey")
+            elif key == SCHEDULED_ENQUEUE_TIME:
+                message.scheduled_at = _timestamp(data, value_at)
+            elif key in BROKER_OWNED:
+                has_owned = True
+        position = skip_value(data, value_at, end)
+        count -= 2
+    return has_owned
+
+
+def _short_text(data: bytes, at: i64, what: str) -> str | None:
+    value, _ = decode(data, int(at))
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} must be a string")
+    if len(value) > MAX_KEY_CHARACTERS:
+        raise InvalidArgument(f"{what} is longer than {MAX_KEY_CHARACTERS} characters")
+    return value
+
+
+def _timestamp(data: bytes, at: i64) -> i64:
+    code: i64 = data[at]
+    if code == 0x83 or code == 0x81:
+        return read_i64_be(data, at + 1)
+    if code == 0x40:
+        return 0
+    raise InvalidArgument("x-opt-scheduled-enqueue-time must be a timestamp")
+
+
+def _read_properties(message: Message, data: bytes, at: i64) -> bool:
+    """Returns whether there is a message id."""
+    end = skip_value(data, at, len(data))
+    code: i64 = data[at]
+    if code == 0x45:
+        return False
+    position = _compound_start(data, at, end, 0xC0, 0xD0, "properties")
+    count = _compound_count(data, at, 0xC0)
+    has_id = False
+    created_at: i64 = 0
+    expires_at: i64 = 0
+    index: i64 = 0
+    while index < count:
+        behind = skip_value(data, position, end)
+        code = data[position]
+        if code != 0x40:
+            if index == 0:
+                has_id = True
+                if behind - position > MAX_KEY_CHARACTERS + 2:
+                    _short_text(data, position, "MessageId")
+            elif index == 6:
+                message.is_ping = data[position + 2 : behind] == PING_CONTENT_TYPE
+            elif index == 8 and code == 0x83:
+                expires_at = read_i64_be(data, position + 1)
+            elif index == 9 and code == 0x83:
+                created_at = read_i64_be(data, position + 1)
+            elif index == 10:
+                message.session_id = _short_text(data, position, "SessionId")
+        position = behind
+        index += 1
+    if position != end:
+        raise MalformedData("the properties list's size and count disagree")
+    if message.ttl_ms == UINT_MAX and expires_at > created_at and created_at > 0:
+        # A time to live beyond 49 days does not fit the header's field: the two times say what was meant.
+        message.ttl_ms = expires_at - created_at
+    return has_id
+
+
+def _replace(message: Message, first: i64, last: i64, section: bytes) -> None:
+    """Put `section` in place of sections[first:last]; the caller moves the ends."""
+    data = message.sections
+    message.sections = data[:first] + section + data[last:]
+
+
+def _leave_out_owned(message: Message) -> None:
+    annotations, _ = decode(message.sections, 3, True)
+    assert isinstance(annotations, dict)
+    kept: dict[object, object] = {}
+    for key, value in annotations.items():
+        if str(getattr(key, "value", key)).encode() not in BROKER_OWNED:
+            kept[key] = value
+    section = b"\x00\x53\x72" + encode(kept) if kept else b""
+    moved: i64 = i64(len(section)) - message.annotations_end
+    _replace(message, 0, message.annotations_end, section)
+    message.annotations_end += moved
+    message.properties_end += moved
+    message.application_end += moved
+
+
+def _assign_message_id(message: Message) -> None:
+    """Clients cannot settle what has no id: the service makes one."""
+    at = message.annotations_end
+    fields: list[object] = []
+    if message.properties_end > at:
+        value, _ = decode(message.sections, int(at) + 3, True)
+        assert isinstance(value, list)
+        fields = value
+    fields = [os.urandom(16).hex(), *fields[1:]]
+    section = b"\x00\x53\x73" + encode(fields)
+    moved: i64 = i64(len(section)) - (message.properties_end - at)
+    _replace(message, at, message.properties_end, section)
+    message.properties_end += moved
+    message.application_end += moved
+
+
+def message_id_of(message: Message) -> str:
+    """The id as text; ids of other AMQP types are legal and shown as text."""
+    at = message.annotations_end
+    if message.properties_end <= at:
+        return ""
+    fields, _ = decode(message.sections, int(at) + 3)
+    if not isinstance(fields, list) or not fields:
+        return ""
+    value = fields[0]
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def split_batch(payload: bytes) -> list[bytes]:
+    """The messages of a batch transfer: one data section each; the envelope around them says nothing of its own."""
+    messages: list[bytes] = []
+    end: i64 = len(payload)
+    at: i64 = 0
+    while at < end:
+        if end - at < 4 or payload[at] != 0:
+            raise MalformedData("a batch section does not start with a descriptor")
+        value_at: i64
+        if payload[at + 1] == 0x53:
+            code: i64 = payload[at + 2]
+            value_at = at + 3
+        else:
+            descriptor, behind = decode(payload, int(at) + 1)
+            code = _section_code(descriptor)
+            value_at = behind
+        at = skip_value(payload, value_at, end)
+        if code == DATA:
+            messages.append(_binary(payload, value_at, at))
+    if not messages:
+        raise MalformedData("a batch without messages")
+    return messages
+
+
+def _binary(data: bytes, at: i64, behind: i64) -> bytes:
+    code: i64 = data[at]
+    if code == 0xA0:
+        return data[at + 2 : behind]
+    if code == 0xB0:
+        return data[at + 5 : behind]
+    raise MalformedData("a data section must hold binary")
+
+
+def with_application_properties(message: Message, section: bytes) -> Message:
+    """A copy whose application properties are `section` (whole, descriptor included)."""
+    copy = copy_of(message)
+    moved: i64 = i64(len(section)) - (message.application_end - message.properties_end)
+    _replace(copy, message.properties_end, message.application_end, section)
+    copy.application_end += moved
+    return copy
+
+
+def application_properties_with(message: Message, changes: dict[str, object]) -> bytes:
+    """The application-properties section after `changes`."""
+    section = message.application_properties
+    if not section:
+        section = message.sections[message.properties_end : message.application_end]
+    properties: dict[object, object] = {}
+    if section:
+        value, _ = decode(section, 3, True)
+        assert isinstance(value, dict)
+        properties = value
+    for key, change in changes.items():
+        properties[key] = change
+    return b"\x00\x53\x74" + encode(properties)
+
+
+def encode_delivery(
+    message: Message,
+    sequence_number: i64,
+    locked_until_ms: i64,
+    state: i64,
+    more_annotations: bytes,
+    more_count: i64,
+) -> bytes:
+    """The message as a client receives it: a fresh header, the broker's annotations added, the rest as it came.
+
+    `locked_until_ms` 0 leaves the lock out; `more_annotations` are `more_count` further encoded keys and values.
+    """
+    out = BytesWriter()
+    _write_header(out, message)
+    data = message.sections
+    annotations_end = message.annotations_end
+    out.write(b"\x00\x53\x72\xd1")
+    size_at: i64 = len(out)
+    write_i32_be(out, 0)
+    write_i32_be(out, 0)
+    count: i64 = 6 + more_count
+    if annotations_end > 0 and data[3] != 0xC1 and data[3] != 0xD1:
+        annotations_end = 0
+    if annotations_end > 0:
+        count += _compound_count(data, 3, 0xC1)
+        out.write(data[6:annotations_end] if data[3] == 0xC1 else data[12:annotations_end])
+    out.write(_SEQUENCE_NUMBER_KEY)
+    write_i64_be(out, sequence_number)
+    out.write(_ENQUEUED_TIME_KEY)
+    write_i64_be(out, message.enqueued_at)
+    out.write(_ORIGINAL_NUMBER_KEY)
+    write_i64_be(out, message.original_number)
+    if locked_until_ms > 0:
+        count += 2
+        out.write(_LOCKED_UNTIL_KEY)
+        write_i64_be(out, locked_until_ms)
+    if state > 0:
+        count += 2
+        out.write(_STATE_KEY)
+        out.append(int(state))
+    if more_count > 0:
+        out.write(more_annotations)
+    _patch_u32(out, size_at, i64(len(out)) - size_at - 4)
+    _patch_u32(out, size_at + 4, count)
+    if message.expires_at > 0:
+        out.write(_properties_with_expiry(message))
+    else:
+        out.write(data[message.annotations_end : message.properties_end])
+    if message.application_properties:
+        out.write(message.application_properties)
+        out.write(data[message.application_end :])
+    else:
+        out.write(data[message.properties_end :])
+    return out.getvalue()
+
+
+def _patch_u32(out: BytesWriter, at: i64, value: i64) -> None:
+    out[at] = u8((value >> 24) & 255)
+    out[at + 1] = u8((value >> 16) & 255)
+    out[at + 2] = u8((value >> 8) & 255)
+    out[at + 3] = u8(value & 255)
+
+
+def _write_header(out: BytesWriter, message: Message) -> None:
+    if message.expires_at == 0 and message.priority == DEFAULT_PRIORITY:
+        out.write(b"\x00\x53\x70\xc0\x0a\x05\x41\x40\x40\x40\x70")
+        write_i32_be(out, i32(message.delivery_count))
+        return
+    ttl = 0
+    out.write(b"\x00\x53\x70\xc0\x0f\x05\x41\x50" if message.expires_at > 0 else b"\x00\x53\x70\xc0\x0b\x05\x41\x50")
+    out.append(int(message.priority))
+    if message.expires_at > 0:
+        ttl = int(message.expires_at - message.enqueued_at)
+        ttl = min(max(ttl, 0), UINT_MAX)
+        out.append(0x70)
+        out.write(ttl.to_bytes(4, "big"))
+    else:
+        out.append(0x40)
+    out.write(b"\x40\x70")
+    write_i32_be(out, i32(message.delivery_count))
+
+
+def _properties_with_expiry(message: Message) -> bytes:
+    """On output absolute-expiry-time is what the broker computed, whatever the sender wrote there."""
+    fields: list[object] = []
+    if message.properties_end > message.annotations_end:
+        value, _ = decode(message.sections, int(message.annotations_end) + 3, True)
+        if isinstance(value, list):
+            fields = value
+    while len(fields) < 10:
+        fields.append(None)
+    fields[8] = timestamp(int(message.expires_at))
+    if fields[9] is None:
+        fields[9] = timestamp(int(message.enqueued_at))
+    return b"\x00\x53\x73" + encode(fields)

@@ -1,0 +1,174 @@
+"""The only place that picks concrete classes: settings in, a running namespace out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from pathlib import Path
+
+from tandembus.broker.message_broker import MessageBroker
+from tandembus.clock import Clock, SystemClock
+from tandembus.config import ServeSettings
+from tandembus.front_end.amqp.front_end import AmqpFrontEnd
+from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
+from tandembus.front_end.listener import Doors, Listener
+from tandembus.limits import Limits
+from tandembus.metering.files import MeterSettings
+from tandembus.metering.meter import Meter
+from tandembus.namespace.catalog import Catalog
+from tandembus.namespace.namespace import Namespace
+from tandembus.security.claims import Authorizer, Policy, Right
+from tandembus.security.key_file import ensure_key
+from tandembus.security.sas import make_connection_string
+from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate, server_context
+from tandembus.store.embedded.environment import EmbeddedSettings
+from tandembus.store.embedded.lmdb_store import LmdbStore
+
+log = logging.getLogger("tandembus")
+
+ROOT_POLICY = "RootManageSharedAccessKey"
+FACTS_FILE = "namespace.json"
+
+
+class NamespaceNode:
+    """One namespace in one process: started, ready, stopped."""
+
+    def __init__(self, settings: ServeSettings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.key = ""
+        self.tls: TlsFiles
+        self.namespace: Namespace
+        self.broker: MessageBroker
+        self.meter: Meter
+        self.front_end: AmqpFrontEnd
+        self.amqp_port = 0
+        self.amqps_port: int | None = None
+        self.http_port = 0
+        self._catalog: Catalog
+        self._listeners: list[Listener] = []
+        self._meter_stop = asyncio.Event()
+        self._meter_task: asyncio.Task[None] | None = None
+        self._is_ready = False
+
+    @property
+    def connection_string(self) -> str:
+        """For AMQP clients and administration alike: every port serves both."""
+        return make_connection_string(
+            _reachable(self.settings.host), self.amqp_port, ROOT_POLICY, self.key, use_emulator=True
+        )
+
+    async def start(self) -> None:
+        settings, limits = self.settings, self.settings.limits
+        data = settings.data
+        _make_private(data)
+        self.key = ensure_key(data, settings.key)
+        names = certificate_names(settings.host, settings.tls_names)
+        self.tls = ensure_certificate(
+            data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
+        )
+        self._catalog = Catalog.open(data / "catalog", limits, self.clock.now())
+        self.meter = Meter(self.clock, data / "meter", settings.name, _meter_settings(limits))
+        self.broker = MessageBroker(self._open_store, self.clock)
+        await self.broker.start()
+        self.namespace = Namespace(settings.name, self._catalog, self.broker, limits, self.clock)
+        await self.namespace.start()
+        await self._open_doors()
+        self._meter_task = asyncio.create_task(self.meter.run(self._meter_stop), name="meter")
+        self._write_facts()
+        self._is_ready = True
+
+    async def _open_store(self) -> LmdbStore:
+        limits = self.settings.limits
+        embedded = EmbeddedSettings(
+            map_bytes=limits.store_map_size_bytes,
+            reserve_bytes=limits.store_reserve_bytes,
+            min_reserve_bytes=limits.min_store_reserve_bytes,
+            max_reserve_bytes=limits.max_store_reserve_bytes,
+            settling_bytes=limits.settling_bytes,
+            commit_mode=limits.commit_mode,  # type: ignore[arg-type]
+            loop_commit_limit_s=limits.loop_commit_limit_s,
+        )
+        return LmdbStore.open(self.settings.data / "stores" / "0", embedded, self.clock)
+
+    async def _open_doors(self) -> None:
+        settings, limits = self.settings, self.settings.limits
+        authorizer = Authorizer(
+            self._policies(),
+            accept_any_jwt=settings.accept_any_jwt,
+            max_token_size_bytes=limits.max_token_size_bytes,
+            max_token_lifetime_s=limits.max_token_lifetime_s,
+        )
+        self.front_end = AmqpFrontEnd(self.namespace, authorizer, self.meter, self.clock)
+        self.front_end.start()
+        application = build_application(self.namespace, authorizer, self.meter, self.clock, lambda: self._is_ready)
+        self._runner = build_runner(application)
+        await self._runner.setup()
+        doors = Doors(
+            self.front_end.connection,
+            http_protocol_factory(self._runner),
+            server_context(self.tls),
+            limits,
+        )
+        self.amqp_port = self._listen(doors, settings.amqp_port)
+        self.http_port = self._listen(doors, settings.http_port)
+        if settings.amqps_port is not None:
+            self.amqps_port = self._listen(doors, settings.amqps_port)
+
+    def _listen(self, doors: Doors, port: int) -> int:
+        listener = Listener(doors, self.settings.host, port)
+        self._listeners.append(listener)
+        return listener.port
+
+    def _policies(self) -> list[Policy]:
+        policies = [Policy(ROOT_POLICY, self.key, self.key, frozenset(Right))]
+        for policy in self.settings.policies:
+            rights = frozenset(Right[right.upper()] for right in policy.rights)
+            policies.append(Policy(policy.name, policy.key, policy.secondary_key or policy.key, rights))
+        return policies
+
+    def _write_facts(self) -> None:
+        """What the command line needs to find this namespace again; the key stands in a file of its own."""
+        facts = {
+            "name": self.settings.name,
+            "host": _reachable(self.settings.host),
+            "amqp_port": self.amqp_port,
+            "amqps_port": self.amqps_port,
+            "http_port": self.http_port,
+            "pid": os.getpid(),
+        }
+        path = self.settings.data / FACTS_FILE
+        path.write_text(json.dumps(facts, indent=2) + "\n")
+
+    async def stop(self) -> None:
+        """Commit what was accepted, tell the clients, close."""
+        self._is_ready = False
+        for listener in self._listeners:
+            listener.close()
+        await self.broker.finish_staged()
+        await self.front_end.stop()
+        await self._runner.cleanup()
+        await self.namespace.stop()
+        await self.broker.stop()
+        self._meter_stop.set()
+        if self._meter_task is not None:
+            await asyncio.gather(self._meter_task, return_exceptions=True)
+        self.meter.close()
+        self._catalog.close()
+
+
+def _make_private(data: Path) -> None:
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _reachable(host: str) -> str:
+    """A wildcard address is one to listen on, not one to connect to."""
+    return "localhost" if host in ("0.0.0.0", "::", "127.0.0.1", "::1") else host
+
+
+def _meter_settings(limits: Limits) -> MeterSettings:
+    return MeterSettings(
+        roll_size_bytes=limits.meter_file_bytes, total_size_bytes=limits.meter_file_bytes * limits.meter_files
+    )

@@ -1,0 +1,272 @@
+"""The narrow seam between a message broker and where its fragments are durable.
+
+A store only remembers. What may be locked, counted, expired or given out is the fragment's to decide, so two stores
+cannot drift apart in behaviour. Changes are plain data, bounded, never callbacks; a commit may take long and may fail
+with an unknown outcome, so nothing here assumes that it is quick, certain, or in the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol, final
+
+from tandembus.message import Message
+
+MAIN: Final = 0
+DEAD_LETTER: Final = 1
+TRANSFER: Final = 2
+TRANSFER_DEAD_LETTER: Final = 3
+
+BLOCK_SIZE: Final = 1024
+"""Consecutive sequence numbers that share one block record."""
+BITS_BYTES: Final = BLOCK_SIZE // 8
+
+ACTIVE: Final = 0
+DEFERRED: Final = 1
+SCHEDULED: Final = 2
+
+NEVER: Final = 0
+"""`expires_at` and `earliest_expiry` of what does not expire."""
+
+
+@final
+class PutBody:
+    """A message takes its place in a lane; `message.number` says which."""
+
+    __slots__ = ("fragment", "lane", "message")
+
+    def __init__(self, fragment: int, lane: int, message: Message) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.message: Final = message
+
+
+@final
+class BodyRange:
+    """Bodies first..last (inclusive) of a lane; numbers without a body are passed over."""
+
+    __slots__ = ("first", "fragment", "lane", "last")
+
+    def __init__(self, fragment: int, lane: int, first: int, last: int) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.first: Final = first
+        self.last: Final = last
+
+
+@final
+class BlockRecord:
+    """The state of `BLOCK_SIZE` consecutive numbers: number n stands in block n // BLOCK_SIZE at bit n % BLOCK_SIZE.
+
+    `given` counts the numbers handed out so far, so the newest block of a lane also carries the next number. Counts and
+    sizes change in the same commit as what they count: sums over blocks are exact without a scan.
+    """
+
+    __slots__ = (
+        "block",
+        "deferred_count",
+        "earliest_expiry",
+        "fragment",
+        "given",
+        "lane",
+        "live_bytes",
+        "live_count",
+        "parked",
+        "scheduled_count",
+        "settled",
+    )
+
+    def __init__(
+        self,
+        fragment: int,
+        lane: int,
+        block: int,
+        given: int,
+        settled: bytes,
+        parked: bytes,
+        live_count: int,
+        deferred_count: int,
+        scheduled_count: int,
+        live_bytes: int,
+        earliest_expiry: int,
+    ) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.block: Final = block
+        self.given: Final = given
+        self.settled: Final = settled
+        self.parked: Final = parked
+        self.live_count: Final = live_count
+        self.deferred_count: Final = deferred_count
+        self.scheduled_count: Final = scheduled_count
+        self.live_bytes: Final = live_bytes
+        self.earliest_expiry: Final = earliest_expiry
+
+
+@final
+class Overlay:
+    """What a message has gained since its body was written; only where needed."""
+
+    __slots__ = ("application_properties", "delivery_count", "fragment", "lane", "number", "state")
+
+    def __init__(
+        self,
+        fragment: int,
+        lane: int,
+        number: int,
+        state: int,
+        delivery_count: int,
+        application_properties: bytes,
+    ) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.number: Final = number
+        self.state: Final = state
+        self.delivery_count: Final = delivery_count
+        self.application_properties: Final = application_properties
+        """The whole section that replaces the body's own; empty where it was not changed."""
+
+
+@final
+class Place:
+    """One number, or one block, of a lane."""
+
+    __slots__ = ("fragment", "lane", "number")
+
+    def __init__(self, fragment: int, lane: int, number: int) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.number: Final = number
+
+
+@final
+class Due:
+    """At `at_ms` (wall) somebody must look at this number (a scheduled message) or block (its earliest expiry)."""
+
+    __slots__ = ("at_ms", "fragment", "lane", "number")
+
+    def __init__(self, at_ms: int, fragment: int, lane: int, number: int) -> None:
+        self.at_ms: Final = at_ms
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.number: Final = number
+
+
+@final
+class FragmentHead:
+    """That a fragment is there, and of which life of which entity."""
+
+    __slots__ = ("fragment", "incarnation", "index", "is_dropping")
+
+    def __init__(self, fragment: int, incarnation: int, index: int, is_dropping: bool) -> None:
+        self.fragment: Final = fragment
+        self.incarnation: Final = incarnation
+        self.index: Final = index
+        self.is_dropping: Final = is_dropping
+
+
+@final
+class Damage:
+    """A record that was asked for and cannot be served: its CRC is wrong, or it is not there at all."""
+
+    __slots__ = ("is_missing", "number", "reason")
+
+    def __init__(self, number: int, reason: str, is_missing: bool) -> None:
+        self.number: Final = number
+        self.reason: Final = reason
+        self.is_missing: Final = is_missing
+
+
+@final
+class Changes:
+    """Everything of one group commit, of all fragments of a store: all of it becomes durable, or none.
+
+    Where one key is both dropped and put, the put wins: drops are carried out first.
+    """
+
+    __slots__ = (
+        "blocks",
+        "bodies",
+        "dropped_blocks",
+        "dropped_bodies",
+        "dropped_expiries",
+        "dropped_heads",
+        "dropped_overlays",
+        "dropped_schedules",
+        "expiries",
+        "heads",
+        "overlays",
+        "quarantined",
+        "schedules",
+    )
+
+    def __init__(self) -> None:
+        self.bodies: list[PutBody] = []
+        self.dropped_bodies: list[BodyRange] = []
+        self.blocks: list[BlockRecord] = []
+        self.dropped_blocks: list[Place] = []
+        self.overlays: list[Overlay] = []
+        self.dropped_overlays: list[Place] = []
+        self.schedules: list[Due] = []
+        self.dropped_schedules: list[Due] = []
+        self.expiries: list[Due] = []
+        self.dropped_expiries: list[Due] = []
+        self.heads: list[FragmentHead] = []
+        self.dropped_heads: list[int] = []
+        """Fragments of which nothing is left: the head goes last."""
+        self.quarantined: list[Place] = []
+        """Damaged bodies: their raw bytes move aside, for people to look at."""
+
+
+@final
+class Room:
+    """How much can still grow: free on the volume plus free inside the file, against the reserve for settling."""
+
+    __slots__ = ("free_bytes", "reserve_bytes")
+
+    def __init__(self, free_bytes: int, reserve_bytes: int) -> None:
+        self.free_bytes: Final = free_bytes
+        self.reserve_bytes: Final = reserve_bytes
+
+
+class MessagingStore(Protocol):
+    """Where fragments are durable."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of this life of the broker's hold on the store; one more with every open."""
+
+    async def commit(self, changes: Changes) -> None:
+        """Make all changes durable, or none. Returning is the promise behind every acknowledgement.
+
+        Raises StoreFull when nothing was written for lack of room and the store is still usable; StoreUnavailable
+        when the outcome is unknown, after which this object answers nothing else and must be closed and reopened.
+        """
+
+    async def heads(self) -> Sequence[FragmentHead]: ...
+
+    async def blocks(self, fragment: int, lane: int) -> Sequence[BlockRecord]:
+        """All block records of a lane in order; one that is damaged is rebuilt from its bodies and reported."""
+
+    async def bodies(
+        self, fragment: int, lane: int, numbers: Sequence[int], max_bytes: int
+    ) -> Sequence[Message | Damage]:
+        """Exactly these numbers, in this order, until `max_bytes` is passed (at least one). Every number asked for is
+        one that should be there: a missing one is damage and reported as such."""
+
+    async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]: ...
+
+    async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
+        """The earliest scheduled messages due before `at_ms`, of all fragments."""
+
+    async def expiries_before(self, at_ms: int, limit: int) -> Sequence[Due]: ...
+
+    async def earliest_due(self) -> int:
+        """The earliest of all schedules and expiries, 0 where there is none."""
+
+    async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
+        """The first numbers of a lane that still have a body: for dropping a fragment in slices."""
+
+    def room(self) -> Room: ...
+
+    async def close(self) -> None: ...
