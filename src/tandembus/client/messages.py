@@ -1,0 +1,327 @@
+"""Messages as this client hands them over: easy to build, cheap to receive, never changed on the way.
+
+A received message keeps the bytes that came and reads them only when asked, because whoever moves a million
+messages looks into few of them. `as_new` makes those bytes sendable again without touching body or
+properties.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tandembus.amqp.encoding.codec import decode, skip
+from tandembus.amqp.encoding.descriptors import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+)
+from tandembus.amqp.encoding.sections import (
+    MessageSections,
+    application_properties_section,
+    data_section,
+    decode_message,
+    message_annotations_section,
+    properties_section,
+    section,
+)
+from tandembus.amqp.encoding.values import Described, Typed, timestamp, uint
+from tandembus.errors import MalformedData
+
+BATCH_FORMAT: Final = 0x80013700
+MAX_TTL_MS: Final = 0xFFFFFFFF
+TAG_BYTES: Final = 16
+STATES: Final = ("active", "deferred", "scheduled")
+
+SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
+ENQUEUED_TIME: Final = "x-opt-enqueued-time"
+LOCKED_UNTIL: Final = "x-opt-locked-until"
+SCHEDULED_ENQUEUE_TIME: Final = "x-opt-scheduled-enqueue-time"
+PARTITION_KEY: Final = "x-opt-partition-key"
+MESSAGE_STATE: Final = "x-opt-message-state"
+GIVEN_BY_THE_SERVICE: Final = frozenset(
+    (
+        SEQUENCE_NUMBER,
+        ENQUEUED_TIME,
+        LOCKED_UNTIL,
+        MESSAGE_STATE,
+        "x-opt-enqueue-sequence-number",
+        "x-opt-deadletter-source",
+        "x-opt-partition-id",
+    )
+)
+
+DEAD_LETTER_REASON: Final = "DeadLetterReason"
+DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
+
+
+@dataclass(slots=True)
+class OutgoingMessage:
+    """A message to send. Property values keep their AMQP type: wrap them (`uint(7)`) where Python's own is
+    another."""
+
+    body: bytes | str = b""
+    message_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    session_id: str | None = None
+    correlation_id: str | None = None
+    content_type: str | None = None
+    subject: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    partition_key: str | None = None
+    time_to_live_s: float | None = None
+    scheduled_at: float | None = None
+    properties: Mapping[str, object] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        parts = [self._header(), self._annotations(), self._properties()]
+        if self.properties:
+            parts.append(application_properties_section(dict(self.properties)))
+        parts.append(data_section(self.body.encode() if isinstance(self.body, str) else self.body))
+        return b"".join(parts)
+
+    def _header(self) -> bytes:
+        fields: list[object] = [True]
+        if self.time_to_live_s is not None:
+            fields += [None, uint(int(min(self.time_to_live_s * 1000, MAX_TTL_MS)))]
+        return section(HEADER, fields)
+
+    def _annotations(self) -> bytes:
+        annotations: dict[str, object] = {}
+        if self.partition_key is not None:
+            annotations[PARTITION_KEY] = self.partition_key
+        if self.scheduled_at is not None:
+            annotations[SCHEDULED_ENQUEUE_TIME] = timestamp(round(self.scheduled_at * 1000))
+        return message_annotations_section(annotations) if annotations else b""
+
+    def _properties(self) -> bytes:
+        return properties_section(
+            message_id=self.message_id,
+            to=self.to,
+            subject=self.subject,
+            reply_to=self.reply_to,
+            correlation_id=self.correlation_id,
+            content_type=self.content_type,
+            group_id=self.session_id,
+            reply_to_group_id=self.reply_to_session_id,
+        )
+
+
+Payload = bytes | OutgoingMessage
+"""What can be sent: a message, or the bytes of one that is encoded already (not the bytes of a body)."""
+
+
+def payload_of(message: Payload) -> bytes:
+    return message if isinstance(message, bytes) else message.encode()
+
+
+def batches_of(messages: Iterable[Payload], size: int, limit_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Batches of at most `size` messages and `limit_bytes`, each with the number of messages in it.
+
+    A batch is one transfer of format `BATCH_FORMAT`: stored all or none, in this order. A message that alone
+    is above the limit makes a batch of its own, and the service says what it thinks of it.
+    """
+    parts: list[bytes] = []
+    total = 0
+    for message in messages:
+        part = data_section(payload_of(message))
+        if parts and (len(parts) == size or total + len(part) > limit_bytes):
+            yield b"".join(parts), len(parts)
+            parts, total = [], 0
+        parts.append(part)
+        total += len(part)
+    if parts:
+        yield b"".join(parts), len(parts)
+
+
+def as_new(payload: bytes, without_properties: frozenset[str] = frozenset()) -> bytes:
+    """The bytes of a received message, fit to be sent again.
+
+    What the service wrote on it goes (delivery count, sequence number, times, lock); body, properties and the
+    sender's own annotations stay as the bytes that came. `without_properties` names application properties to
+    leave out.
+    """
+    kept: list[bytes] = []
+    for code, whole, value in _sections_of(payload):
+        if code == HEADER:
+            kept.append(section(HEADER, value[:3] if isinstance(value, list) else []))
+        elif code == MESSAGE_ANNOTATIONS:
+            kept.append(_map_without(code, value, GIVEN_BY_THE_SERVICE))
+        elif code == APPLICATION_PROPERTIES and without_properties:
+            kept.append(_map_without(code, value, without_properties))
+        elif code != DELIVERY_ANNOTATIONS:
+            kept.append(whole)
+    return b"".join(kept)
+
+
+def _sections_of(payload: bytes) -> Iterator[tuple[int, bytes, object]]:
+    """Code, whole bytes and, for the sections that `as_new` looks into, the typed value."""
+    at, end = 0, len(payload)
+    while at < end:
+        descriptor, value_at = decode(payload, at + 1)
+        if payload[at] != 0 or not isinstance(descriptor, int):
+            raise MalformedData("a message consists of described sections")
+        looks_inside = descriptor in (HEADER, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES)
+        value = decode(payload, value_at, True)[0] if looks_inside else None
+        after = skip(payload, value_at, end)
+        yield descriptor, payload[at:after], value
+        at = after
+
+
+def _map_without(code: int, entries: object, names: frozenset[str]) -> bytes:
+    if not isinstance(entries, dict):
+        raise MalformedData("this section must be a map")
+    remaining = {key: value for key, value in entries.items() if _plain(key) not in names}
+    return section(code, remaining) if remaining else b""
+
+
+class ReceivedMessage:
+    """A message as it came. `payload` is the whole encoded message; everything else is read from it when
+    asked for."""
+
+    __slots__ = ("_parsed", "delivery_id", "payload", "tag")
+
+    def __init__(self, payload: bytes, tag: bytes = b"", delivery_id: int = -1) -> None:
+        self.payload = payload
+        self.tag = tag
+        self.delivery_id = delivery_id
+        self._parsed: MessageSections | None = None
+
+    @property
+    def lock_token(self) -> uuid.UUID | None:
+        """The lock's name on the management node; the delivery tag is the same in the byte order of a .NET
+        Guid."""
+        return uuid.UUID(bytes_le=self.tag) if len(self.tag) == TAG_BYTES else None
+
+    @property
+    def sections(self) -> MessageSections:
+        if self._parsed is None:
+            self._parsed = decode_message(self.payload)
+        return self._parsed
+
+    @property
+    def body(self) -> object:
+        """Bytes as a rule; a list or any other value where the sender chose such a body."""
+        bodies = self.sections.bodies
+        if self.sections.body_kind == DATA:
+            return b"".join([part for part in bodies if isinstance(part, bytes)])
+        return bodies[0] if bodies else b""
+
+    @property
+    def properties(self) -> dict[str, object]:
+        """Application properties as plain Python values."""
+        properties = self.sections.application_properties or {}
+        return {str(key): _plain(value) for key, value in properties.items()}
+
+    @property
+    def typed_properties(self) -> dict[str, object]:
+        """Application properties with their AMQP types, as `OutgoingMessage.properties` takes them."""
+        properties = decode_message(self.payload, True).application_properties or {}
+        return {str(key): value for key, value in properties.items()}
+
+    @property
+    def annotations(self) -> dict[object, object]:
+        return self.sections.message_annotations or {}
+
+    @property
+    def message_id(self) -> str | None:
+        return self._text(0)
+
+    @property
+    def to(self) -> str | None:
+        return self._text(2)
+
+    @property
+    def subject(self) -> str | None:
+        return self._text(3)
+
+    @property
+    def reply_to(self) -> str | None:
+        return self._text(4)
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self._text(5)
+
+    @property
+    def content_type(self) -> str | None:
+        return self._text(6)
+
+    @property
+    def session_id(self) -> str | None:
+        return self._text(10)
+
+    @property
+    def reply_to_session_id(self) -> str | None:
+        return self._text(12)
+
+    @property
+    def time_to_live_s(self) -> float | None:
+        value = self._header(2)
+        return None if value is None else value / 1000
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered before, in vain."""
+        return self._header(4) or 0
+
+    @property
+    def sequence_number(self) -> int:
+        value = self.annotations.get(SEQUENCE_NUMBER)
+        return value if isinstance(value, int) else 0
+
+    @property
+    def enqueued_at(self) -> float | None:
+        return self._time(ENQUEUED_TIME)
+
+    @property
+    def locked_until(self) -> float | None:
+        return self._time(LOCKED_UNTIL)
+
+    @property
+    def scheduled_at(self) -> float | None:
+        return self._time(SCHEDULED_ENQUEUE_TIME)
+
+    @property
+    def partition_key(self) -> str | None:
+        value = self.annotations.get(PARTITION_KEY)
+        return value if isinstance(value, str) else None
+
+    @property
+    def state(self) -> str:
+        value = self.annotations.get(MESSAGE_STATE)
+        return STATES[value] if isinstance(value, int) and 0 <= value < len(STATES) else STATES[0]
+
+    @property
+    def dead_letter_reason(self) -> str | None:
+        return self._property_text(DEAD_LETTER_REASON)
+
+    @property
+    def dead_letter_description(self) -> str | None:
+        return self._property_text(DEAD_LETTER_DESCRIPTION)
+
+    def _text(self, index: int) -> str | None:
+        value = self.sections.property_at(index)
+        return None if value is None else str(value)
+
+    def _header(self, index: int) -> int | None:
+        header = self.sections.header or []
+        value = header[index] if index < len(header) else None
+        return value if isinstance(value, int) else None
+
+    def _time(self, annotation: str) -> float | None:
+        value = self.annotations.get(annotation)
+        return value / 1000 if isinstance(value, int) else None
+
+    def _property_text(self, name: str) -> str | None:
+        value = (self.sections.application_properties or {}).get(name)
+        return None if value is None else str(value)
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, (Described, Typed)) else value
