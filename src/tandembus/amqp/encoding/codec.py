@@ -1,7 +1,8 @@
-"""Decoding of AMQP 1.0 values (specification part 1, types); encoding stands in `encoder.py` and is offered here too.
+"""Decoding of AMQP 1.0 values (specification part 1, types); encoding stands in `encoder.py`, offered here too.
 
-The bytes come from strangers. Every size and count is compared with the bytes that are really there before anything
-is allocated, nesting is limited (compiled code has no stack guard), and whatever is wrong is a `MalformedData`.
+The bytes come from strangers. Every size and count is compared with the bytes that are really there before
+anything is allocated, nesting is limited (compiled code has no stack guard), and whatever is wrong is a
+`MalformedData`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 ZERO_WIDTH_ALLOWANCE: Final = 256
-"""Array items that take no bytes: at most this many, plus one per byte of the data, in one call of `decode`."""
+"""Array items without bytes: at most this many, plus one per byte of the data, in one call of `decode`."""
 
 _SIZE_8: Final = 0xE0
 _SIZE_32: Final = 0xE1
@@ -72,8 +73,8 @@ class _Reader:
 def decode(data: bytes, at: int = 0, typed: bool = False) -> tuple[object, int]:
     """The value at `at`, and the position behind it.
 
-    Plain: every integer and timestamp is an int, symbol and char are str, an array is a list. `typed` keeps apart
-    what Python cannot tell apart, so that encoding the result gives the same value with the same types.
+    Plain: every integer and timestamp is an int, symbol and char are str, an array is a list. `typed` keeps
+    apart what Python cannot tell apart, so that encoding the result gives the same value with the same types.
     """
     if at < 0:
         raise MalformedData("a position before the data")
@@ -160,15 +161,13 @@ def _read_described(reader: _Reader, end: i64, depth: i64) -> Described:
 
 
 def _read_descriptor(reader: _Reader, end: i64, depth: i64) -> object:
-    """An int for a ulong and a str for a symbol, in both modes: what descriptors are. Other types stay marked."""
+    """An int for a ulong and a str for a symbol, in both modes: what descriptors are. Others stay marked."""
     start: i64 = reader.at
     value = _read(reader, end, depth)
     if not reader.typed:
         return value
     code: i64 = reader.data[start]
-    if isinstance(value, Typed) and (
-        code == 0x80 or code == 0x53 or code == 0x44 or code == 0xA3 or code == 0xB3
-    ):
+    if isinstance(value, Typed) and (code == 0x80 or code == 0x53 or code == 0x44 or code == 0xA3 or code == 0xB3):
         return value.value
     if code == 0x81 or code == 0x55:
         return Typed(0x81, value)

@@ -28,9 +28,7 @@ class AmqpError:
 
     __slots__ = ("condition", "description", "info")
 
-    def __init__(
-        self, condition: str, description: str = "", info: dict[object, object] | None = None
-    ) -> None:
+    def __init__(self, condition: str, description: str = "", info: dict[object, object] | None = None) -> None:
         self.condition: Final = condition
         self.description: Final = description
         self.info: Final = info
@@ -44,11 +42,7 @@ class AmqpError:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AmqpError):
             return False
-        return (
-            self.condition == other.condition
-            and self.description == other.description
-            and self.info == other.info
-        )
+        return self.condition == other.condition and self.description == other.description and self.info == other.info
 
     def __hash__(self) -> int:
         return hash((self.condition, self.description))
@@ -59,8 +53,11 @@ class AmqpError:
 
 @final
 class Outcome:
-    """A delivery state that came from the peer. Values inside `message_annotations` and `error.info` keep their AMQP
-    types (`Typed`), because they may be stored; their keys are plain text."""
+    """A delivery state that came from the peer.
+
+    Values inside `message_annotations` and `error.info` keep their AMQP types (`Typed`), because they may be
+    stored; their keys are plain text.
+    """
 
     __slots__ = (
         "code",
@@ -131,13 +128,7 @@ def transactional_state(txn_id: bytes, outcome: Described | None = None) -> byte
 
 def read_state(data: bytes, at: i64, end: i64) -> Outcome | None:
     """The delivery state that fills the data from `at` to `end`."""
-    if (
-        end - at == 4
-        and data[at] == 0
-        and data[at + 1] == 0x53
-        and data[at + 2] == 0x24
-        and data[at + 3] == 0x45
-    ):
+    if end - at == 4 and data[at] == 0 and data[at + 1] == 0x53 and data[at + 2] == 0x24 and data[at + 3] == 0x45:
         return ACCEPTED_OUTCOME
     value = decode_between(data, at, end, True)
     if value is None:
@@ -203,11 +194,7 @@ def error_of(value: object) -> AmqpError | None:
     """The error in a detach, end, close or rejected; None for null."""
     if value is None:
         return None
-    if (
-        not isinstance(value, Described)
-        or not isinstance(value.value, list)
-        or code_of(value.descriptor) != ERROR
-    ):
+    if not isinstance(value, Described) or not isinstance(value.value, list) or code_of(value.descriptor) != ERROR:
         raise MalformedData("an error is expected here")
     fields = value.value
     info = _field(fields, 2)

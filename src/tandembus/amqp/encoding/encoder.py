@@ -5,6 +5,7 @@ What is wrong here is our own program's or its caller's value, never a peer's by
 
 from __future__ import annotations
 
+import math
 import uuid
 from typing import Final
 
@@ -17,6 +18,7 @@ from tandembus.errors import InvalidArgument
 MAX_DEPTH: Final = 64
 
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
+_FLOAT_MAX: Final = 3.4028234663852886e38
 
 
 def encode(value: object) -> bytes:
@@ -198,10 +200,9 @@ def _write_fixed(out: BytesWriter, code: i64, value: object) -> None:
 
 
 def _write_float(out: BytesWriter, number: float) -> None:
-    try:
-        write_f32_be(out, number)
-    except OverflowError as error:
-        raise InvalidArgument(f"{number} is outside its type's range") from error
+    if abs(number) > _FLOAT_MAX and not math.isinf(number):
+        raise InvalidArgument(f"{number} is outside its type's range")
+    write_f32_be(out, number)
 
 
 def _write_char(out: BytesWriter, text: str) -> None:

@@ -1,7 +1,7 @@
 """Reading a described list field by field, straight from the frame's bytes.
 
-Every performative is such a list. Reading it this way builds only what is asked for, so the same code serves a rare
-`open` and a million transfers a second, and every read is checked against the list's end.
+Every performative is such a list. Reading it this way builds only what is asked for, so the same code serves
+a rare `open` and a million transfers a second, and every read is checked against the list's end.
 """
 
 from __future__ import annotations
@@ -102,16 +102,16 @@ class Fields:
             return i64(read_i32_be(self.data, at)) & UINT_MAX
         return self._any_number(UINT_MAX)
 
-    def _any_number(self, highest: i64) -> i64:
+    def _any_number(self, highest: int) -> i64:
         """Another integer type than the specification's, which some peers send and nobody can mistake."""
         value = self._take()
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise MalformedData("a number is expected here")
-        if value > highest:
-            if highest == INT64_MAX:
-                return highest
-            raise MalformedData("a number that is too large")
-        return value
+        if value <= highest:
+            return i64(value)
+        if highest == INT64_MAX:
+            return i64(highest)
+        raise MalformedData("a number that is too large")
 
     def size(self) -> i64:
         """A ulong; zero when absent, cut at 2^63-1, which no size reaches."""

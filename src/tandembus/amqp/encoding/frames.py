@@ -1,4 +1,4 @@
-"""Writing frames. Descriptors are always the short form (0x00 0x53 code), which some clients take for granted."""
+"""Writing frames. Descriptors always have the short form (0x00 0x53 code), which clients take for granted."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def end_frame(out: BytesWriter, start: i64) -> None:
     patch_u32(out, start, i64(len(out)) - start)
 
 
-def write_performative(
-    out: BytesWriter, frame_type: i64, channel: i64, code: i64, fields: list[object]
-) -> None:
+def write_performative(out: BytesWriter, frame_type: i64, channel: i64, code: i64, fields: list[object]) -> None:
     start: i64 = start_frame(out, frame_type, channel)
     out.append(0)
     out.append(0x53)
@@ -141,9 +139,7 @@ def write_session_flow(
     _write_session_fields(out, next_incoming_id, window, next_outgoing_id)
 
 
-def _write_session_fields(
-    out: BytesWriter, next_incoming_id: i64, window: i64, next_outgoing_id: i64
-) -> None:
+def _write_session_fields(out: BytesWriter, next_incoming_id: i64, window: i64, next_outgoing_id: i64) -> None:
     out.append(0x70)
     write_u32(out, next_incoming_id)
     out.append(0x70)
@@ -280,8 +276,5 @@ def frame(frame_type: int, channel: int, code: int, fields: list[object], payloa
     """One frame as bytes, for tools and tests."""
     body = bytes((0x00, 0x53, code)) + encode(fields) + payload
     return (
-        (FRAME_HEADER_SIZE + len(body)).to_bytes(4, "big")
-        + bytes((2, frame_type))
-        + channel.to_bytes(2, "big")
-        + body
+        (FRAME_HEADER_SIZE + len(body)).to_bytes(4, "big") + bytes((2, frame_type)) + channel.to_bytes(2, "big") + body
     )

@@ -1,6 +1,6 @@
 """The performatives of AMQP 1.0 (specification 2.7), as read from frames. Writing them stands in `frames.py`.
 
-Optional numbers that are absent are -1. What is mandatory is checked here, so that the engine never meets a hole.
+Optional numbers that are absent are -1. What is mandatory is checked here, so that the engine meets no hole.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _SYMBOL_KEYED: Final = frozenset((DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOO
 
 @final
 class MessageSections:
-    """A message, section by section. `bodies` holds the value of every body section, all of kind `body_kind`."""
+    """A message, section by section. `bodies` holds every body section's value, all of kind `body_kind`."""
 
     __slots__ = (
         "application_properties",
@@ -176,7 +176,7 @@ def _take_section(message: MessageSections, code: int, value: object) -> None:
         message.application_properties = _map(value)
     elif code == FOOTER:
         message.footer = _map(value)
-    elif code == DATA or code == AMQP_SEQUENCE or code == AMQP_VALUE:
+    elif code in (DATA, AMQP_SEQUENCE, AMQP_VALUE):
         if message.body_kind not in (NO_BODY, code):
             raise MalformedData("a message with two kinds of body")
         message.body_kind = code

@@ -1,7 +1,7 @@
 """Sources and targets of links.
 
-What the client sent is kept as it came, because it is echoed verbatim: clients compare what comes back with what they
-sent, byte by byte in places.
+What the client sent is kept as it came, because it is echoed verbatim: clients compare what comes back with
+what they sent, byte by byte in places.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """AMQP values that Python's own types cannot say.
 
-The natural mapping needs no class: None, bool, str (string), bytes (binary), int (long), float (double), uuid.UUID,
-list and dict (map). Everything else travels as one of the classes here, so that what was read can be written again
-with the same type.
+The natural mapping needs no class: None, bool, str (string), bytes (binary), int (long), float (double),
+uuid.UUID, list and dict (map). Everything else travels as one of the classes here, so that what was read can be
+written again with the same type.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ARRAY: Final = 0xF0
 
 @final
 class Typed:
-    """A value with the AMQP type it has on the wire, named by the type's widest constructor (symbol: 0xA3)."""
+    """A value with its AMQP type, which is named by its widest constructor (but symbol by 0xA3)."""
 
     __slots__ = ("code", "value")
 
@@ -60,7 +60,7 @@ class Typed:
 
 @final
 class Described:
-    """A value with a descriptor. An int descriptor is a ulong and a str one a symbol; other types are `Typed`."""
+    """A value with a descriptor: an int one is a ulong, a str one a symbol, any other is `Typed`."""
 
     __slots__ = ("descriptor", "value")
 

@@ -35,9 +35,10 @@ from tandembus.amqp.engine.events import (
     SessionEnded,
     SettlementConfirmed,
 )
-from tandembus.amqp.engine.link import IncomingLink, Link, OutgoingDelivery, OutgoingLink
+from tandembus.amqp.engine.link import IncomingLink, Link, OutgoingLink
 from tandembus.amqp.engine.sasl import plain_response, read_plain_response
 from tandembus.amqp.engine.settings import MAX_TRANSFERS_BEYOND_CREDIT, EngineSettings
+from tandembus.amqp.engine.unsettled import OutgoingDelivery
 
 __all__ = [
     "ACCEPTED",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.delivery_states import AmqpError
@@ -17,8 +15,6 @@ from tandembus.amqp.encoding.frames import (
     write_end,
     write_link_flow,
     write_session_flow,
-    write_transfer_continuation,
-    write_transfer_start,
 )
 from tandembus.amqp.encoding.performatives import Attach, Begin, Detach, Disposition, Flow, Transfer
 from tandembus.amqp.encoding.terminus import Terminus
@@ -33,6 +29,7 @@ from tandembus.amqp.engine.conditions import (
     UNATTACHED_HANDLE,
     ProtocolViolation,
 )
+from tandembus.amqp.engine.delivery_writer import DeliveryWriter
 from tandembus.amqp.engine.events import (
     DispositionReceived,
     Event,
@@ -43,21 +40,18 @@ from tandembus.amqp.engine.events import (
     SessionEnded,
     SettlementConfirmed,
 )
-from tandembus.amqp.engine.link import IncomingLink, Link, LinkState, OutgoingDelivery, OutgoingLink
-from tandembus.amqp.engine.serial import distance, following
+from tandembus.amqp.engine.link import IncomingLink, Link, OutgoingLink
+from tandembus.amqp.engine.serial import following
 from tandembus.amqp.engine.settings import WINDOW_REFRESH_TRANSFERS
+from tandembus.amqp.engine.states import LinkState, SessionState
+from tandembus.amqp.engine.unsettled import UnsettledDeliveries
 from tandembus.errors import InvalidOperation
 
 if TYPE_CHECKING:
     from tandembus.amqp.engine.connection import Connection
 
 
-class SessionState(Enum):
-    REQUESTED = 1
-    """We began it; the peer has not answered."""
-    MAPPED = 2
-    END_SENT = 3
-    ENDED = 4
+NO_HANDLE: Final = -1
 
 
 @final
@@ -68,14 +62,10 @@ class AmqpSession:
         "_by_name",
         "_by_peer_handle",
         "_handle_max",
-        "_held",
         "_last_link",
         "_last_peer_handle",
-        "_next_delivery_id",
         "_next_incoming_id",
-        "_next_outgoing_id",
         "_received_since_flow",
-        "_remote_window",
         "_window",
         "channel",
         "connection",
@@ -85,6 +75,7 @@ class AmqpSession:
         "state",
         "unsettled",
         "was_reported",
+        "writer",
     )
 
     def __init__(self, connection: Connection, channel: int, peer_channel: int) -> None:
@@ -95,19 +86,16 @@ class AmqpSession:
         self.was_reported: bool = False
         self.context: object = None
         self.links: Final[dict[int, Link]] = {}
-        self.unsettled: Final[dict[int, OutgoingDelivery]] = {}
+        self.unsettled: Final = UnsettledDeliveries()
+        self.writer: Final = DeliveryWriter(connection, channel)
         self._by_peer_handle: Final[dict[int, Link]] = {}
         self._by_name: Final[dict[tuple[str, bool], Link]] = {}
         self._last_peer_handle: i64 = -1
         self._last_link: Link | None = None
         self._handle_max: i64 = 0xFFFFFFFF
         self._window: i64 = connection.settings.session_window
-        self._remote_window: i64 = 0
         self._next_incoming_id: i64 = 0
-        self._next_outgoing_id: i64 = 0
-        self._next_delivery_id: i64 = 0
         self._received_since_flow: i64 = 0
-        self._held: list[bytes] = []
 
     def is_usable(self) -> bool:
         """Whether frames may still be written for it."""
@@ -117,9 +105,7 @@ class AmqpSession:
 
     # What the application does
 
-    def settle(
-        self, first: int, last: int, outcome: bytes, settled: bool = True, role_receiver: bool = True
-    ) -> None:
+    def settle(self, first: int, last: int, outcome: bytes, settled: bool = True, role_receiver: bool = True) -> None:
         """Say what became of deliveries: those we received, or (`role_receiver` False) those we sent.
 
         `outcome` is an encoded delivery state.
@@ -128,7 +114,7 @@ class AmqpSession:
             return
         write_disposition(self.connection.out, self.channel, role_receiver, first, last, settled, outcome)
         if settled and not role_receiver:
-            self._take_range(first, last, True)
+            self.unsettled.take(first, last, True)
 
     def end(self, error: AmqpError | None = None) -> None:
         """End the session and with it every link; the answer brings `SessionEnded`."""
@@ -183,6 +169,8 @@ class AmqpSession:
     ) -> None:
         if not self.is_usable():
             raise InvalidOperation("the session has ended")
+        if link.handle < 0:
+            raise InvalidOperation("the peer allows no more links in this session")
         frame = AttachFrame(link.name, int(link.handle), link.is_receiver)
         frame.snd_settle_mode = snd_settle_mode
         frame.rcv_settle_mode = rcv_settle_mode
@@ -191,9 +179,13 @@ class AmqpSession:
         frame.max_message_size = max_message_size
         frame.properties = properties
         link.state = LinkState.REQUESTED
+        self._keep(link)
+        self.write_attach(frame)
+
+    def _keep(self, link: Link) -> None:
+        self.connection.link_count += 1
         self.links[int(link.handle)] = link
         self._by_name[(link.name, link.is_receiver)] = link
-        self.write_attach(frame)
 
     def _free_handle(self, preferred: int) -> int:
         if preferred >= 0 and preferred not in self.links and preferred <= self._handle_max:
@@ -201,9 +193,7 @@ class AmqpSession:
         handle = 0
         while handle in self.links:
             handle += 1
-        if handle > self._handle_max:
-            raise InvalidOperation("the peer allows no more links in this session")
-        return handle
+        return handle if handle <= self._handle_max else NO_HANDLE
 
     # What links write
 
@@ -220,7 +210,7 @@ class AmqpSession:
             self.channel,
             self._next_incoming_id,
             self._window,
-            self._next_outgoing_id,
+            self.writer.next_outgoing_id,
             handle,
             delivery_count,
             credit,
@@ -231,93 +221,22 @@ class AmqpSession:
     def write_flow(self) -> None:
         self._received_since_flow = 0
         write_session_flow(
-            self.connection.out, self.channel, self._next_incoming_id, self._window, self._next_outgoing_id
+            self.connection.out,
+            self.channel,
+            self._next_incoming_id,
+            self._window,
+            self.writer.next_outgoing_id,
         )
 
     def can_send(self) -> bool:
-        return self._remote_window > 0 and len(self.unsettled) < self.connection.settings.max_unsettled
-
-    def write_delivery(
-        self, handle: i64, tag: bytes, payload: bytes, settled: bool, message_format: i64
-    ) -> i64:
-        """Write a delivery's frames, or hold them while the peer's window is shut. Returns the delivery-id."""
-        delivery_id: i64 = self._next_delivery_id
-        self._next_delivery_id = following(delivery_id)
-        connection = self.connection
-        size: i64 = len(payload)
-        room: i64 = connection.peer_max_frame_size - 39 - i64(len(tag))
-        if size <= room and self._remote_window > 0 and not self._held:
-            self._remote_window -= 1
-            self._next_outgoing_id = following(self._next_outgoing_id)
-            out = connection.out
-            write_transfer_start(
-                out, self.channel, handle, delivery_id, tag, message_format, settled, False, size
-            )
-            out.write(payload)
-        else:
-            self._write_frames(handle, delivery_id, tag, payload, settled, message_format, room)
-        return delivery_id
-
-    def _write_frames(
-        self,
-        handle: i64,
-        delivery_id: i64,
-        tag: bytes,
-        payload: bytes,
-        settled: bool,
-        message_format: i64,
-        room: i64,
-    ) -> None:
-        size: i64 = len(payload)
-        end: i64 = min(room, size)
-        frame = BytesWriter()
-        write_transfer_start(
-            frame, self.channel, handle, delivery_id, tag, message_format, settled, end < size, end
-        )
-        frame.write(payload[:end])
-        self._write_or_hold(frame.getvalue())
-        while end < size:
-            start: i64 = end
-            end = min(start + room, size)
-            frame = BytesWriter()
-            write_transfer_continuation(frame, self.channel, handle, settled, end < size, end - start)
-            frame.write(payload[start:end])
-            self._write_or_hold(frame.getvalue())
-
-    def _write_or_hold(self, frame: bytes) -> None:
-        if self._remote_window > 0 and not self._held:
-            self._write_transfer(frame)
-        else:
-            self._held.append(frame)
-
-    def _write_transfer(self, frame: bytes) -> None:
-        self._remote_window -= 1
-        self._next_outgoing_id = following(self._next_outgoing_id)
-        self.connection.out.write(frame)
-
-    def release_held(self) -> None:
-        """Write what waits for the window, open or not: a link must not end with numbered deliveries unsent, since a
-        gap in the delivery-ids breaks clients worse than a few transfers beyond the window."""
-        for frame in self._held:
-            self._write_transfer(frame)
-        self._held = []
-
-    def _release_within_window(self) -> None:
-        count: i64 = min(i64(len(self._held)), self._remote_window)
-        for frame in self._held[:count]:
-            self._write_transfer(frame)
-        self._held = self._held[count:]
-
-    def forget_deliveries(self, link: Link) -> None:
-        for delivery_id in [key for key, delivery in self.unsettled.items() if delivery.link is link]:
-            del self.unsettled[delivery_id]
+        return self.writer.window > 0 and len(self.unsettled.by_id) < self.connection.settings.max_unsettled
 
     # What the peer's frames do
 
     def take_begin(self, begin: Begin) -> None:
         self.state = SessionState.MAPPED
         self._next_incoming_id = begin.next_outgoing_id
-        self._remote_window = begin.incoming_window - self._next_outgoing_id
+        self.writer.window = begin.incoming_window
         self._handle_max = begin.handle_max
 
     def write_begin(self) -> None:
@@ -325,7 +244,7 @@ class AmqpSession:
             self.connection.out,
             self.channel,
             int(self.peer_channel),
-            int(self._next_outgoing_id),
+            int(self.writer.next_outgoing_id),
             int(self._window),
             self.connection.settings.handle_max,
         )
@@ -334,16 +253,17 @@ class AmqpSession:
         if self.state is not SessionState.END_SENT:
             write_end(self.connection.out, self.channel, None)
         self._stop()
+        self.connection.link_count -= len(self.links)
         self.state = SessionState.ENDED
         if not self.was_reported:
             self.was_reported = True
             events.append(SessionEnded(self, error))
 
     def _stop(self) -> None:
+        self.unsettled.clear()
+        self.writer.clear()
         for link in self.links.values():
             link.stop()
-        self.unsettled.clear()
-        self._held = []
 
     def _fail(self, condition: str, description: str, events: list[Event]) -> None:
         """The peer broke this session's rules; the connection goes on without it."""
@@ -377,7 +297,9 @@ class AmqpSession:
             events.append(LinkAttached(link))
 
     def _steal(self, link: Link, events: list[Event]) -> None:
-        """The name is attached again: the newer link wins, as the specification has it for a name's two links."""
+        """The name is attached again: the newer link wins (specification 2.6.1)."""
+        if link.state is not LinkState.ATTACHED and link.state is not LinkState.ATTACHING:
+            return
         error = AmqpError(LINK_STOLEN, "The link's name was attached again.")
         link.detach(error)
         link.was_reported = True
@@ -386,14 +308,16 @@ class AmqpSession:
     def _take_request(self, attach: Attach, events: list[Event]) -> None:
         link: Link
         handle = self._free_handle(int(attach.handle))
+        if handle < 0:
+            self._fail(RESOURCE_LIMIT_EXCEEDED, "All handles that the peer allows are in use.", events)
+            return
         if attach.is_receiver:
             link = OutgoingLink(self, attach.name, handle)
         else:
             link = IncomingLink(self, attach.name, handle)
         link.take_attach(attach)
-        self.links[handle] = link
+        self._keep(link)
         self._by_peer_handle[int(attach.handle)] = link
-        self._by_name[(attach.name, link.is_receiver)] = link
         if self.connection.has_too_many_links():
             link.refuse(AmqpError(RESOURCE_LIMIT_EXCEEDED, "Too many links on this connection."))
             link.was_reported = True
@@ -419,14 +343,14 @@ class AmqpSession:
         if link.state is LinkState.ATTACHING:
             # The peer gave up before we answered: an attach must still come before the detach.
             self.write_attach(AttachFrame(link.name, int(link.handle), link.is_receiver))
-        self.release_held()
+        self.writer.release_all()
         write_detach(self.connection.out, self.channel, int(link.handle), closed, None)
 
     def _forget(self, link: Link) -> None:
         self._last_peer_handle = -1
         self._last_link = None
-        if self.links.get(int(link.handle)) is link:
-            del self.links[int(link.handle)]
+        self.connection.link_count -= 1
+        del self.links[int(link.handle)]
         key = (link.name, link.is_receiver)
         if self._by_name.get(key) is link:
             del self._by_name[key]
@@ -446,38 +370,24 @@ class AmqpSession:
         if flow.handle >= 0:
             link = self._link_at(flow.handle)
             if link is None:
-                self._fail(
-                    UNATTACHED_HANDLE, f"Flow for handle {flow.handle}, which is not attached.", events
-                )
+                self._fail(UNATTACHED_HANDLE, f"Flow for handle {flow.handle}, which is not attached.", events)
                 return
-        self._open_window(flow, link, events)
-        if isinstance(link, OutgoingLink) or isinstance(link, IncomingLink):
+        if self.writer.take_flow(flow):
+            self._tell_window_is_open(link, events)
+        if link is not None:
             link.take_flow(flow, events)
         elif flow.echo:
             self.write_flow()
 
-    def _open_window(self, flow: Flow, link: Link | None, events: list[Event]) -> None:
-        was_shut = self._remote_window <= 0
-        seen: i64 = flow.next_incoming_id if flow.next_incoming_id >= 0 else 0
-        self._remote_window = distance(seen, self._next_outgoing_id) + flow.incoming_window
-        if self._held:
-            self._release_within_window()
-        if was_shut and self._remote_window > 0:
-            for other in self.links.values():
-                if (
-                    isinstance(other, OutgoingLink)
-                    and other is not link
-                    and other.credit > 0
-                    and other.is_attached
-                ):
-                    events.append(LinkFlow(other))
+    def _tell_window_is_open(self, spoken_of: Link | None, events: list[Event]) -> None:
+        for link in self.links.values():
+            if isinstance(link, OutgoingLink) and link is not spoken_of and link.credit > 0 and link.is_attached:
+                events.append(LinkFlow(link))
 
     def take_transfer(self, transfer: Transfer, data: bytes, end: i64, events: list[Event]) -> None:
         link = self._link_at(transfer.handle)
         if link is None:
-            self._fail(
-                UNATTACHED_HANDLE, f"Transfer on handle {transfer.handle}, which is not attached.", events
-            )
+            self._fail(UNATTACHED_HANDLE, f"Transfer on handle {transfer.handle}, which is not attached.", events)
             return
         self._next_incoming_id = following(self._next_incoming_id)
         self._received_since_flow += 1
@@ -491,50 +401,12 @@ class AmqpSession:
     def take_disposition(self, disposition: Disposition, events: list[Event]) -> None:
         if not disposition.is_receiver:
             events.append(
-                SettlementConfirmed(
-                    self, disposition.first, disposition.last, disposition.state, disposition.settled
-                )
+                SettlementConfirmed(self, disposition.first, disposition.last, disposition.state, disposition.settled)
             )
             return
-        deliveries = self._take_range(disposition.first, disposition.last, disposition.settled)
+        deliveries = self.unsettled.take(disposition.first, disposition.last, disposition.settled)
         if deliveries:
             events.append(DispositionReceived(self, deliveries, disposition.state, disposition.settled))
-
-    def _take_range(self, first: i64, last: i64, forget: bool) -> list[OutgoingDelivery]:
-        """The unsettled deliveries from `first` to `last`, however large the peer says that range is."""
-        unsettled = self.unsettled
-        found: list[OutgoingDelivery] = []
-        count: i64 = distance(last, first) + 1
-        if count > i64(len(unsettled)):
-            ids = [key for key in unsettled if 0 <= distance(key, first) < count]
-            ids.sort(key=_Order(first).of)
-            for delivery_id in ids:
-                found.append(unsettled[delivery_id])
-        else:
-            number: i64 = first
-            while count > 0:
-                delivery = unsettled.get(int(number))
-                if delivery is not None:
-                    found.append(delivery)
-                number = following(number)
-                count -= 1
-        if forget:
-            for settled in found:
-                del unsettled[int(settled.delivery_id)]
-        return found
-
-
-@final
-class _Order:
-    """Sorts serial numbers as seen from a first one."""
-
-    __slots__ = ("_first",)
-
-    def __init__(self, first: i64) -> None:
-        self._first: i64 = first
-
-    def of(self, number: int) -> int:
-        return int(distance(number, self._first))
 
 
 def _source(source: str | Terminus | None) -> Terminus:

@@ -2,13 +2,12 @@
 
     NEW -> SASL -> HEADER -> OPENING -> OPEN -> CLOSE_SENT -> CLOSED
 
-Whatever a peer sends, `receive_data` does not raise: what breaks the protocol closes the connection with the error that
-the specification has for it.
+Whatever a peer sends, `receive_data` does not raise: what breaks the protocol closes the connection with the
+error that the specification has for it.
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final, final
 
 from librt.strings import BytesWriter, read_i32_be
@@ -51,7 +50,7 @@ from tandembus.amqp.encoding.performatives import (
     Transfer,
     read_error,
 )
-from tandembus.amqp.engine.amqp_session import AmqpSession, SessionState
+from tandembus.amqp.engine.amqp_session import AmqpSession
 from tandembus.amqp.engine.conditions import (
     CONNECTION_FORCED,
     DECODE_ERROR,
@@ -67,30 +66,15 @@ from tandembus.amqp.engine.events import (
     Opened,
     SaslInit,
     SaslOutcome,
-    SessionBegun,
 )
+from tandembus.amqp.engine.idle import IdleWatch
 from tandembus.amqp.engine.sasl import read_mechanisms, write_init, write_mechanisms, write_outcome
+from tandembus.amqp.engine.session_table import SessionTable
 from tandembus.amqp.engine.settings import MAX_PIPELINED_BYTES, MAX_SASL_FRAME_SIZE, EngineSettings
+from tandembus.amqp.engine.states import ConnectionState, SessionState
 from tandembus.errors import InvalidOperation, MalformedData
 
 RETAINED_BUFFER_BYTES: Final = 65_536
-IDLE_GRACE: Final = 1.5
-"""A peer counts as gone after this many of the idle time-outs it was told."""
-
-
-class State(Enum):
-    NEW = 1
-    """Nothing but a protocol header may come."""
-    SASL = 2
-    SASL_DECIDING = 3
-    """Server: the application decides about the credentials; bytes wait."""
-    HEADER = 4
-    """Authenticated; the AMQP header comes next."""
-    OPENING = 5
-    OPEN = 6
-    CLOSE_SENT = 7
-    """Only the peer's close is still listened to."""
-    CLOSED = 8
 
 
 @final
@@ -98,33 +82,26 @@ class Connection:
     """One connection. After `receive_data`, and after every call that writes, send `data_to_send()`."""
 
     __slots__ = (
-        "_by_peer_channel",
-        "_channel_max",
         "_disposition",
         "_fields",
         "_flow",
-        "_has_heard",
-        "_has_sent",
+        "_idle",
         "_initial_response",
         "_is_open_sent",
-        "_last_heard",
-        "_last_peer_channel",
-        "_last_sent",
-        "_last_session",
         "_max_receive_size",
         "_mechanism",
         "_needed",
-        "_peer_idle_timeout_s",
         "_received",
-        "_started",
+        "_sessions",
         "_transfer",
         "_unfinished_bytes",
+        "held_bytes",
         "is_closed",
+        "link_count",
         "out",
         "peer_container_id",
         "peer_hostname",
         "peer_max_frame_size",
-        "sessions",
         "settings",
         "state",
     )
@@ -132,16 +109,14 @@ class Connection:
     def __init__(self, settings: EngineSettings, now: float) -> None:
         self.settings: Final = settings
         self.out: BytesWriter = BytesWriter()
-        self.state: State = State.NEW
+        self.state: ConnectionState = ConnectionState.NEW
         self.is_closed: bool = False
-        self.sessions: Final[dict[int, AmqpSession]] = {}
+        self.link_count: i64 = 0
+        self.held_bytes: i64 = 0
         self.peer_container_id: str = ""
         self.peer_hostname: str | None = None
         self.peer_max_frame_size: i64 = MIN_MAX_FRAME_SIZE
-        self._channel_max: i64 = settings.channel_max
-        self._by_peer_channel: Final[dict[int, AmqpSession]] = {}
-        self._last_peer_channel: i64 = -1
-        self._last_session: AmqpSession | None = None
+        self._sessions: Final = SessionTable(self)
         self._received: BytesWriter = BytesWriter()
         self._needed: i64 = 0
         self._max_receive_size: i64 = MAX_SASL_FRAME_SIZE
@@ -153,21 +128,22 @@ class Connection:
         self._transfer: Final = Transfer()
         self._disposition: Final = Disposition()
         self._flow: Final = Flow()
-        self._has_heard: bool = False
-        self._has_sent: bool = False
-        self._started: float = now
-        self._last_heard: float = now
-        self._last_sent: float = now
-        self._peer_idle_timeout_s: float = 0.0
+        self._idle: Final = IdleWatch(now)
+
+    @property
+    def sessions(self) -> dict[int, AmqpSession]:
+        """By our channels."""
+        return self._sessions.sessions
 
     # What the driver calls
 
     def receive_data(self, data: bytes) -> list[Event]:
         """Feed bytes from the peer; returns what they meant."""
         events: list[Event] = []
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             return events
-        self._has_heard = True
+        if data:
+            self._idle.has_heard = True
         try:
             self._consume(data, events)
         except MalformedData as error:
@@ -187,54 +163,42 @@ class Connection:
             self.out = BytesWriter()
         else:
             out.truncate(0)
-        self._has_sent = True
+        self._idle.has_sent = True
         return data
 
     def pending_bytes(self) -> int:
-        return len(self.out)
+        """What is written and not taken yet, and what waits for the peer's session windows."""
+        return int(i64(len(self.out)) + self.held_bytes)
 
     def tick(self, now: float) -> list[Event]:
-        """Time passes: keep the connection alive, and notice when the peer does not. Call it about once a second."""
+        """Time passes: keep the connection alive, and notice when the peer does not. To be called every second."""
         events: list[Event] = []
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             return events
-        if self._has_heard:
-            self._has_heard = False
-            self._last_heard = now
-        if self._has_sent:
-            self._has_sent = False
-            self._last_sent = now
+        self._idle.tick(now)
         self._check_silence(now, events)
-        if not self.is_closed and self._heartbeat_is_due(now):
+        if self.state is ConnectionState.OPEN and self._idle.heartbeat_is_due(now):
             self.out.write(EMPTY_FRAME)
         return events
 
     def _check_silence(self, now: float, events: list[Event]) -> None:
-        settings = self.settings
-        if self.state is State.OPEN or self.state is State.CLOSE_SENT:
-            patience = float(settings.idle_timeout_ms) / 1000.0 * IDLE_GRACE
-            if patience > 0.0 and now - self._last_heard > patience:
-                self._fail(
-                    AmqpError(CONNECTION_FORCED, "The peer was silent beyond the idle time-out."), events
-                )
-        elif now - self._started > settings.open_timeout_s:
+        if self.state is ConnectionState.OPEN or self.state is ConnectionState.CLOSE_SENT:
+            if self._idle.is_silent(now, self.settings.idle_timeout_ms):
+                self._fail(AmqpError(CONNECTION_FORCED, "The peer was silent beyond the idle time-out."), events)
+        elif self._idle.is_late(now, self.settings.open_timeout_s):
             self._fail(AmqpError(CONNECTION_FORCED, "The connection was not opened in time."), events)
-
-    def _heartbeat_is_due(self, now: float) -> bool:
-        timeout = self._peer_idle_timeout_s
-        return self.state is State.OPEN and timeout > 0.0 and now - self._last_sent >= timeout / 2.0
 
     # What the application calls
 
     def sasl_outcome(self, ok: bool) -> None:
-        """Server: the answer to `SaslInit`. The peer may have sent more meanwhile: call `receive_data(b"")` next."""
-        if self.state is not State.SASL_DECIDING:
+        """Server: the answer to `SaslInit`. Then call `receive_data(b"")`: the peer may have sent more meanwhile."""
+        if self.state is not ConnectionState.SASL_DECIDING:
             return
         write_outcome(self.out, ok)
         if ok:
-            self.state = State.HEADER
+            self.state = ConnectionState.HEADER
         else:
-            self.state = State.CLOSED
+            self.state = ConnectionState.CLOSED
             self.is_closed = True
 
     def start(self, sasl_mechanism: str | None = "ANONYMOUS", initial_response: bytes = b"") -> None:
@@ -243,7 +207,7 @@ class Connection:
         self._initial_response = initial_response
         if sasl_mechanism is None:
             self.out.write(AMQP_HEADER)
-            self.state = State.HEADER
+            self.state = ConnectionState.HEADER
             self._send_open()
         else:
             self.out.write(SASL_HEADER)
@@ -252,10 +216,7 @@ class Connection:
         """Client: a new session; `SessionBegun` follows, but links may be attached at once."""
         if not self._is_open_sent or self.is_closed:
             raise InvalidOperation("the connection is not open")
-        session = AmqpSession(self, self._free_channel(-1), -1)
-        self.sessions[int(session.channel)] = session
-        session.write_begin()
-        return session
+        return self._sessions.begin()
 
     def close(self, error: AmqpError | None = None) -> None:
         """Close. Nothing more can be written; `ConnectionClosed` comes when the peer has answered."""
@@ -264,9 +225,9 @@ class Connection:
         self.is_closed = True
         if self._is_open_sent:
             write_close(self.out, error)
-            self.state = State.CLOSE_SENT
+            self.state = ConnectionState.CLOSE_SENT
         else:
-            self.state = State.CLOSED
+            self.state = ConnectionState.CLOSED
 
     # Bytes to frames
 
@@ -281,9 +242,9 @@ class Connection:
         self._needed = FRAME_HEADER_SIZE
         at: i64 = self._consume_frames(data, events)
         rest: i64 = i64(len(data)) - at
-        if rest > 0 and self.state is not State.CLOSED:
+        if rest > 0 and self.state is not ConnectionState.CLOSED:
             self._received.write(data[at:])
-            if self.state is State.SASL_DECIDING and rest > MAX_PIPELINED_BYTES:
+            if self.state is ConnectionState.SASL_DECIDING and rest > MAX_PIPELINED_BYTES:
                 raise ProtocolViolation(RESOURCE_LIMIT_EXCEEDED, "Too much was sent before the SASL outcome.")
 
     def _consume_frames(self, data: bytes, events: list[Event]) -> i64:
@@ -292,16 +253,16 @@ class Connection:
         size: i64 = len(data)
         while size - at >= FRAME_HEADER_SIZE:
             state = self.state
-            if state is State.OPEN:
+            if state is ConnectionState.OPEN:
                 pass
-            elif state is State.NEW or state is State.HEADER:
+            elif state is ConnectionState.NEW or state is ConnectionState.HEADER:
                 self._take_header(data[at : at + 8], events)
                 at += 8
                 continue
-            elif state is State.SASL_DECIDING:
+            elif state is ConnectionState.SASL_DECIDING:
                 self._needed = 0
                 return at
-            elif state is State.CLOSED:
+            elif state is ConnectionState.CLOSED:
                 return size
             frame_size: i64 = i64(read_i32_be(data, at)) & 0xFFFFFFFF
             if frame_size < FRAME_HEADER_SIZE or frame_size > self._max_receive_size:
@@ -315,13 +276,13 @@ class Connection:
 
     def _take_header(self, header: bytes, events: list[Event]) -> None:
         is_client = not self.settings.is_server
-        if header == SASL_HEADER and self.state is State.NEW and self._mechanism_fits(is_client):
-            self.state = State.SASL
+        if header == SASL_HEADER and self.state is ConnectionState.NEW and self._mechanism_fits(is_client):
+            self.state = ConnectionState.SASL
             if not is_client:
                 self.out.write(SASL_HEADER)
                 write_mechanisms(self.out, self.settings.sasl_mechanisms)
         elif header == AMQP_HEADER and self._may_skip_sasl(is_client):
-            self.state = State.OPENING
+            self.state = ConnectionState.OPENING
             self._max_receive_size = self.settings.max_frame_size
             if not is_client:
                 self.out.write(AMQP_HEADER)
@@ -332,16 +293,16 @@ class Connection:
         return self._mechanism is not None if is_client else len(self.settings.sasl_mechanisms) > 0
 
     def _may_skip_sasl(self, is_client: bool) -> bool:
-        if self.state is State.HEADER:
+        if self.state is ConnectionState.HEADER:
             return True
         return not is_client and not self.settings.require_sasl
 
     def _refuse_header(self, header: bytes, events: list[Event]) -> None:
         """The specification's way to disagree: answer with the header that would have been right, then hang up."""
         if self.settings.is_server:
-            offers_sasl = self.state is State.NEW and len(self.settings.sasl_mechanisms) > 0
+            offers_sasl = self.state is ConnectionState.NEW and len(self.settings.sasl_mechanisms) > 0
             self.out.write(SASL_HEADER if offers_sasl else AMQP_HEADER)
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self.is_closed = True
         error = AmqpError(FRAMING_ERROR, f"The protocol header {header!r} is not the one expected here.")
         events.append(ConnectionClosed(error, False))
@@ -351,16 +312,16 @@ class Connection:
         if body < at + FRAME_HEADER_SIZE or body > end:
             raise ProtocolViolation(FRAMING_ERROR, "A frame whose data offset is outside it.")
         frame_type: i64 = data[at + 5]
-        if frame_type == AMQP_FRAME and self.state is not State.SASL:
+        if frame_type == AMQP_FRAME and self.state is not ConnectionState.SASL:
             if body == end:
                 return
             channel: i64 = (i64(data[at + 6]) << 8) | i64(data[at + 7])
             code: i64 = self._fields.open(data, body, end)
-            if self.state is State.OPEN:
+            if self.state is ConnectionState.OPEN:
                 self._take_performative(code, channel, data, end, events)
             else:
                 self._take_outside_open(code, events)
-        elif frame_type == SASL_FRAME and self.state is State.SASL:
+        elif frame_type == SASL_FRAME and self.state is ConnectionState.SASL:
             self._take_sasl(self._fields.open(data, body, end), events)
         else:
             raise ProtocolViolation(FRAMING_ERROR, f"A frame of type {frame_type} does not belong here.")
@@ -376,7 +337,7 @@ class Connection:
             if mechanism is None or mechanism not in self.settings.sasl_mechanisms:
                 self._refuse_credentials(events)
                 return
-            self.state = State.SASL_DECIDING
+            self.state = ConnectionState.SASL_DECIDING
             events.append(SaslInit(mechanism, response or b"", hostname or ""))
         elif code == SASL_MECHANISMS and not self.settings.is_server:
             self._choose_mechanism(read_mechanisms(fields), events)
@@ -402,7 +363,7 @@ class Connection:
             self._fail(AmqpError("amqp:unauthorized-access", "The server refused the credentials."), events)
             return
         self.out.write(AMQP_HEADER)
-        self.state = State.HEADER
+        self.state = ConnectionState.HEADER
         self._send_open()
 
     # The connection's own performatives
@@ -423,9 +384,9 @@ class Connection:
         )
 
     def _take_outside_open(self, code: i64, events: list[Event]) -> None:
-        if self.state is State.CLOSE_SENT:
+        if self.state is ConnectionState.CLOSE_SENT:
             if code == CLOSE:
-                self.state = State.CLOSED
+                self.state = ConnectionState.CLOSED
                 events.append(ConnectionClosed(read_error(self._fields), False))
         elif code == OPEN:
             self._take_open(events)
@@ -439,9 +400,9 @@ class Connection:
         self.peer_container_id = open_.container_id
         self.peer_hostname = open_.hostname
         self.peer_max_frame_size = open_.max_frame_size
-        self._channel_max = min(open_.channel_max, i64(self.settings.channel_max))
-        self._peer_idle_timeout_s = float(int(open_.idle_timeout_ms)) / 1000.0
-        self.state = State.OPEN
+        self._sessions.channel_max = min(open_.channel_max, i64(self.settings.channel_max))
+        self._idle.set_peer_timeout(int(open_.idle_timeout_ms))
+        self.state = ConnectionState.OPEN
         self._send_open()
         events.append(Opened(open_.container_id, open_.hostname, open_.properties))
 
@@ -449,18 +410,18 @@ class Connection:
         error = read_error(self._fields)
         self._send_open()
         write_close(self.out, None)
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self.is_closed = True
         events.append(ConnectionClosed(error, True))
 
     def _fail(self, error: AmqpError, events: list[Event]) -> None:
         """Close because of `error`, as far as the connection has got; what the peer still sends is not read."""
-        if self.state is State.OPENING and self.settings.is_server:
+        if self.state is ConnectionState.OPENING and self.settings.is_server:
             self._send_open()
         if self._is_open_sent and not self.is_closed:
             write_close(self.out, error)
         self.is_closed = True
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self._received = BytesWriter()
         events.append(ConnectionClosed(error, False))
 
@@ -469,17 +430,17 @@ class Connection:
     def _take_performative(self, code: i64, channel: i64, data: bytes, end: i64, events: list[Event]) -> None:
         if code == TRANSFER:
             self._transfer.read(self._fields)
-            session = self._session_at(channel)
+            session = self._sessions.at(channel)
             if session.state is SessionState.MAPPED:
                 session.take_transfer(self._transfer, data, end, events)
         elif code == DISPOSITION:
             self._disposition.read(self._fields)
-            session = self._session_at(channel)
+            session = self._sessions.at(channel)
             if session.state is SessionState.MAPPED:
                 session.take_disposition(self._disposition, events)
         elif code == FLOW:
             self._flow.read(self._fields)
-            session = self._session_at(channel)
+            session = self._sessions.at(channel)
             if session.state is SessionState.MAPPED:
                 session.take_flow(self._flow, events)
         else:
@@ -487,15 +448,15 @@ class Connection:
 
     def _take_rare(self, code: i64, channel: i64, events: list[Event]) -> None:
         if code == BEGIN:
-            self._take_begin(Begin(self._fields), channel, events)
+            self._sessions.take_begin(Begin(self._fields), channel, events)
         elif code == ATTACH:
             attach = Attach(self._fields)
-            session = self._session_at(channel)
+            session = self._sessions.at(channel)
             if session.state is SessionState.MAPPED:
                 session.take_attach(attach, events)
         elif code == DETACH:
             detach = Detach(self._fields)
-            session = self._session_at(channel)
+            session = self._sessions.at(channel)
             if session.state is SessionState.MAPPED:
                 session.take_detach(detach, events)
         elif code == END:
@@ -503,76 +464,19 @@ class Connection:
         elif code == CLOSE:
             self._take_close(events)
         else:
-            raise ProtocolViolation(
-                ILLEGAL_STATE if code == OPEN else NOT_ALLOWED, "An unexpected performative."
-            )
-
-    def _session_at(self, peer_channel: i64) -> AmqpSession:
-        """Frames come in runs for one session, so the last one found is remembered."""
-        last = self._last_session
-        if last is not None and peer_channel == self._last_peer_channel:
-            return last
-        session = self._by_peer_channel.get(int(peer_channel))
-        if session is None:
-            raise ProtocolViolation(NOT_ALLOWED, f"No session has begun on channel {peer_channel}.")
-        self._last_peer_channel = peer_channel
-        self._last_session = session
-        return session
-
-    def _take_begin(self, begin: Begin, channel: i64, events: list[Event]) -> None:
-        if int(channel) in self._by_peer_channel:
-            raise ProtocolViolation(NOT_ALLOWED, f"A session has begun on channel {channel} already.")
-        if channel > self.settings.channel_max:
-            raise ProtocolViolation(FRAMING_ERROR, "A channel above channel-max.")
-        session = self._answered(begin) if begin.remote_channel >= 0 else self._accept_session(channel)
-        session.peer_channel = channel
-        self._by_peer_channel[int(channel)] = session
-        is_ours = begin.remote_channel >= 0
-        if session.state is SessionState.REQUESTED:
-            session.take_begin(begin)
-            if not is_ours:
-                session.write_begin()
-            events.append(SessionBegun(session))
-
-    def _answered(self, begin: Begin) -> AmqpSession:
-        session = self.sessions.get(int(begin.remote_channel))
-        if session is None or session.peer_channel >= 0:
-            raise ProtocolViolation(NOT_ALLOWED, "A begin that answers none of ours.")
-        return session
-
-    def _accept_session(self, channel: i64) -> AmqpSession:
-        if len(self.sessions) >= self.settings.max_sessions:
-            raise ProtocolViolation(RESOURCE_LIMIT_EXCEEDED, "Too many sessions on this connection.")
-        session = AmqpSession(self, self._free_channel(int(channel)), int(channel))
-        self.sessions[int(session.channel)] = session
-        return session
-
-    def _free_channel(self, preferred: int) -> int:
-        if preferred >= 0 and preferred not in self.sessions and preferred <= self._channel_max:
-            return preferred
-        channel = 0
-        while channel in self.sessions:
-            channel += 1
-        if channel > self._channel_max:
-            raise ProtocolViolation(RESOURCE_LIMIT_EXCEEDED, "The peer allows no more sessions.")
-        return channel
+            raise ProtocolViolation(ILLEGAL_STATE if code == OPEN else NOT_ALLOWED, "An unexpected performative.")
 
     def _take_end(self, channel: i64, events: list[Event]) -> None:
         error = read_error(self._fields)
-        session = self._session_at(channel)
+        session = self._sessions.at(channel)
         session.take_end(error, events)
-        del self._by_peer_channel[int(channel)]
-        self.sessions.pop(int(session.channel), None)
-        self._last_session = None
-        self._last_peer_channel = -1
+        self._sessions.forget(session)
 
     def has_too_many_links(self) -> bool:
-        count = 0
-        for session in self.sessions.values():
-            count += len(session.links)
-        if count > 2 * self.settings.max_links:
+        """Refused links count too until the peer has detached them; one that never does so loses its connection."""
+        if self.link_count > 2 * self.settings.max_links:
             raise ProtocolViolation(RESOURCE_LIMIT_EXCEEDED, "Too many refused links on this connection.")
-        return count > self.settings.max_links
+        return self.link_count > self.settings.max_links
 
     def hold_unfinished(self, size: i64) -> bool:
         """Account for bytes of deliveries that are not complete; False when it becomes too much."""

@@ -1,4 +1,4 @@
-"""What the peer's bytes meant. `Connection.receive_data` returns these in the order in which things happened."""
+"""What the peer's bytes meant; `Connection.receive_data` returns these in the order in which things happened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tandembus.amqp.encoding.delivery_states import AmqpError, Outcome
 
 if TYPE_CHECKING:
     from tandembus.amqp.engine.amqp_session import AmqpSession
-    from tandembus.amqp.engine.link import IncomingLink, Link, OutgoingDelivery
+    from tandembus.amqp.engine.link import IncomingLink, Link
+    from tandembus.amqp.engine.unsettled import OutgoingDelivery
 
 
 class Event:
@@ -113,8 +114,11 @@ class LinkAttached(Event):
 
 @final
 class LinkDetached(Event):
-    """A link is over, once per link: the peer detached it (answered already), or answered our detach, or the engine
-    had to detach it (`by_peer` False in both latter cases). What it sent and was not settled is forgotten."""
+    """A link is over; comes once per link.
+
+    The peer detached it (and was answered), or it answered our detach, or the engine had to detach it: in both
+    latter cases `by_peer` is False. What we sent on it and was not settled is forgotten.
+    """
 
     __slots__ = ("by_peer", "closed", "error", "link")
 
@@ -127,8 +131,11 @@ class LinkDetached(Event):
 
 @final
 class LinkFlow(Event):
-    """An outgoing link may send more, or shall drain, or its session's window opened again; or an incoming link that
-    was asked to drain has done so."""
+    """An outgoing link may send more, or shall drain, or its session's window opened again; or an incoming link
+    that was asked to drain has done so.
+
+    May come for a link that is not accepted yet: clients send their first credit along with the attach.
+    """
 
     __slots__ = ("link",)
 
@@ -138,7 +145,10 @@ class LinkFlow(Event):
 
 @final
 class DeliveryReceived(Event):
-    """One whole delivery, its frames joined."""
+    """One whole delivery, its frames joined.
+
+    May come for a link that is not accepted yet, since clients send along with the attach.
+    """
 
     __slots__ = ("delivery_id", "link", "message_format", "payload", "settled", "state", "tag")
 
@@ -198,16 +208,14 @@ class DispositionReceived(Event):
 
 @final
 class SettlementConfirmed(Event):
-    """The peer, as sender, spoke about deliveries that it sent to us: the answer to an unsettled disposition of ours.
+    """The peer, as sender, spoke about deliveries that we received: the answer to our unsettled disposition.
 
     The range is as the peer wrote it: compare with what is awaited, do not loop over it.
     """
 
     __slots__ = ("first", "last", "outcome", "session", "settled")
 
-    def __init__(
-        self, session: AmqpSession, first: i64, last: i64, outcome: Outcome | None, settled: bool
-    ) -> None:
+    def __init__(self, session: AmqpSession, first: i64, last: i64, outcome: Outcome | None, settled: bool) -> None:
         self.session: Final = session
         self.first: i64 = first
         self.last: i64 = last

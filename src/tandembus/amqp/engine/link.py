@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -21,21 +20,14 @@ from tandembus.amqp.engine.conditions import (
 from tandembus.amqp.engine.events import DeliveryReceived, DeliveryTooLarge, Event, LinkDetached, LinkFlow
 from tandembus.amqp.engine.serial import distance, following
 from tandembus.amqp.engine.settings import MAX_TAG_BYTES, MAX_TRANSFERS_BEYOND_CREDIT, PART_OVERHEAD_BYTES
+from tandembus.amqp.engine.states import LinkState
+from tandembus.amqp.engine.unsettled import OutgoingDelivery
 from tandembus.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tandembus.amqp.engine.amqp_session import AmqpSession
 
-
-class LinkState(Enum):
-    ATTACHING = 1
-    """The peer attached; we have not answered."""
-    REQUESTED = 2
-    """We attached; the peer has not answered."""
-    ATTACHED = 3
-    DETACH_SENT = 4
-    """Over for us; the peer may still send until it has seen our detach."""
-    DETACHED = 5
+__all__ = ["IncomingLink", "Link", "OutgoingDelivery", "OutgoingLink"]
 
 
 class Link:
@@ -137,65 +129,53 @@ class Link:
             self._send_detach(error)
 
     def _send_detach(self, error: AmqpError | None) -> None:
-        self.session.release_held()
+        self.session.writer.release_all()
         self.state = LinkState.DETACH_SENT
         self.stop()
         self.session.write_detach(self, error)
 
+    def take_flow(self, flow: Flow, events: list[Event]) -> None:
+        """What the peer says about this link's flow."""
+
     def stop(self) -> None:
         """Nothing is sent or taken on this link any more."""
         self.is_attached = False
-        self.session.forget_deliveries(self)
-
-
-@final
-class OutgoingDelivery:
-    """A delivery that we sent unsettled; the session keeps it until it is settled."""
-
-    __slots__ = ("context", "delivery_id", "link", "tag")
-
-    def __init__(self, link: OutgoingLink, delivery_id: i64, tag: bytes, context: object) -> None:
-        self.link: Final = link
-        self.delivery_id: i64 = delivery_id
-        self.tag: Final = tag
-        self.context: object = context
 
 
 @final
 class OutgoingLink(Link):
     """A link on which we send."""
 
-    __slots__ = ("credit", "delivery_count", "drain")
+    __slots__ = ("credit", "delivery_count", "drain", "unsettled_count")
 
     def __init__(self, session: AmqpSession, name: str, handle: int) -> None:
         super().__init__(session, name, handle, False)
         self.credit: i64 = 0
         self.delivery_count: i64 = 0
         self.drain: bool = False
+        self.unsettled_count: i64 = 0
 
     def window_is_open(self) -> bool:
         """Whether what is sent now goes out now. Sending anyway is safe, but it waits in memory."""
         return self.session.can_send()
 
-    def send(
-        self, tag: bytes, payload: bytes, settled: bool, context: object, message_format: int = 0
-    ) -> int:
+    def send(self, tag: bytes, payload: bytes, settled: bool, context: object, message_format: int = 0) -> int:
         """Send one delivery in as many frames as it needs; returns its delivery-id.
 
-        Consumes credit but does not ask for it: the caller looked. Returns -1, and sends nothing, when the link is no
-        longer attached.
+        Consumes credit but does not ask for it: the caller looked. Returns -1, and sends nothing, when the link
+        is no longer attached.
         """
         if not self.is_attached:
             return -1
         if len(tag) > MAX_TAG_BYTES:
             raise InvalidArgument("a delivery tag has at most 32 bytes")
         session = self.session
-        delivery_id: i64 = session.write_delivery(self.handle, tag, payload, settled, message_format)
+        delivery_id: i64 = session.writer.write(self.handle, tag, payload, settled, message_format)
         self.delivery_count = following(self.delivery_count)
         if self.credit > 0:
             self.credit -= 1
         if not settled:
-            session.unsettled[int(delivery_id)] = OutgoingDelivery(self, delivery_id, tag, context)
+            session.unsettled.add(OutgoingDelivery(self, delivery_id, tag, context))
         return int(delivery_id)
 
     def drained(self) -> None:
@@ -205,7 +185,7 @@ class OutgoingLink(Link):
         self.delivery_count = (self.delivery_count + self.credit) & 0xFFFFFFFF
         self.credit = 0
         self.drain = False
-        self.session.release_held()
+        self.session.writer.release_all()
         self.session.write_link_flow(self.handle, self.delivery_count, 0, True)
 
     def take_flow(self, flow: Flow, events: list[Event]) -> None:
@@ -214,13 +194,17 @@ class OutgoingLink(Link):
             count: i64 = flow.delivery_count if flow.delivery_count >= 0 else self.initial_delivery_count
             self.credit = max(distance(count, self.delivery_count) + flow.link_credit, 0)
         self.drain = flow.drain
-        if self.is_attached:
+        if self.is_attached or self.state is LinkState.ATTACHING:
             events.append(LinkFlow(self))
         if flow.echo and self.is_attached and not flow.drain:
             self.session.write_link_flow(self.handle, self.delivery_count, self.credit, False)
 
     def _begin_counting(self, max_message_size: int) -> None:
         self.initial_delivery_count = 0
+
+    def stop(self) -> None:
+        super().stop()
+        self.session.unsettled.forget_link(self)
 
 
 @final
@@ -388,9 +372,7 @@ class IncomingLink(Link):
         weight: i64 = end - start + PART_OVERHEAD_BYTES
         self._weight += weight
         if not self.session.connection.hold_unfinished(weight):
-            raise ProtocolViolation(
-                RESOURCE_LIMIT_EXCEEDED, "Too many unfinished deliveries on this connection."
-            )
+            raise ProtocolViolation(RESOURCE_LIMIT_EXCEEDED, "Too many unfinished deliveries on this connection.")
         self._parts.append(data[start:end])
 
     def _drop_parts(self) -> None:
@@ -407,7 +389,5 @@ class IncomingLink(Link):
         payload = b"".join(self._parts)
         self._drop_parts()
         events.append(
-            DeliveryReceived(
-                self, self._delivery_id, self._tag, self._format, self._settled, payload, self._state
-            )
+            DeliveryReceived(self, self._delivery_id, self._tag, self._format, self._settled, payload, self._state)
         )

@@ -1,5 +1,7 @@
-"""The SASL layer (AMQP specification part 5.3): its frames, read and written. Whether a peer is who it says it is,
-is decided by the application."""
+"""The SASL layer (AMQP specification part 5.3): its frames, read and written.
+
+Whether a peer is who it says it is, is decided by the application.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one side of a connection says about itself, and the limits it keeps. Every limit is checked where bytes enter."""
+"""What one side of a connection says about itself, and its limits. They are checked where the bytes enter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_TRANSFERS_BEYOND_CREDIT: Final = 10_100
 """One widely used client assumes 10,000 credits once attached; a little more covers what crosses on the way."""
 WINDOW_REFRESH_TRANSFERS: Final = 2_048
 PART_OVERHEAD_BYTES: Final = 64
-"""What a part of an unfinished delivery costs besides its bytes, so that many tiny frames do not come for free."""
+"""What a part of an unfinished delivery costs besides its bytes: many tiny frames do not come for free."""
 MAX_TAG_BYTES: Final = 32
 
 
