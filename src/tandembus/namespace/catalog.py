@@ -34,6 +34,7 @@ from tandembus.namespace.catalog_records import (
     EntityState,
     Facts,
     QueueEntry,
+    RecordStore,
     Tombstone,
     access_key,
     entry_document,
@@ -76,7 +77,7 @@ class Catalog:
     """Looked up in memory, changed through the store: a change is visible once it is durable, never
     before."""
 
-    def __init__(self, store: CatalogStore, now: float) -> None:
+    def __init__(self, store: RecordStore, now: float) -> None:
         self._store = store
         self._changing = asyncio.Lock()
         self._contents = load(store, now)
@@ -180,9 +181,7 @@ class Catalog:
         async with self._changing:
             await self._reload_if_needed(now)
             if self._contents.creating.get(entry.key) != entry:
-                raise EntityNotFound(
-                    f"The messaging entity '{entry.description.name}' is not being created any more."
-                )
+                raise EntityNotFound(f"The messaging entity '{entry.description.name}' is not being created any more.")
             active = replace(entry, state=EntityState.ACTIVE)
             await self._commit(self._next_facts(), now, {queue_key(entry.key): entry_document(active)})
             del self._contents.creating[entry.key]
@@ -243,9 +242,7 @@ class Catalog:
             await self._reload_if_needed(now)
             known = {fold(name): at for name, at in times.items() if fold(name) in self._contents.queues}
             if known:
-                puts: dict[bytes, Document] = {
-                    access_key(key): {"accessed_at": at} for key, at in known.items()
-                }
+                puts: dict[bytes, Document] = {access_key(key): {"accessed_at": at} for key, at in known.items()}
                 await self._commit(self._contents.facts, now, puts)
                 self._contents.accessed_at.update(known)
 

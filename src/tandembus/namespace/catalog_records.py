@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from tandembus.descriptions import QueueDescription, from_record, to_record
 from tandembus.errors import StoreDamaged
 from tandembus.security.claims import Policy, Right
 from tandembus.security.scopes import fold
-from tandembus.store.embedded.catalog_store import CatalogStore, DamagedRecord, Document
+from tandembus.store.embedded.catalog_store import DamagedRecord, Document
 
 _META_KEYS: Final = (b"m0", b"m1")
 _QUEUE: Final = b"q"
@@ -88,7 +88,19 @@ class Contents:
     damaged: list[DamagedRecord] = field(default_factory=list)
 
 
-def load(store: CatalogStore, now: float, underway: Collection[int] = ()) -> Contents:
+class RecordStore(Protocol):
+    """What the catalog needs of its store (`CatalogStore` keeps its promises)."""
+
+    def read_all(self) -> tuple[dict[bytes, Document], list[DamagedRecord]]: ...
+
+    def commit(self, puts: Mapping[bytes, Document], drops: Iterable[bytes] = ()) -> None: ...
+
+    def reopen(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def load(store: RecordStore, now: float, underway: Collection[int] = ()) -> Contents:
     """What the store holds, once every creation that nobody carries on (`underway`: incarnations) is
     buried."""
     documents, damaged = store.read_all()
