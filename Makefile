@@ -65,13 +65,13 @@ $(STAMPS)/system:
 	@tools/system_packages.sh "compiling the hot path" gcc libc6-dev python3-dev -- tools/can_compile.sh $(PYTHON)
 	@touch $@
 
-$(BIN)/python: $(STAMPS)/system
+$(STAMPS)/venv: $(STAMPS)/system
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/system_packages.sh "the virtual environment" python3-venv -- false
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # Dependencies are installed from pyproject.toml; the package itself follows, built in a copy of the sources.
-$(STAMPS)/tools: pyproject.toml tools/install_dependencies.py | $(BIN)/python
+$(STAMPS)/tools: pyproject.toml tools/install_dependencies.py $(STAMPS)/venv
 	$(BIN)/python tools/install_dependencies.py
 	@touch $@
 
