@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 
 from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound, InvalidArgument, Unauthorized
@@ -296,6 +296,8 @@ def _is_update(request: web.Request) -> bool:
 
 
 def _check_head(request: web.Request, limits: Limits) -> None:
+    if request.version < HttpVersion10:
+        raise HttpRefusal(400, "The request is of an HTTP version before 1.0.")
     size_bytes = sum([len(name) + len(value) for name, value in request.raw_headers])
     if size_bytes > limits.max_http_header_bytes:
         raise HttpRefusal(

@@ -15,6 +15,8 @@ from tandembus.errors import MalformedData
 
 MAX_ELEMENTS: Final = 5_000
 MAX_ATTRIBUTES: Final = 32
+MAX_EQUALS_SIGNS: Final = 4_000
+"""As many attributes a document may have at most: expat reads all those of a tag before it tells of any."""
 ENCODINGS: Final = ("utf-8", "utf-16", "us-ascii")
 """The SDKs send UTF-8. The others that expat reads would only be a way to hide what a filter should see."""
 _SEPARATOR: Final = " "
@@ -47,6 +49,8 @@ def read_xml(data: bytes, max_size_bytes: int, max_depth: int) -> Element:
     """The document's root. Raises MalformedData with what is wrong and where."""
     if len(data) > max_size_bytes:
         raise MalformedData(f"The XML document has {len(data)} bytes; at most {max_size_bytes} are allowed.")
+    if data.count(b"=") > MAX_EQUALS_SIGNS:
+        raise MalformedData(f"The XML document has more than {MAX_EQUALS_SIGNS} attributes or equals signs.")
     return _Reader(max_depth).read(data)
 
 
