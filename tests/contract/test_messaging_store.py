@@ -64,9 +64,7 @@ async def test_everything_committed_is_there_after_the_store_is_opened_again(
 
     store = under_test.open()
     assert numbers_of(await store.bodies(FRAGMENT, MAIN, range(1, 300), PLENTY)) == list(range(1, 300))
-    assert [block_content(record) for record in await store.blocks(FRAGMENT, MAIN)] == [
-        block_content(block(0))
-    ]
+    assert [block_content(record) for record in await store.blocks(FRAGMENT, MAIN)] == [block_content(block(0))]
     overlays = await store.overlays(FRAGMENT, MAIN, 0, 100)
     assert list(map(overlay_content, overlays)) == [(FRAGMENT, MAIN, 5, DEFERRED, 3, b"properties")]
     assert due_content(await store.schedules_before(NOW_MS + 1, 10)) == [(NOW_MS, FRAGMENT, MAIN, 9)]
@@ -211,9 +209,7 @@ async def test_overlays_are_read_by_range_replaced_and_dropped(store: MessagingS
 @covers("M5")
 async def test_schedules_come_by_time_over_all_fragments_up_to_the_limit(store: MessagingStore) -> None:
     changes = Changes()
-    changes.schedules = [
-        Due(at_ms, fragment, MAIN, 1) for at_ms, fragment in ((300, 1), (100, 9), (100, 2), (200, 5))
-    ]
+    changes.schedules = [Due(at_ms, fragment, MAIN, 1) for at_ms, fragment in ((300, 1), (100, 9), (100, 2), (200, 5))]
     await store.commit(changes)
     assert due_content(await store.schedules_before(300, 10)) == [
         (100, 2, 0, 1),

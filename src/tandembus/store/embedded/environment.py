@@ -12,6 +12,7 @@ import lmdb
 
 from tandembus.clock import Clock
 from tandembus.errors import StoreDamaged, StoreFull, StoreUnavailable
+from tandembus.store.embedded.ballast import Ballast
 from tandembus.store.embedded.folder_lock import FolderLock
 from tandembus.store.embedded.keys import BODY_TREE, LOG_TREE, META_KEY, STATE_TREE
 from tandembus.store.embedded.lmdb_file import DATA_FILE, check_length
@@ -40,8 +41,9 @@ class EmbeddedSettings:
     below."""
     min_reserve_bytes: int = 8 * MEGABYTE
     max_reserve_bytes: int = 256 * MEGABYTE
-    settling_bytes: int = MEGABYTE
-    """Room no body may take: even a deletion first writes new pages, and must find some."""
+    settling_bytes: int = 4 * MEGABYTE
+    """Room no body may take: even a deletion first writes new pages, and must find some. Also the size of
+    the ballast that is dropped where others have filled the volume."""
     commit_mode: CommitMode = "auto"
     loop_commit_limit_s: float = 0.002
     """Commits as short as this run in the event loop; longer ones would hold everybody up, and go to a
@@ -53,6 +55,7 @@ class OpenedStore:
     """An environment that is ours, its trees, and the meta record as this epoch wrote it."""
 
     lock: FolderLock
+    ballast: Ballast
     environment: lmdb.Environment
     body: lmdb._Database
     state: lmdb._Database
@@ -70,8 +73,14 @@ def open_environment(folder: Path, settings: EmbeddedSettings, clock: Clock) -> 
     used."""
     _make_folder(folder)
     lock = FolderLock(folder)
+    ballast = Ballast(folder, settings.settling_bytes)
     try:
-        return _open_locked(folder, settings, clock, lock)
+        try:
+            return _open_locked(folder, settings, clock, lock, ballast)
+        except StoreFull:
+            if not ballast.drop():
+                raise
+            return _open_locked(folder, settings, clock, lock, ballast)
     except BaseException:
         lock.release()
         raise
@@ -84,7 +93,9 @@ def _make_folder(folder: Path) -> None:
         raise StoreUnavailable(f"the store's folder {folder} cannot be made: {error}") from error
 
 
-def _open_locked(folder: Path, settings: EmbeddedSettings, clock: Clock, lock: FolderLock) -> OpenedStore:
+def _open_locked(
+    folder: Path, settings: EmbeddedSettings, clock: Clock, lock: FolderLock, ballast: Ballast
+) -> OpenedStore:
     check_length(folder / DATA_FILE)
     environment, map_bytes = _map(folder, settings.map_bytes)
     try:
@@ -92,7 +103,9 @@ def _open_locked(folder: Path, settings: EmbeddedSettings, clock: Clock, lock: F
         environment.reader_check()
         store_id, epoch = _next_epoch(folder, environment, body, state)
         meta = encode_meta(META_KEY, FORMAT_VERSION, store_id, epoch)
-        times = sorted(_commit_meta(environment, state, meta, clock) for _ in range(MEASURED_COMMITS))
+        count = MEASURED_COMMITS if settings.commit_mode == "auto" else 1
+        times = sorted(_commit_meta(environment, state, meta, clock) for _ in range(count))
+        ballast.take(disk_free_bytes(folder))
         _sync_folder(folder)
     except lmdb.Error as error:
         environment.close()
@@ -103,7 +116,7 @@ def _open_locked(folder: Path, settings: EmbeddedSettings, clock: Clock, lock: F
         environment.close()
         raise
     return OpenedStore(
-        lock, environment, body, state, log, meta, store_id, epoch, map_bytes, times[len(times) // 2]
+        lock, ballast, environment, body, state, log, meta, store_id, epoch, map_bytes, times[len(times) // 2]
     )
 
 

@@ -40,14 +40,7 @@ PLACE_BYTES: Final = 11
 
 def write_place(out: BytesWriter, fragment: i64, lane: i64, number: i64) -> None:
     """F L S, the part that all keys of messages and blocks share."""
-    if (
-        fragment < 0
-        or fragment > MAX_FRAGMENT
-        or lane < 0
-        or lane > MAX_LANE
-        or number < 0
-        or number > MAX_NUMBER
-    ):
+    if fragment < 0 or fragment > MAX_FRAGMENT or lane < 0 or lane > MAX_LANE or number < 0 or number > MAX_NUMBER:
         raise ValueError(f"fragment {fragment}, lane {lane}, number {number} do not fit a key")
     write_i32_be(out, signed_32(fragment))
     out.append(int(lane))

@@ -56,7 +56,6 @@ from tandembus.store.messaging_store import (
     Place,
 )
 
-
 LAST_BLOCK: Final = MAX_NUMBER // BLOCK_SIZE
 
 
@@ -99,9 +98,7 @@ def read_bodies(
     return decode_bodies(keys, values)
 
 
-def read_numbers(
-    txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: int, lane: int, limit: int
-) -> list[int]:
+def read_numbers(txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: int, lane: int, limit: int) -> list[int]:
     first, last = body_key(fragment, lane, 0), body_key(fragment, lane, MAX_NUMBER)
     numbers: list[int] = []
     with txn.cursor(opened.body) as cursor:
@@ -137,9 +134,7 @@ def read_overlays(
     for key, value in _items(txn, opened.state, *bounds):
         overlay = decode_overlay(key, value)
         if overlay is None:
-            report(
-                DamagedRecord("overlay", fragment, lane, number_at(key, 1), "the message is as it was sent")
-            )
+            report(DamagedRecord("overlay", fragment, lane, number_at(key, 1), "the message is as it was sent"))
         else:
             overlays.append(overlay)
     return overlays
@@ -157,11 +152,7 @@ def read_due(
         due = due_of(key)
         if not due_is_sound(key, value):
             name = "schedule" if kind == SCHEDULE else "expiry"
-            report(
-                DamagedRecord(
-                    name, due.fragment, due.lane, due.number, "followed, as it only says where to look"
-                )
-            )
+            report(DamagedRecord(name, due.fragment, due.lane, due.number, "followed, as it only says where to look"))
         dues.append(due)
     return dues
 
@@ -175,9 +166,7 @@ def read_earliest_due(txn: lmdb.Transaction[bytes], opened: OpenedStore) -> int:
     return min(earliest, default=NEVER)
 
 
-def read_quarantined(
-    txn: lmdb.Transaction[bytes], opened: OpenedStore, limit: int
-) -> list[tuple[Place, bytes]]:
+def read_quarantined(txn: lmdb.Transaction[bytes], opened: OpenedStore, limit: int) -> list[tuple[Place, bytes]]:
     found: list[tuple[Place, bytes]] = []
     for key, value in _items(txn, opened.state, bytes([QUARANTINE]), bytes([QUARANTINE + 1])):
         if len(found) >= limit:
@@ -236,9 +225,7 @@ def _rebuilt(
     settled = bytearray(b"\xff" * BITS_BYTES)
     live_bytes = 0
     expiries: list[int] = []
-    for key, value in _items(
-        txn, opened.body, body_key(fragment, lane, first), body_key(fragment, lane, last)
-    ):
+    for key, value in _items(txn, opened.body, body_key(fragment, lane, first), body_key(fragment, lane, last)):
         _clear_bit(settled, number_at(key, 0) - first)
         live_bytes += max(0, len(value) - BODY_HEAD_BYTES)
         body = decode_body(key, value)

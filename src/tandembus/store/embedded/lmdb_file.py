@@ -84,9 +84,7 @@ def read_meta(descriptor: int, path: Path) -> FileMeta:
 def _meta_at(descriptor: int, offset: int, path: Path) -> FileMeta:
     data = os.pread(descriptor, _META_BYTES, offset)
     if len(data) < _META_BYTES:
-        raise StoreDamaged(
-            f"{path} ends within its first two pages: it was cut short. Restore it from a backup"
-        )
+        raise StoreDamaged(f"{path} ends within its first two pages: it was cut short. Restore it from a backup")
     _, _, flags, _, _ = _PAGE.unpack_from(data, 0)
     magic, version, _, _ = _META.unpack_from(data, _PAGE.size)
     if not flags & _IS_META or magic != _MAGIC:

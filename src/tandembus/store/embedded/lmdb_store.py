@@ -93,9 +93,7 @@ class LmdbStore:
     ) -> LmdbStore:
         """Returns once the new epoch is durable, so whoever held the store before can no longer commit."""
         settings = settings or EmbeddedSettings()
-        return cls(
-            open_environment(folder, settings, clock or SystemClock()), folder, settings, report_damage
-        )
+        return cls(open_environment(folder, settings, clock or SystemClock()), folder, settings, report_damage)
 
     @property
     def epoch(self) -> int:
@@ -133,9 +131,7 @@ class LmdbStore:
 
     async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]:
         return await self._read(
-            lambda txn: lane_reader.read_overlays(
-                txn, self._opened, fragment, lane, first, last, self._report_damage
-            )
+            lambda txn: lane_reader.read_overlays(txn, self._opened, fragment, lane, first, last, self._report_damage)
         )
 
     async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
@@ -152,9 +148,7 @@ class LmdbStore:
         return await self._read(lambda txn: lane_reader.read_earliest_due(txn, self._opened))
 
     async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
-        return await self._read(
-            lambda txn: lane_reader.read_numbers(txn, self._opened, fragment, lane, limit)
-        )
+        return await self._read(lambda txn: lane_reader.read_numbers(txn, self._opened, fragment, lane, limit))
 
     async def quarantined(self, limit: int) -> Sequence[tuple[Place, bytes]]:
         """Damaged bodies that were put aside, with their raw bytes: for people."""
@@ -199,6 +193,21 @@ class LmdbStore:
         state = encode_state(changes)
         put_bytes = size_of(bodies)
         self._require_room(put_bytes)
+        try:
+            self._transact(changes, bodies, state, put_bytes)
+        except StoreFull:
+            # What grows is refused; what only settles gets the last room there is.
+            if put_bytes or not self._opened.ballast.drop():
+                raise
+            self._transact(changes, bodies, state, put_bytes)
+
+    def _transact(
+        self,
+        changes: Changes,
+        bodies: list[tuple[bytes, bytes]],
+        state: list[tuple[bytes, bytes]],
+        put_bytes: int,
+    ) -> None:
         try:
             with self._opened.environment.begin(write=True) as txn:
                 self._require_epoch(txn)
@@ -249,13 +258,12 @@ class LmdbStore:
         if needed > self._known_room_bytes:
             self._known_room_bytes = self._measured_free_bytes() - self._settings.settling_bytes
             if needed > self._known_room_bytes:
-                raise StoreFull(
-                    f"the messaging store in {self._folder} has no room for {put_bytes} more bytes"
-                )
+                raise StoreFull(f"the messaging store in {self._folder} has no room for {put_bytes} more bytes")
         self._known_room_bytes -= needed
 
     def _measured_free_bytes(self) -> int:
         try:
+            self._opened.ballast.take(disk_free_bytes(self._folder))
             return measure_room(self._opened, self._folder, self._settings).free_bytes
         except (lmdb.Error, OSError) as error:
             raise self._unusable(f"its room cannot be measured: {error}") from error

@@ -22,9 +22,7 @@ def measure_room(opened: OpenedStore, folder: Path, settings: EmbeddedSettings) 
     """
     info = opened.environment.info()
     with opened.environment.begin() as txn:
-        trees = [opened.environment.stat()] + [
-            txn.stat(tree) for tree in (opened.body, opened.state, opened.log)
-        ]
+        trees = [opened.environment.stat()] + [txn.stat(tree) for tree in (opened.body, opened.state, opened.log)]
     held = sum(tree["branch_pages"] + tree["leaf_pages"] + tree["overflow_pages"] for tree in trees)
     page_bytes = trees[0]["psize"]
     file_bytes = (info["last_pgno"] + 1) * page_bytes
