@@ -80,9 +80,7 @@ class ServeSettings:
         "key of RootManageSharedAccessKey; without it a random one is kept in the data folder",
         is_secret=True,
     )
-    brokers: int = setting(
-        0, "message broker processes; 0 = everything in one process", minimum=0, maximum=64
-    )
+    brokers: int = setting(0, "message broker processes; 0 = everything in one process", minimum=0, maximum=64)
     log_level: str = setting("info", "what is logged", choices=("debug", "info", "warning", "error"))
     tls_certificate: Path | None = setting(None, "certificate (PEM) to use instead of a generated one")  # noqa: RUF009
     tls_private_key: Path | None = setting(None, "private key (PEM) of that certificate")  # noqa: RUF009
@@ -100,9 +98,7 @@ class ServeSettings:
             "name",
             "letters, digits, '.' and '-' (at most 64) are allowed",
         )
-        _check(
-            self.host.strip() == self.host and self.host, "host", "a host name or network address is needed"
-        )
+        _check(self.host.strip() == self.host and self.host, "host", "a host name or network address is needed")
         _check_key("key", self.key)
         for policy in self.policies:
             _check_policy(policy)
@@ -168,9 +164,7 @@ def _from_file(path: Path) -> _Source:
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(raw) > MAX_FILE_BYTES:
-        raise ConfigurationError(
-            f"{path}: larger than {MAX_FILE_BYTES} bytes, so hardly a configuration file"
-        )
+        raise ConfigurationError(f"{path}: larger than {MAX_FILE_BYTES} bytes, so hardly a configuration file")
     _refuse_emulator_file(path, raw)
     try:
         document: dict[str, object] = tomllib.loads(raw.decode("utf-8-sig"))
@@ -194,16 +188,13 @@ def _refuse_emulator_file(path: Path, raw: bytes) -> None:
     if isinstance(document, dict) and "UserConfig" in document:
         kind = "a Config.json of the Service Bus emulator"
     raise ConfigurationError(
-        f"{path}: this is {kind}, which is not supported yet; "
-        "--config takes a TOML file (see docs/configuration.md)"
+        f"{path}: this is {kind}, which is not supported yet; --config takes a TOML file (see docs/configuration.md)"
     )
 
 
 def _from_environment(environment: Mapping[str, str]) -> _Source:
     """Unknown TANDEMBUS_* names are left alone: container platforms make some up, such as TANDEMBUS_PORT."""
-    known = {
-        ENVIRONMENT_PREFIX + name.upper(): name for name in _field_names(ServeSettings) if _is_plain(name)
-    }
+    known = {ENVIRONMENT_PREFIX + name.upper(): name for name in _field_names(ServeSettings) if _is_plain(name)}
     values = {name: environment[variable] for variable, name in known.items() if variable in environment}
     limits = {
         variable.removeprefix(LIMITS_PREFIX).lower(): text
@@ -246,9 +237,7 @@ def _convert(value: object, hint: object, metadata: Mapping[str, object], where:
             return None
         hint = next(one for one in typing.get_args(hint) if one is not type(None))
     if typing.get_origin(hint) is tuple:
-        items = (
-            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        )
+        items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
         if not isinstance(items, Sequence):
             raise ConfigurationError(f"{where}: {_shown(value, metadata)} is not a list")
         inner = typing.get_args(hint)[0]
@@ -263,13 +252,7 @@ def _convert(value: object, hint: object, metadata: Mapping[str, object], where:
 def _scalar(value: object, hint: object, metadata: Mapping[str, object], where: str) -> object:
     shown = _shown(value, metadata)
     if hint is bool:
-        known = (
-            value
-            if isinstance(value, bool)
-            else _BOOLEANS.get(value.lower())
-            if isinstance(value, str)
-            else None
-        )
+        known = value if isinstance(value, bool) else _BOOLEANS.get(value.lower()) if isinstance(value, str) else None
         if known is None:
             raise ConfigurationError(f"{where}: {shown} is neither true nor false")
         return known

@@ -130,15 +130,13 @@ def validate_name(name: str, limits: Limits) -> None:
     shown = name if len(name) <= 300 else name[:300] + "..."
     if len(name) > limits.max_name_length:
         raise InvalidArgument(
-            f"The entity name '{shown}' has {len(name)} characters; "
-            f"at most {limits.max_name_length} are allowed."
+            f"The entity name '{shown}' has {len(name)} characters; at most {limits.max_name_length} are allowed."
         )
     segments = name.split("/")
     for segment in segments:
         if not segment:
             raise InvalidArgument(
-                f"The entity name '{shown}' has an empty path segment: "
-                "'/' may only stand between other characters."
+                f"The entity name '{shown}' has an empty path segment: '/' may only stand between other characters."
             )
         if not _SEGMENT.fullmatch(segment):
             raise InvalidArgument(
@@ -148,9 +146,7 @@ def validate_name(name: str, limits: Limits) -> None:
         if segment in (".", ".."):
             raise InvalidArgument(f"The entity name '{shown}' is not valid: no segment may be '.' or '..'.")
     if _SUBSCRIPTIONS in [segment.lower() for segment in segments[1:]]:
-        raise InvalidArgument(
-            f"The entity name '{shown}' is not valid: 'Subscriptions' is a reserved segment."
-        )
+        raise InvalidArgument(f"The entity name '{shown}' is not valid: 'Subscriptions' is a reserved segment.")
 
 
 def check_supported(description: QueueDescription) -> None:
@@ -191,8 +187,7 @@ def to_record(description: QueueDescription) -> dict[str, object]:
     }
     record["status"] = description.status.value
     record["authorization_rules"] = [
-        {**dataclasses.asdict(rule), "rights": sorted(rule.rights)}
-        for rule in description.authorization_rules
+        {**dataclasses.asdict(rule), "rights": sorted(rule.rights)} for rule in description.authorization_rules
     ]
     return record
 
@@ -226,9 +221,7 @@ def _unless_never(duration_s: float | None) -> float | None:
 
 
 def _check_durations(description: QueueDescription, limits: Limits) -> None:
-    _check_duration(
-        "LockDuration", description.lock_duration_s, limits.min_lock_duration_s, limits.max_lock_duration_s
-    )
+    _check_duration("LockDuration", description.lock_duration_s, limits.min_lock_duration_s, limits.max_lock_duration_s)
     time_to_live_s = description.default_message_time_to_live_s
     if time_to_live_s is not None and not time_to_live_s > 0.0:
         raise _out_of_range("DefaultMessageTimeToLive", f"{time_to_live_s:g} s", "more than 0 s")
@@ -270,16 +263,12 @@ def _check_sizes(description: QueueDescription, limits: Limits) -> None:
 
 def _check_authorization_rules(rules: tuple[AuthorizationRule, ...]) -> None:
     if len(rules) > MAX_AUTHORIZATION_RULES:
-        raise _out_of_range(
-            "The number of AuthorizationRules", len(rules), f"up to {MAX_AUTHORIZATION_RULES}"
-        )
+        raise _out_of_range("The number of AuthorizationRules", len(rules), f"up to {MAX_AUTHORIZATION_RULES}")
     if len({rule.key_name.lower() for rule in rules}) != len(rules):
         raise InvalidArgument("Two AuthorizationRules have the same KeyName.")
     for rule in rules:
         if not _RULE_NAME.fullmatch(rule.key_name):
-            raise InvalidArgument(
-                "The KeyName of an AuthorizationRule has 1 to 256 letters, digits, '.', '_' and '-'."
-            )
+            raise InvalidArgument("The KeyName of an AuthorizationRule has 1 to 256 letters, digits, '.', '_' and '-'.")
         if not rule.rights or not rule.rights <= {"Send", "Listen", "Manage"}:
             raise InvalidArgument(
                 f"AuthorizationRule '{rule.key_name}' needs one or more of the rights Send, Listen, Manage."

@@ -51,9 +51,7 @@ class Limits:
     max_header_size_bytes: int = setting(
         64 * KIB, "header, annotations and properties of a message together", minimum=KIB
     )
-    max_properties_size_bytes: int = setting(
-        64 * KIB, "application properties of a message together", minimum=KIB
-    )
+    max_properties_size_bytes: int = setting(64 * KIB, "application properties of a message together", minimum=KIB)
     max_batch_messages: int = setting(4_500, "messages in one batch", minimum=1)
     max_key_length: int = setting(
         128, "characters of a message id, session id or partition key", minimum=1, maximum=65_535
@@ -75,13 +73,9 @@ class Limits:
     # Fragments
     window_messages: int = setting(1_000, "messages a fragment keeps ready in memory", minimum=1)
     window_bytes: int = setting(4 * MIB, "bytes a fragment keeps ready in memory", minimum=1)
-    broker_window_bytes: int = setting(
-        256 * MIB, "bytes all fragments of a broker keep ready in memory", minimum=1
-    )
+    broker_window_bytes: int = setting(256 * MIB, "bytes all fragments of a broker keep ready in memory", minimum=1)
     max_locks: int = setting(50_000, "messages of one fragment locked at the same time", minimum=1)
-    fragment_idle_s: float = setting(
-        60.0, "an unused fragment leaves the memory after this time", minimum=0.01
-    )
+    fragment_idle_s: float = setting(60.0, "an unused fragment leaves the memory after this time", minimum=0.01)
     uncommitted_bytes_limit: int = setting(
         64 * MIB,
         "bytes waiting for commit, per namespace and per fragment; above it sends get ServerBusy",
@@ -93,12 +87,8 @@ class Limits:
     commit_outage_s: float = setting(
         5.0, "without a successful commit for so long, a fragment counts as unavailable", minimum=0.01
     )
-    operation_timeout_s: float = setting(
-        60.0, "an operation without an answer fails after this", minimum=0.01
-    )
-    max_peek_bytes: int = setting(
-        256 * KIB, "bytes in one answer to a peek (at least one message)", minimum=1
-    )
+    operation_timeout_s: float = setting(60.0, "an operation without an answer fails after this", minimum=0.01)
+    max_peek_bytes: int = setting(256 * KIB, "bytes in one answer to a peek (at least one message)", minimum=1)
     max_management_messages: int = setting(
         4_000, "messages in one management request (peek, batch delete, schedule)", minimum=1
     )
@@ -117,9 +107,7 @@ class Limits:
     store_map_size_bytes: int = setting(
         1024 * GIB, "address space of the messaging store: its upper size", minimum=64 * MIB
     )
-    catalog_map_size_bytes: int = setting(
-        256 * MIB, "address space of the catalog: its upper size", minimum=MIB
-    )
+    catalog_map_size_bytes: int = setting(256 * MIB, "address space of the catalog: its upper size", minimum=MIB)
     store_reserve_bytes: int | None = setting(
         None,
         "room kept for receiving and settling when the disk fills up; none = 5 % of the volume",
@@ -127,9 +115,7 @@ class Limits:
     )
     min_store_reserve_bytes: int = setting(8 * MIB, "those 5 % are never less than this", minimum=0)
     max_store_reserve_bytes: int = setting(256 * MIB, "those 5 % are never more than this", minimum=0)
-    settling_bytes: int = setting(
-        MIB, "room that no message may take: even a deletion writes first", minimum=64 * KIB
-    )
+    settling_bytes: int = setting(MIB, "room that no message may take: even a deletion writes first", minimum=64 * KIB)
 
     # Connections
     max_connections: int = setting(10_000, "connections at the same time", minimum=1)
@@ -139,13 +125,9 @@ class Limits:
     max_unauthenticated_connections: int = setting(
         1_000, "connections at the same time that have not shown a valid claim yet", minimum=1
     )
-    pre_auth_timeout_s: float = setting(
-        20.0, "a connection without a valid claim is closed after this", minimum=0.01
-    )
+    pre_auth_timeout_s: float = setting(20.0, "a connection without a valid claim is closed after this", minimum=0.01)
     pre_auth_bytes: int = setting(256 * KIB, "bytes read from a connection before a valid claim", minimum=KIB)
-    max_amqp_sessions_per_connection: int = setting(
-        256, "AMQP sessions of one connection", minimum=1, maximum=65_535
-    )
+    max_amqp_sessions_per_connection: int = setting(256, "AMQP sessions of one connection", minimum=1, maximum=65_535)
     max_links_per_connection: int = setting(1_000, "links of one connection", minimum=1)
     max_frame_size_bytes: int = setting(65_536, "largest AMQP frame taken", minimum=512, maximum=16 * MIB)
     link_credit: int = setting(1_000, "messages a sender may have under way", minimum=1, maximum=100_000)

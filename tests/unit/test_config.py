@@ -71,19 +71,14 @@ def test_limits_come_from_a_table_and_from_the_environment(tmp_path: Path) -> No
     file = write(tmp_path, "[limits]\nmax_entities = 5\nmax_locks = 6\noperations_per_second = 100\n")
     limits = load_settings(file, {"TANDEMBUS_LIMITS_MAX_ENTITIES": "7"}).limits
     assert (limits.max_entities, limits.max_locks, limits.operations_per_second) == (7, 6, 100)
-    assert (
-        load_settings(file, {"TANDEMBUS_LIMITS_OPERATIONS_PER_SECOND": "off"}).limits.operations_per_second
-        is None
-    )
+    assert load_settings(file, {"TANDEMBUS_LIMITS_OPERATIONS_PER_SECOND": "off"}).limits.operations_per_second is None
 
 
 @covers("M13")
 def test_every_limit_is_a_setting(tmp_path: Path) -> None:
     for one in dataclasses.fields(Limits):
         default = one.default
-        text = json.dumps(
-            "off" if default is None else list(default) if isinstance(default, tuple) else default
-        )
+        text = json.dumps("off" if default is None else list(default) if isinstance(default, tuple) else default)
         assert load_settings(write(tmp_path, f"[limits]\n{one.name} = {text}\n")).limits == Limits()
 
 
@@ -92,9 +87,7 @@ def test_the_tls_port_can_be_switched_off_in_every_way(tmp_path: Path, value: ob
     assert load_settings(flags={"amqps_port": value}).amqps_port is None
     assert load_settings(write(tmp_path, f"amqps_port = {json.dumps(value)}\n")).amqps_port is None
     assert (
-        load_settings(
-            environment={"TANDEMBUS_AMQPS_PORT": str(value).lower().replace("false", "off")}
-        ).amqps_port
+        load_settings(environment={"TANDEMBUS_AMQPS_PORT": str(value).lower().replace("false", "off")}).amqps_port
         is None
     )
 
@@ -166,9 +159,7 @@ def test_lists_come_from_text_too() -> None:
         ("name = 'a'\nname = 'b'", ["not a TOML file"]),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_what_is_allowed(
-    tmp_path: Path, text: str, parts: list[str]
-) -> None:
+def test_a_mistake_in_the_file_is_named_with_what_is_allowed(tmp_path: Path, text: str, parts: list[str]) -> None:
     message = refusal(tmp_path, text)
     assert all(part in message for part in parts), message
 
@@ -234,11 +225,7 @@ def test_keys_show_neither_in_representations_nor_in_complaints(tmp_path: Path) 
         assert KEY not in refusal(tmp_path, text)
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from([one.name for one in dataclasses.fields(ServeSettings)]), st.text(max_size=20)
-    )
-)
+@given(st.dictionaries(st.sampled_from([one.name for one in dataclasses.fields(ServeSettings)]), st.text(max_size=20)))
 def test_any_text_in_the_environment_is_taken_or_refused(values: dict[str, str]) -> None:
     environment = {f"TANDEMBUS_{name.upper()}": text for name, text in values.items()}
     try:

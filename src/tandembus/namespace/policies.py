@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from tandembus.config import ServeSettings
@@ -14,16 +15,19 @@ _RIGHTS: Final = {right.value: right for right in Right}
 
 
 def build_authorizer(settings: ServeSettings, root_key: str, catalog: Catalog) -> Authorizer:
-    """Everything that is known at start; entities that come and go are told to it by `set_policies`."""
-    authorizer = Authorizer(
+    """Entities are looked up when a token asks for them, so what is true of them now is what counts."""
+    return Authorizer(
         namespace_policies(settings, root_key, catalog),
+        entity_policies=functools.partial(_policies_in, catalog),
         accept_any_jwt=settings.accept_any_jwt,
         max_token_size_bytes=settings.limits.max_token_size_bytes,
         max_token_lifetime_s=settings.limits.max_token_lifetime_s,
     )
-    for entry in catalog.queues():
-        authorizer.set_policies(entry.key, entity_policies(entry.description))
-    return authorizer
+
+
+def _policies_in(catalog: Catalog, key: str) -> list[Policy]:
+    entry = catalog.find_queue(key)
+    return entity_policies(entry.description) if entry is not None else []
 
 
 def namespace_policies(settings: ServeSettings, root_key: str, catalog: Catalog) -> list[Policy]:

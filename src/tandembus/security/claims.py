@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -80,6 +80,14 @@ class Claims:
         return is_granted and now < self.expires_at and covers(self.scope, path)
 
 
+PoliciesOf = Callable[[str], Sequence[Policy]]
+"""The policies of the entity with this key (its path in lower case); none where there is no such entity."""
+
+
+def _no_policies(key: str) -> Sequence[Policy]:
+    return ()
+
+
 class Authorizer:
     """Knows the policies of a namespace and of its entities, and verifies what clients show."""
 
@@ -87,28 +95,26 @@ class Authorizer:
         self,
         policies: Iterable[Policy],
         *,
+        entity_policies: PoliciesOf = _no_policies,
         accept_any_jwt: bool = False,
         max_token_size_bytes: int = DEFAULT_MAX_TOKEN_SIZE_BYTES,
         max_token_lifetime_s: float = DEFAULT_MAX_TOKEN_LIFETIME_S,
     ) -> None:
         self._policies: dict[str, dict[str, Policy]] = {}
-        """By scope ("" or an entity's key), then by policy name."""
+        """By scope ("" is the namespace), then by name."""
+        self._entity_policies = entity_policies
         self._accept_any_jwt = accept_any_jwt
         self._max_token_size_bytes = max_token_size_bytes
         self._max_token_lifetime_s = max_token_lifetime_s
         self.set_policies("", policies)
 
     def set_policies(self, path: str, policies: Iterable[Policy]) -> None:
-        """Replace all policies of an entity ("" = the namespace); none removes them. Live claims of a key
-        that is gone stop being current."""
-        by_name = {policy.name: policy for policy in policies}
-        key = fold(path.strip("/"))
-        if by_name:
-            self._policies[key] = by_name
-        else:
-            self._policies.pop(key, None)
+        """Replace the policies of the namespace ("") or of one entity, beside what `entity_policies` knows of it.
+        Live claims of a key that is gone stop being current."""
+        self._policies[fold(path.strip("/"))] = {policy.name: policy for policy in policies}
 
     def policies(self, path: str = "") -> Mapping[str, Policy]:
+        """The policies that were set."""
         return self._policies.get(fold(path.strip("/")), {})
 
     def verify_token(self, token: str, audience_path: str | None, now: float) -> Claims:
@@ -128,7 +134,7 @@ class Authorizer:
 
     def verify_plain(self, policy: str, key: str) -> Claims:
         """A SASL password: a policy of the namespace and one of its keys. Raises Unauthorized."""
-        known = self._policies.get("", {}).get(policy)
+        known = self._policies[""].get(policy)
         keys = known.keys if known is not None else (_NOBODYS_KEY,)
         # All keys are compared, also for a policy that is not there, so that the time tells nothing.
         matches = [one for one in keys if hmac.compare_digest(one.encode(), key.encode("utf-8", "replace"))]
@@ -143,7 +149,7 @@ class Authorizer:
             return False
         if not claims.key_mark:
             return self._accept_any_jwt
-        policy = self._policies.get(claims.policy_scope, {}).get(claims.policy)
+        policy = self._policy(claims.policy_scope, claims.policy)
         if policy is None or not claims.rights <= policy.granted:
             return False
         return claims.key_mark in [_mark(key) for key in policy.keys]
@@ -175,12 +181,18 @@ class Authorizer:
         found: list[tuple[str, Policy]] = []
         place = scope
         while True:
-            policy = self._policies.get(place, {}).get(name)
+            policy = self._policy(place, name)
             if policy is not None:
                 found.append((place, policy))
             if not place:
                 return found
             place = place.rpartition("/")[0]
+
+    def _policy(self, scope: str, name: str) -> Policy | None:
+        known = self._policies.get(scope, {}).get(name)
+        if known is not None or not scope:
+            return known
+        return next((policy for policy in self._entity_policies(scope) if policy.name == name), None)
 
     def _verify_jwt(self, token: str, now: float) -> Claims:
         if not self._accept_any_jwt:
@@ -193,15 +205,11 @@ class Authorizer:
         if now >= expires_at:
             raise Unauthorized("The token has expired.")
         if expires_at - now > self._max_token_lifetime_s:
-            raise Unauthorized(
-                "The token expires too far in the future; its expiry is in seconds since 1970."
-            )
+            raise Unauthorized("The token expires too far in the future; its expiry is in seconds since 1970.")
 
 
 def _narrowed(claims: Claims, audience: str) -> Claims:
-    return Claims(
-        claims.policy, claims.rights, audience, claims.expires_at, claims.policy_scope, claims.key_mark
-    )
+    return Claims(claims.policy, claims.rights, audience, claims.expires_at, claims.policy_scope, claims.key_mark)
 
 
 def _mark(key: str) -> bytes:

@@ -136,9 +136,7 @@ def make_connection_string(
 def parse_connection_string(text: str) -> ConnectionString:
     """Raises InvalidArgument, naming the part that is wrong but never a key."""
     if len(text) > MAX_CONNECTION_STRING_LENGTH:
-        raise InvalidArgument(
-            f"The connection string has more than {MAX_CONNECTION_STRING_LENGTH} characters."
-        )
+        raise InvalidArgument(f"The connection string has more than {MAX_CONNECTION_STRING_LENGTH} characters.")
     parts = _connection_parts(text)
     if "endpoint" not in parts:
         raise InvalidArgument("The connection string has no Endpoint=sb://HOST/.")

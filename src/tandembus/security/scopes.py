@@ -11,6 +11,9 @@ import re
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+MAX_SCOPE_LENGTH: Final = 1024
+"""Longer than any path with its suffixes; looking at more would only cost time, before anybody is known."""
+
 _SCHEME: Final = re.compile(r"(sb|amqps?|https?|wss?)://", re.ASCII | re.IGNORECASE)
 _HOST: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?", re.ASCII)
 _HOST_WITHOUT_SCHEME: Final = re.compile(
@@ -50,9 +53,10 @@ def scope_of_uri(uri: str) -> str | None:
 
 def _decoded(path: str) -> str | None:
     try:
-        return fold(unquote_to_bytes(path).decode("utf-8").strip("/"))
+        decoded = fold(unquote_to_bytes(path).decode("utf-8").strip("/"))
     except UnicodeError:
         return None
+    return decoded if len(decoded) <= MAX_SCOPE_LENGTH else None
 
 
 def covers(scope: str, path: str) -> bool:

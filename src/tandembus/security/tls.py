@@ -168,9 +168,7 @@ def _make_authority(at: datetime.datetime) -> _Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     # The serial in the name keeps two authorities of one machine apart in a trust store.
     serial = x509.random_serial_number()
-    name = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, f"tandembus authority {serial:x}"[:MAX_COMMON_NAME])]
-    )
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"tandembus authority {serial:x}"[:MAX_COMMON_NAME])])
     builder = (
         _builder(name, name, key.public_key(), serial, at - CA_BACKDATED, at + CA_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -195,9 +193,7 @@ def _make_server(authority: _Pair, names: Sequence[str], at: datetime.datetime) 
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(_general_names(names)), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
     return builder.sign(issuer_key, hashes.SHA256()), key
 

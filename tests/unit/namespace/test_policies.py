@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,6 @@ async def test_keys_of_the_namespace_of_the_settings_and_of_the_entities_all_cou
     await catalog.put_policy(Policy("kept", "kept-key", "", frozenset({Right.SEND})), NOW)
     settings = ServeSettings(policies=(PolicySetting("till", "till-key", "till-second", ("Send",)),))
     authorizer = build_authorizer(settings, "root-key", catalog)
-    catalog.close()
-
     assert authorizer.verify_plain(ROOT_POLICY, "root-key").allows(Right.MANAGE, "x", NOW)
     assert authorizer.verify_plain("till", "till-second").rights == {Right.SEND}
     assert authorizer.verify_plain("kept", "kept-key").rights == {Right.SEND}
@@ -39,6 +38,26 @@ async def test_keys_of_the_namespace_of_the_settings_and_of_the_entities_all_cou
     assert authorizer.verify_token(token, "ORDERS/$management", NOW).rights == {Right.LISTEN}
     with pytest.raises(Unauthorized):
         authorizer.verify_token(make_token("sb://localhost/", "own", "own-key", LATER), None, NOW)
+    catalog.close()
+
+
+@covers("M15", "F16")
+async def test_an_entitys_keys_are_worth_nothing_once_they_or_the_entity_are_gone(tmp_path: Path) -> None:
+    catalog = Catalog.open(tmp_path, Limits(), NOW)
+    description = QueueDescription("Orders", authorization_rules=(RULE,))
+    await catalog.finish_create(await catalog.begin_create(description, Limits(), NOW), NOW)
+    authorizer = build_authorizer(ServeSettings(), "root-key", catalog)
+    token = make_token("sb://localhost/orders", "own", "own-key", LATER)
+    claims = authorizer.verify_token(token, "orders", NOW)
+    await catalog.update_queue(QueueDescription("orders", authorization_rules=(replace(RULE, primary_key="new"),)), NOW)
+    assert not authorizer.is_current(claims, NOW)
+    await catalog.update_queue(description, NOW)
+    assert authorizer.is_current(claims, NOW)
+    await catalog.delete_queue("orders", NOW)
+    assert not authorizer.is_current(claims, NOW)
+    with pytest.raises(Unauthorized):
+        authorizer.verify_token(token, "orders", NOW)
+    catalog.close()
 
 
 @covers("M15", "F16")

@@ -35,9 +35,7 @@ RESOURCE = quote_plus(f"{HOST}/orders")
 GOOD_SIGNATURE = signature(f"{RESOURCE}\n{LATER}", ROOT_KEY)
 
 
-def attempt(
-    name: str, text: str, right: Right = SEND, path: str = "orders", audience: str | None = None
-) -> Any:
+def attempt(name: str, text: str, right: Right = SEND, path: str = "orders", audience: str | None = None) -> Any:
     return pytest.param((text, right, path, audience), id=name)
 
 
@@ -121,9 +119,7 @@ def wrong_policies() -> Iterator[Any]:
         "*",
         "None",
     ):
-        yield attempt(
-            f"policy-{policy or 'empty'}-signed-with-the-root-key", token(policy=policy, key=ROOT_KEY)
-        )
+        yield attempt(f"policy-{policy or 'empty'}-signed-with-the-root-key", token(policy=policy, key=ROOT_KEY))
     for policy in (
         "RootManageSharedAccessKey%20",
         "%20RootManageSharedAccessKey",
@@ -160,9 +156,7 @@ def wrong_signatures() -> Iterator[Any]:
         "plain-hash-key-first": base64.b64encode(hashlib.sha256(key + text).digest()).decode(),
         "sha1": base64.b64encode(hmac.new(key, text, hashlib.sha1).digest()).decode(),
         "sha512": base64.b64encode(hmac.new(key, text, hashlib.sha512).digest()).decode(),
-        "key-decoded": base64.b64encode(
-            hmac.new(base64.b64decode(key), text, hashlib.sha256).digest()
-        ).decode(),
+        "key-decoded": base64.b64encode(hmac.new(base64.b64decode(key), text, hashlib.sha256).digest()).decode(),
         "of-the-decoded-resource": signature(f"{HOST}/orders\n{LATER}", ROOT_KEY),
         "of-another-resource": signature(f"{quote_plus(HOST + '/invoices')}\n{LATER}", ROOT_KEY),
         "of-another-expiry": signature(f"{RESOURCE}\n{LATER - 1}", ROOT_KEY),
@@ -238,9 +232,7 @@ OUTSIDE_OF_ORDERS = (
 
 def outside_the_scope() -> Iterator[Any]:
     for number, path in enumerate(OUTSIDE_OF_ORDERS):
-        yield attempt(
-            f"scope-orders-reaches-{number}-{path.encode('unicode_escape').decode()}", token(), MANAGE, path
-        )
+        yield attempt(f"scope-orders-reaches-{number}-{path.encode('unicode_escape').decode()}", token(), MANAGE, path)
     for path in ("orders2", "invoices", "", "$management", "orders-2/$management"):
         yield attempt(
             f"audience-orders-then-{path or 'everything'}",
@@ -353,9 +345,7 @@ def odd_resources() -> Iterator[Any]:
         "#",
     ]
     for number, uri in enumerate(odd):
-        yield attempt(
-            f"resource-{number}-{uri.encode('unicode_escape').decode()}", token(uri=uri), MANAGE, "invoices"
-        )
+        yield attempt(f"resource-{number}-{uri.encode('unicode_escape').decode()}", token(uri=uri), MANAGE, "invoices")
 
 
 def malformed_texts() -> Iterator[Any]:

@@ -62,9 +62,7 @@ def test_a_token_from_the_sdks_credentials_is_accepted_now(audience: str) -> Non
     texts = [
         _generate_sas_token(audience, "sender", SENDER_KEY).token,
         ServiceBusSharedKeyCredential("sender", SENDER_KEY).get_token(audience).token,
-        ServiceBusAzureNamedKeyTokenCredential(AzureNamedKeyCredential("sender", SENDER_KEY))
-        .get_token(audience)
-        .token,
+        ServiceBusAzureNamedKeyTokenCredential(AzureNamedKeyCredential("sender", SENDER_KEY)).get_token(audience).token,
     ]
     for text in texts:
         claims = make_authorizer().verify_token(text, audience, now)
@@ -73,9 +71,7 @@ def test_a_token_from_the_sdks_credentials_is_accepted_now(audience: str) -> Non
 
 
 @covers("M15", "B1")
-@pytest.mark.parametrize(
-    "path", ["orders", "Orders", "orders/$management", "$Resources/queues?api-version=2021-05"]
-)
+@pytest.mark.parametrize("path", ["orders", "Orders", "orders/$management", "$Resources/queues?api-version=2021-05"])
 def test_a_token_as_the_javascript_sdk_makes_it_is_accepted(path: str) -> None:
     # encodeURIComponent leaves !'()* alone; the administration client lower-cases address and escapes, and
     # puts the signature first.
@@ -124,9 +120,7 @@ def test_nothing_secret_shows_in_a_representation() -> None:
 
 @covers("M15", "F16")
 @settings(max_examples=500, deadline=None)
-@given(
-    st.one_of(st.text(max_size=300), st.text(max_size=200).map(lambda text: f"SharedAccessSignature {text}"))
-)
+@given(st.one_of(st.text(max_size=300), st.text(max_size=200).map(lambda text: f"SharedAccessSignature {text}")))
 @example("SharedAccessSignature sr=%ff&sig=%ff&se=1800000000&skn=%ff")
 @example("SharedAccessSignature sr=\ud800&sig=\ud800&se=1800000000&skn=\ud800")
 def test_any_text_is_refused_and_nothing_else(text: str) -> None:
@@ -135,9 +129,7 @@ def test_any_text_is_refused_and_nothing_else(text: str) -> None:
         authorizer.verify_token(text, "orders", NOW)
 
 
-FIELD = st.tuples(
-    st.sampled_from(["sr", "sig", "se", "skn", "x", ""]), st.text(alphabet="aZ09%+/=:.$&", max_size=20)
-)
+FIELD = st.tuples(st.sampled_from(["sr", "sig", "se", "skn", "x", ""]), st.text(alphabet="aZ09%+/=:.$&", max_size=20))
 
 
 @covers("F16")

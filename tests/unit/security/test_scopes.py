@@ -79,8 +79,6 @@ def test_letters_that_only_look_alike_stay_different() -> None:
     assert fold("KEY") == fold("key")
 
 
-@pytest.mark.parametrize(
-    "address", ["q", "/q", "/q/", "amqps://h/q", "amqp://h:1/q", "sb://h/q/", "SB://h/q"]
-)
+@pytest.mark.parametrize("address", ["q", "/q", "/q/", "amqps://h/q", "amqp://h:1/q", "sb://h/q/", "SB://h/q"])
 def test_scheme_host_and_slashes_around_a_path_mean_nothing(address: str) -> None:
     assert strip_host(address) == "q"

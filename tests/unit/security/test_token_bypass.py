@@ -15,6 +15,7 @@ from tests.unit.security.signing import (
     LISTENER_KEY,
     NOW,
     ORDERS_KEY,
+    ORDERS_ONLY,
     ROOT_KEY,
     SECOND_KEY,
     SENDER_KEY,
@@ -128,10 +129,11 @@ class TestClaimsThatAreTakenBack:
 
     @covers("M15", "F16")
     def test_they_end_when_the_entitys_policy_is_deleted(self) -> None:
-        authorizer = make_authorizer()
+        of_orders = [ORDERS_ONLY]
+        authorizer = make_authorizer(of_orders=of_orders)
         claims = self.claims_of(authorizer, "orders-only")
         assert authorizer.is_current(claims, NOW)
-        authorizer.set_policies("Orders", [])
+        of_orders.clear()
         assert not authorizer.is_current(claims, NOW)
         with pytest.raises(Unauthorized):
             self.claims_of(authorizer, "orders-only")
@@ -155,9 +157,7 @@ def test_a_token_of_another_namespace_is_worth_nothing_here() -> None:
 
 
 @covers("F17")
-@pytest.mark.parametrize(
-    "one", [one for one in ATTEMPTS if one.id.startswith(("signature", "wrong", "text"))]
-)
+@pytest.mark.parametrize("one", [one for one in ATTEMPTS if one.id.startswith(("signature", "wrong", "text"))])
 def test_a_refusal_repeats_neither_key_nor_signature(one: Attempt) -> None:
     text, _, path, _ = one
     with pytest.raises(Unauthorized) as refusal:

@@ -110,9 +110,7 @@ class CatalogStore:
     def _open(self) -> lmdb.Environment:
         check_length(self._folder / DATA_FILE)
         try:
-            environment = lmdb.open(
-                str(self._folder), map_size=self._map_size_bytes, mode=0o600, max_readers=4
-            )
+            environment = lmdb.open(str(self._folder), map_size=self._map_size_bytes, mode=0o600, max_readers=4)
             environment.reader_check()
         except lmdb.Error as error:
             raise StoreDamaged(f"the catalog in {self._folder} cannot be opened: {error}") from error
