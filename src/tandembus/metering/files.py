@@ -43,8 +43,8 @@ class MeterSettings:
     flush_interval_s: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.roll_size_bytes < 1 or self.total_size_bytes < 2 * self.roll_size_bytes:
-            raise InvalidArgument("the meter's total size must hold at least two files of the roll size")
+        if self.roll_size_bytes < 1 or self.total_size_bytes < self.roll_size_bytes:
+            raise InvalidArgument("the meter's total size must hold at least one file of the roll size")
         if self.max_slots < 1 or self.flush_interval_s <= 0.0:
             raise InvalidArgument("the meter needs at least one slot and a flush interval above zero")
 

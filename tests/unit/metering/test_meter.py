@@ -305,7 +305,7 @@ def test_entity_names_are_written_so_that_any_name_reads_back(tmp_path: Path) ->
 
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(InvalidArgument):
-        MeterSettings(roll_size_bytes=10, total_size_bytes=10)
+        MeterSettings(roll_size_bytes=10, total_size_bytes=9)
     with pytest.raises(InvalidArgument):
         MeterSettings(max_slots=0)
 

@@ -30,9 +30,6 @@ class QueueCatalog(Protocol):
     def queues(self, skip: int, top: int) -> Sequence[AdministeredQueue]:
         """A slice of all queues by name."""
 
-    def accessed_at(self, name: str) -> float:
-        """When the queue was last used."""
-
 
 class AdministeredNamespace(Protocol):
     """The namespace behind the administration. Whatever it refuses, it refuses with a BusError."""
@@ -53,6 +50,9 @@ class AdministeredNamespace(Protocol):
     async def delete_queue(self, name: str) -> None: ...
 
     async def counts(self, name: str) -> Counts: ...
+
+    def accessed_at(self, name: str) -> float:
+        """When the queue was last used."""
 
     async def purge(self, name: str, sub_queue: SubQueue) -> int:
         """Remove what is there; how many messages that was."""

@@ -79,9 +79,7 @@ def write_queue(state: QueueState, origin: Origin, limits: Limits) -> str:
         element("RequiresDuplicateDetection", format_boolean(queue.requires_duplicate_detection)),
         element("RequiresSession", format_boolean(queue.requires_session)),
         element("DefaultMessageTimeToLive", format_duration(queue.default_message_time_to_live_s)),
-        element(
-            "DeadLetteringOnMessageExpiration", format_boolean(queue.dead_lettering_on_message_expiration)
-        ),
+        element("DeadLetteringOnMessageExpiration", format_boolean(queue.dead_lettering_on_message_expiration)),
         element(
             "DuplicateDetectionHistoryTimeWindow",
             format_duration(queue.duplicate_detection_history_time_window_s),
@@ -150,9 +148,7 @@ def _description_in(root: Element) -> Element:
     if len(content.children) > 1:
         raise MalformedData("The entry's content holds more than one description.")
     if description.namespace != SERVICE_BUS:
-        raise MalformedData(
-            f"The description '{description.name[:64]}' is not in the namespace {SERVICE_BUS}."
-        )
+        raise MalformedData(f"The description '{description.name[:64]}' is not in the namespace {SERVICE_BUS}.")
     if description.name in ("TopicDescription", "SubscriptionDescription", "RuleDescription"):
         raise NotSupported(f"{description.name}: this version has queues, and no topics yet.")
     if description.name != "QueueDescription":
@@ -267,7 +263,5 @@ def _read_rule(rule: Element) -> AuthorizationRule:
         key_name=texts.get("KeyName", ""),
         primary_key=texts.get("PrimaryKey", ""),
         secondary_key=texts.get("SecondaryKey", ""),
-        rights=frozenset([child.text.strip() for child in rights.children])
-        if rights is not None
-        else frozenset(),
+        rights=frozenset([child.text.strip() for child in rights.children]) if rights is not None else frozenset(),
     )

@@ -120,7 +120,7 @@ class HttpFrontEnd:
         self._meter = meter
         self._clock = clock
         self._health = health
-        self._entities = EntityAdministration(namespace, clock)
+        self._entities = EntityAdministration(namespace, authorizer, clock)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = decode_http_path(request.rel_url.raw_path)
@@ -181,12 +181,8 @@ class HttpFrontEnd:
         self._authorize(request, path)
         sub_queue = SUB_QUEUES.get(request.query.get("sub-queue", ""))
         if sub_queue is None:
-            raise InvalidArgument(
-                "sub-queue must be dead-letter or transfer-dead-letter, if it is there at all."
-            )
-        name, message_count = await self._entities.purge(
-            path, sub_queue, _origin(request, self._namespace.name)
-        )
+            raise InvalidArgument("sub-queue must be dead-letter or transfer-dead-letter, if it is there at all.")
+        name, message_count = await self._entities.purge(path, sub_queue, _origin(request, self._namespace.name))
         self._meter.count(name, MANAGE, NORMAL, message_count, 1, 0)
         body = json.dumps({"queue": name, "purged": message_count}).encode()
         return _response(Answer(200, JSON_CONTENT_TYPE, body))
@@ -300,17 +296,13 @@ def _check_head(request: web.Request, limits: Limits) -> None:
         raise HttpRefusal(400, "The request is of an HTTP version before 1.0.")
     size_bytes = sum([len(name) + len(value) for name, value in request.raw_headers])
     if size_bytes > limits.max_http_header_bytes:
-        raise HttpRefusal(
-            431, f"The headers have {size_bytes} bytes; at most {limits.max_http_header_bytes} may be."
-        )
+        raise HttpRefusal(431, f"The headers have {size_bytes} bytes; at most {limits.max_http_header_bytes} may be.")
 
 
 def _check_body_head(request: web.Request, max_bytes: int) -> None:
     """What the head already says against the body, before any of it is waited for."""
     if request.content_length is not None and request.content_length > max_bytes:
-        raise HttpRefusal(
-            413, f"The body has {request.content_length} bytes; at most {max_bytes} are allowed."
-        )
+        raise HttpRefusal(413, f"The body has {request.content_length} bytes; at most {max_bytes} are allowed.")
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise HttpRefusal(415, "A compressed body is not accepted.")
     if "Content-Type" in request.headers and request.content_type not in XML_TYPES:

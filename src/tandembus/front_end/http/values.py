@@ -53,9 +53,7 @@ def format_duration(duration_s: float | None) -> str:
 def parse_duration(text: str, name: str) -> float | None:
     """Seconds; None is never, from the longest duration's days on, as clients round its last digits."""
     match = _DURATION.fullmatch(text)
-    parts = (
-        {unit: match.group(unit) for unit in _SECONDS_OF if match.group(unit)} if match is not None else {}
-    )
+    parts = {unit: match.group(unit) for unit in _SECONDS_OF if match.group(unit)} if match is not None else {}
     if match is None or not parts or text.endswith("T"):
         raise InvalidArgument(f"{name}: '{text[:64]}' is not a duration such as PT30S, PT1M or P14D.")
     if match.group("sign"):

@@ -399,6 +399,23 @@ async def test_an_entity_s_own_policy_manages_that_entity_only(front_end: Runnin
 
 
 @covers("M15")
+async def test_the_rules_of_a_queue_are_policies_until_they_are_taken_back(front_end: RunningFrontEnd) -> None:
+    rule = (
+        "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Manage</AccessRights></Rights>"
+        "<KeyName>owner</KeyName><PrimaryKey>b3duZXI=</PrimaryKey></AuthorizationRule></AuthorizationRules>"
+    )
+    token = front_end.token("orders", "owner", "b3duZXI=")
+    assert (await front_end.request("GET", "/orders", token=token)).status == 401
+    await front_end.request("PUT", "/orders", queue_body(rule))
+    assert (await front_end.request("GET", "/orders", token=token)).status == 200
+    await front_end.request("PUT", "/orders", queue_body(), {"If-Match": "*"})
+    assert (await front_end.request("GET", "/orders", token=token)).status == 401
+    await front_end.request("PUT", "/orders", queue_body(rule), {"If-Match": "*"})
+    assert (await front_end.request("DELETE", "/orders", token=token)).status == 200
+    assert (await front_end.request("GET", "/orders", token=token)).status == 401
+
+
+@covers("M15")
 async def test_a_token_is_refused_as_soon_as_it_has_expired(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_front_end(tmp_path, clock=clock) as running:
