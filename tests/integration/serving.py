@@ -1,0 +1,94 @@
+"""A namespace in a process of its own, started as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KEY = "integration-tests-only-0123456789abcdef"
+READY_WITHIN_S = 30.0
+STOPS_WITHIN_S = 30.0
+
+
+@dataclass
+class RunningNamespace:
+    """Where a started namespace is reached, and its process."""
+
+    data: Path
+    process: subprocess.Popen[str]
+    connection_string: str
+    port: int
+    http_port: int
+    key: str = KEY
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def admin_connection_string(self) -> str:
+        """The same: every port serves AMQP and HTTP, plain and in TLS."""
+        return self.connection_string
+
+    @property
+    def http_url(self) -> str:
+        return f"http://localhost:{self.http_port}"
+
+    @property
+    def ca_path(self) -> Path:
+        return self.data / "tls" / "ca.pem"
+
+    def kill(self) -> None:
+        """As a crash would: nothing is finished, nothing is said."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(STOPS_WITHIN_S)
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOPS_WITHIN_S)
+
+
+def start_namespace(
+    data: Path,
+    *options: str,
+    port: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> RunningNamespace:
+    """Returns when the ready line is there."""
+    command = [sys.executable, "-m", "tandembus", "serve", "--data", str(data), "--key", KEY]
+    command += ["--amqp-port", str(port), "--http-port", "0", "--amqps-port", "off", *options]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+    log: list[str] = []
+    ready: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    threading.Thread(target=_follow, args=(process, log, ready), daemon=True).start()
+    try:
+        connection_string = ready.get(timeout=READY_WITHIN_S)
+    except queue.Empty:
+        connection_string = None
+    if connection_string is None:
+        process.kill()
+        process.wait(STOPS_WITHIN_S)
+        raise RuntimeError("the namespace did not become ready:\n" + "".join(log))
+    facts = json.loads((data / "namespace.json").read_text())
+    return RunningNamespace(data, process, connection_string, facts["amqp_port"], facts["http_port"], log=log)
+
+
+def _follow(process: subprocess.Popen[str], log: list[str], ready: queue.SimpleQueue[str | None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        log.append(line)
+        if line.startswith("ready "):
+            ready.put(line.removeprefix("ready ").strip())
+    ready.put(None)
