@@ -50,9 +50,7 @@ class RabbitMq:
         """Starts the node and makes its queues; returns how many seconds passed until it took connections."""
         # Erlang would start its port mapper as a daemon that outlives the node: this one ends with us.
         self._epmd = self._spawn("epmd", "-address", "127.0.0.1", "-port", self._environment["ERL_EPMD_PORT"])
-        wait_until(
-            lambda: accepts_connections(int(self._environment["ERL_EPMD_PORT"])), "epmd", START_TIMEOUT_S
-        )
+        wait_until(lambda: accepts_connections(int(self._environment["ERL_EPMD_PORT"])), "epmd", START_TIMEOUT_S)
         began_at = time.monotonic()
         self._server = self._spawn(str(self._scripts / "rabbitmq-server"))
         wait_until(lambda: accepts_connections(self._port), "RabbitMQ", START_TIMEOUT_S)

@@ -112,9 +112,7 @@ def fixed_line(target: FixedTarget, figures: Figures) -> str | None:
 
 def targets_table(figures: Figures) -> str:
     head = "| what | tandembus | against | ratio | target | met |\n|---|---|---|---|---|---|\n"
-    lines = [ratio_line(target, figures) for target in RATIOS] + [
-        fixed_line(target, figures) for target in FIXED
-    ]
+    lines = [ratio_line(target, figures) for target in RATIOS] + [fixed_line(target, figures) for target in FIXED]
     return head + "".join(f"{line}\n" for line in lines if line is not None)
 
 
@@ -131,13 +129,9 @@ def figures_table(figures: Figures) -> str:
 
 def describe_machine() -> dict[str, str]:
     memory_kib = next(
-        int(line.split()[1])
-        for line in Path("/proc/meminfo").read_text().splitlines()
-        if line.startswith("MemTotal:")
+        int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:")
     )
-    models = [
-        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
-    ]
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
         "cores": str(os.cpu_count()),

@@ -57,9 +57,7 @@ class Figures:
         return self.values.get(row, {}).get(broker)
 
 
-def measure_throughput(
-    client: LoadClient, target: Target, broker: str, sizes: Sizes, figures: Figures
-) -> None:
+def measure_throughput(client: LoadClient, target: Target, broker: str, sizes: Sizes, figures: Figures) -> None:
     """Send, then drain what was sent, then both at once; one sender, one receiver, window 500."""
     count = sizes.messages
     figures.rate("send", broker, client.run(target, mode="send", count=count).send_rate)
@@ -67,9 +65,7 @@ def measure_throughput(
     figures.rate("send+receive", broker, client.run(target, mode="both", count=count).receive_rate)
 
 
-def measure_many_clients(
-    client: LoadClient, target: Target, broker: str, sizes: Sizes, figures: Figures
-) -> None:
+def measure_many_clients(client: LoadClient, target: Target, broker: str, sizes: Sizes, figures: Figures) -> None:
     load = client.run(
         target,
         mode="both",
@@ -89,9 +85,7 @@ def measure_latency(client: LoadClient, target: Target, broker: str, sizes: Size
     client.run(target, mode="recv", count=sizes.latency_messages)
 
 
-def measure_settle_order(
-    client: LoadClient, target: Target, broker: str, sizes: Sizes, figures: Figures
-) -> None:
+def measure_settle_order(client: LoadClient, target: Target, broker: str, sizes: Sizes, figures: Figures) -> None:
     """Receivers that keep 5,000 messages locked, and settle the oldest of them or any of them."""
     for order in ("in-order", "random"):
         client.run(target, mode="send", count=sizes.messages)
@@ -123,10 +117,10 @@ def run_rounds(
                 measure(client, target, broker, sizes, figures)
 
 
-def measure_idle_connections(
-    client: LoadClient, node: Tandembus, queue: str, sizes: Sizes, figures: Figures
-) -> None:
-    """Memory by which the process grows per idle connection, each with a session and a link."""
+def measure_idle_connections(client: LoadClient, node: Tandembus, queue: str, sizes: Sizes, figures: Figures) -> None:
+    """Memory by which a fresh process grows per idle connection, each with a session and a link."""
+    node.stop()
+    node.start()
     before = node.anonymous_memory_bytes()
     holder = client.hold_connections(node.target(queue), sizes.idle_connections)
     grown = node.anonymous_memory_bytes() - before

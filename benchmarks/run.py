@@ -38,17 +38,11 @@ def say(text: str) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench BENCH_ARGS=...", description=__doc__)
-    parser.add_argument(
-        "--big", action="store_true", help="add the queue of 10 million messages (minutes, 40 GB)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="few messages, once: shows that it works, not how fast"
-    )
+    parser.add_argument("--big", action="store_true", help="add the queue of 10 million messages (minutes, 40 GB)")
+    parser.add_argument("--quick", action="store_true", help="few messages, once: shows that it works, not how fast")
     parser.add_argument("--no-rabbitmq", action="store_true", help="measure tandembus alone")
     parser.add_argument("--no-interpreted", action="store_true", help="leave out the interpreted build")
-    parser.add_argument(
-        "--folder", type=Path, help="where the brokers keep their data (default: a temporary folder)"
-    )
+    parser.add_argument("--folder", type=Path, help="where the brokers keep their data (default: a temporary folder)")
     return parser.parse_args()
 
 
