@@ -254,7 +254,7 @@ def test_settings_that_are_not_allowed_are_refused_by_name(
         client.get_queue(name)
 
 
-@pytest.mark.parametrize("bad", ["a//b", "/a", "a b", "a?b", "x" * 261, "a/subscriptions/b", "\u00e9"])
+@pytest.mark.parametrize("bad", ["a//b", "a b", "a?b", "x" * 261, "a/subscriptions/b", "\u00e9"])
 def test_names_that_are_not_allowed_are_refused(client: ServiceBusAdministrationClient, bad: str) -> None:
     with pytest.raises(HttpResponseError) as refused:
         client.create_queue(bad)

@@ -50,9 +50,7 @@ class MeterTotals:
 class Meter:
     """The namespace's meter. Everything but the writing itself belongs to the loop's thread."""
 
-    def __init__(
-        self, clock: Clock, folder: Path, namespace_name: str, settings: MeterSettings | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, folder: Path, namespace_name: str, settings: MeterSettings | None = None) -> None:
         self._clock = clock
         self._settings = settings or MeterSettings()
         self._started_at = clock.now()
@@ -83,9 +81,7 @@ class Meter:
         self._slots[key] = slot
         return slot
 
-    def count(
-        self, entity: str, operation: str, reason: str, messages: int, operations: int, size_bytes: int
-    ) -> None:
+    def count(self, entity: str, operation: str, reason: str, messages: int, operations: int, size_bytes: int) -> None:
         """For callers too rare to hold a slot."""
         self.slot(entity, operation, reason).add(messages, operations, size_bytes)
 

@@ -23,9 +23,7 @@ KIB = 1024
 START = 1_700_000_000
 
 
-def open_meter(
-    folder: Path, clock: ManualClock | None = None, settings: MeterSettings | None = None
-) -> Meter:
+def open_meter(folder: Path, clock: ManualClock | None = None, settings: MeterSettings | None = None) -> Meter:
     return Meter(clock or ManualClock(float(START)), folder, "contoso", settings)
 
 
@@ -132,9 +130,7 @@ def test_live_totals_hold_what_no_file_holds_yet(tmp_path: Path) -> None:
     meter.flush()
     slot.add(2, 2, 20)
     totals = meter.totals()
-    assert [(row.entity, row.count.calls, row.count.messages) for row in totals.since_start] == [
-        ("orders", 2, 3)
-    ]
+    assert [(row.entity, row.count.calls, row.count.messages) for row in totals.since_start] == [("orders", 2, 3)]
     assert totals.cumulative[(SEND, NORMAL)].size_bytes == 30
 
 

@@ -31,8 +31,6 @@ from tandembus.front_end.http.queue_xml import NOTHING, QueueState, read_queue, 
 from tandembus.front_end.http.values import format_time, parse_integer
 from tandembus.front_end.http.xml_reader import read_xml
 from tandembus.namespace.paths import SubQueue
-from tandembus.namespace.policies import entity_policies
-from tandembus.security.claims import Authorizer
 
 FIRST_VERSION_WITH_PARTITIONING: Final = "2013-10"
 NEWEST_VERSION: Final = "2024-05"
@@ -54,9 +52,8 @@ class Answer:
 class EntityAdministration:
     """Create, read, update, delete and list."""
 
-    def __init__(self, namespace: AdministeredNamespace, authorizer: Authorizer, clock: Clock) -> None:
+    def __init__(self, namespace: AdministeredNamespace, clock: Clock) -> None:
         self._namespace = namespace
-        self._authorizer = authorizer
         self._clock = clock
 
     async def describe_namespace(self, origin: Origin) -> Answer:
@@ -109,17 +106,16 @@ class EntityAdministration:
             )
         if not is_update:
             queue = await self._namespace.create_queue(self._completed(description, ()))
-            return await self._answer(201, self._with_policies(queue), origin)
+            return await self._answer(201, queue, origin)
         known = self._found(path, origin).description
         # The name stays as it was written when the queue was made.
         wanted = replace(description, name=known.name)
         queue = await self._namespace.update_queue(self._completed(wanted, known.authorization_rules))
-        return await self._answer(200, self._with_policies(queue), origin)
+        return await self._answer(200, queue, origin)
 
     async def delete(self, path: str, origin: Origin) -> Answer:
         name = self._found(path, origin).description.name
         await self._namespace.delete_queue(name)
-        self._authorizer.set_policies(name, ())
         return Answer(200, entity=name)
 
     async def purge(self, path: str, sub_queue: SubQueue, origin: Origin) -> tuple[str, int]:
@@ -136,11 +132,6 @@ class EntityAdministration:
         queue = self._namespace.catalog.find_queue(path)
         if queue is None:
             raise EntityNotFound(f"The messaging entity 'sb://{origin.host}/{path}' could not be found.")
-        return queue
-
-    def _with_policies(self, queue: AdministeredQueue) -> AdministeredQueue:
-        """From here on the queue's own policies are those of its description, and no earlier ones."""
-        self._authorizer.set_policies(queue.description.name, entity_policies(queue.description))
         return queue
 
     def _slice(self, query: Mapping[str, str]) -> tuple[int, int]:

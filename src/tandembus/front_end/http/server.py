@@ -120,7 +120,7 @@ class HttpFrontEnd:
         self._meter = meter
         self._clock = clock
         self._health = health
-        self._entities = EntityAdministration(namespace, authorizer, clock)
+        self._entities = EntityAdministration(namespace, clock)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = decode_http_path(request.rel_url.raw_path)

@@ -21,6 +21,7 @@ from tandembus.front_end.http.server import build_application, build_runner, htt
 from tandembus.limits import Limits
 from tandembus.metering import Meter
 from tandembus.namespace.paths import SubQueue
+from tandembus.namespace.policies import entity_policies
 from tandembus.security.claims import Authorizer, Policy, Right
 from tandembus.security.sas import make_token
 
@@ -70,6 +71,10 @@ class MemoryNamespace:
 
     def accessed_at(self, name: str) -> float:
         return self.by_key[name.lower()].created_at
+
+    def policies_of(self, name: str) -> list[Policy]:
+        queue = self.find_queue(name)
+        return entity_policies(queue.description) if queue is not None else []
 
     async def create_queue(self, description: QueueDescription) -> MemoryQueue:
         self._fail()
@@ -213,9 +218,10 @@ async def running_front_end(
         Policy(ROOT, KEY, "", everything),
         Policy("sender", "c2VuZA==", "", frozenset([Right.SEND, Right.LISTEN])),
     ]
+    namespace = MemoryNamespace(clock, limits=limits or Limits())
     running = RunningFrontEnd(
-        MemoryNamespace(clock, limits=limits or Limits()),
-        Authorizer(policies),
+        namespace,
+        Authorizer(policies, entity_policies=namespace.policies_of),
         Meter(clock, folder / "meter", "contoso"),
         clock,
         timings or HttpTimings(),
