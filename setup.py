@@ -38,9 +38,7 @@ def c_compiler_works() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "probe.c"
         source.write_text(PROBE)
-        command = Distribution({"ext_modules": [Extension("probe", [str(source)])]}).get_command_obj(
-            "build_ext"
-        )
+        command = Distribution({"ext_modules": [Extension("probe", [str(source)])]}).get_command_obj("build_ext")
         command.build_lib = command.build_temp = folder
         try:
             command.ensure_finalized()

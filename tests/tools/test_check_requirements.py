@@ -51,13 +51,9 @@ def test_a_document_brought_up_to_date_has_no_problems() -> None:
         ({"M1": [KEPT], "M7": [KEPT]}, "M7: called planned, but tests/unit/test_queue.py covers it"),
     ],
 )
-def test_what_document_and_marks_disagree_on_is_named(
-    tests: dict[str, list[MarkedTest]], problem: str
-) -> None:
+def test_what_document_and_marks_disagree_on_is_named(tests: dict[str, list[MarkedTest]], problem: str) -> None:
     assert problem in problems_of(with_tests(DOCUMENT, tests), tests)
 
 
 def test_an_outdated_list_is_named() -> None:
-    assert "the lists of tests are out of date: run `make requirements`" in problems_of(
-        DOCUMENT, {"M1": [KEPT]}
-    )
+    assert "the lists of tests are out of date: run `make requirements`" in problems_of(DOCUMENT, {"M1": [KEPT]})
