@@ -81,6 +81,9 @@ def open_environment(folder: Path, settings: EmbeddedSettings, clock: Clock) -> 
             if not ballast.drop():
                 raise
             return _open_locked(folder, settings, clock, lock, ballast)
+    except OSError as error:
+        lock.release()
+        raise StoreUnavailable(f"the messaging store in {folder} cannot be opened: {error}") from error
     except BaseException:
         lock.release()
         raise
@@ -111,7 +114,7 @@ def _open_locked(
         environment.close()
         if isinstance(error, lmdb.MapFullError) or disk_free_bytes(folder) < settings.settling_bytes:
             raise StoreFull(f"the messaging store in {folder} has no room to be opened: {error}") from error
-        raise StoreDamaged(f"the messaging store in {folder} cannot be opened: {error}") from error
+        raise _refusal(folder, error) from error
     except BaseException:
         environment.close()
         raise
@@ -135,10 +138,16 @@ def _map(folder: Path, map_bytes: int) -> tuple[lmdb.Environment, int]:
         except lmdb.Error as error:
             is_too_large = isinstance(error, lmdb.MemoryError) or error.code == errno.ENOMEM
             if not is_too_large or map_bytes // 2 < MIN_MAP_BYTES:
-                raise StoreDamaged(f"the messaging store in {folder} cannot be opened: {error}") from error
+                raise _refusal(folder, error) from error
             map_bytes //= 2
         else:
             return environment, map_bytes
+
+
+def _refusal(folder: Path, error: lmdb.Error) -> StoreUnavailable:
+    """Positive codes are the operating system's: rights, devices. Negative ones are LMDB's, about the file."""
+    kind = StoreUnavailable if error.code > 0 else StoreDamaged
+    return kind(f"the messaging store in {folder} cannot be opened: {error}")
 
 
 def _next_epoch(

@@ -17,6 +17,7 @@ from tandembus.clock import ManualClock
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.store.embedded import EmbeddedSettings, LmdbStore
 from tandembus.store.embedded.environment import MEGABYTE, CommitMode
+from tandembus.store.embedded.folder_lock import LOCK_FILE
 from tandembus.store.embedded.lmdb_file import DATA_FILE
 from tandembus.store.messaging_store import (
     BLOCK_SIZE,
@@ -135,6 +136,15 @@ def test_a_folder_that_cannot_be_made_is_reported_as_such(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable, match="cannot be made"):
         LmdbStore.open(tmp_path / "file" / "store", SETTINGS)
+
+
+@pytest.mark.parametrize("name", [DATA_FILE, LOCK_FILE, "lock.mdb"])
+def test_a_folder_in_which_a_file_is_not_a_file_is_reported_as_such(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(StoreUnavailable, match=str(tmp_path)):
+        LmdbStore.open(tmp_path, SETTINGS)
+    (tmp_path / name).rmdir()
+    asyncio.run(LmdbStore.open(tmp_path, SETTINGS).close())
 
 
 def test_nobody_else_can_read_the_store(tmp_path: Path) -> None:
