@@ -131,15 +131,11 @@ class Limits:
     max_links_per_connection: int = setting(1_000, "links of one connection", minimum=1)
     max_frame_size_bytes: int = setting(65_536, "largest AMQP frame taken", minimum=512, maximum=16 * MIB)
     link_credit: int = setting(1_000, "messages a sender may have under way", minimum=1, maximum=100_000)
-    max_transfers_beyond_credit: int = setting(
-        12_000, "transfers without credit before the link is cut (SDKs assume 10,000)", minimum=10_000
-    )
     unacknowledged_bytes_per_connection: int = setting(
         8 * MIB,
         "bytes sent by a client and not yet answered; above it the connection is not read",
         minimum=KIB,
     )
-    unacknowledged_bytes_limit: int = setting(256 * MIB, "the same over all connections", minimum=KIB)
     unsent_bytes_per_connection: int = setting(
         1 * MIB, "bytes waiting for a slow reader; above it nothing more is delivered to it", minimum=KIB
     )

@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 from typing import Final, final
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64, u8
+from librt.strings import BytesWriter, read_i32_be, read_i64_be
+from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode, encode, skip_value
-from tandembus.amqp.encoding.values import timestamp
 from tandembus.errors import InvalidArgument, MalformedData
 
 HEADER: Final = 0x70
@@ -48,12 +47,6 @@ BROKER_OWNED: Final = frozenset(
     )
 )
 """Annotations only the broker may set; a sender's values of these are left out."""
-
-_SEQUENCE_NUMBER_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
-_ENQUEUED_TIME_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
-_LOCKED_UNTIL_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
-_ORIGINAL_NUMBER_KEY: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
-_STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
 
 
 @final
@@ -151,7 +144,7 @@ def copy_of(message: Message) -> Message:
     )
 
 
-def parse_message(payload: bytes) -> Message:
+def parse_message(payload: bytes, max_key_characters: i64 = MAX_KEY_CHARACTERS) -> Message:
     """Read the envelope. Raises MalformedData for bytes that are no message, InvalidArgument for keys too long."""
     end: i64 = len(payload)
     at: i64 = 0
@@ -180,16 +173,16 @@ def parse_message(payload: bytes) -> Message:
         elif code == DELIVERY_ANNOTATIONS:
             sections_at = at
     if not is_canonical:
-        return _parse_reordered(payload)
+        return _parse_reordered(payload, max_key_characters)
     message = Message(payload[sections_at:])
     message.wire_size = end
     if header_at >= 0:
         _read_header(message, payload, header_at)
-    _read_envelope(message)
+    _read_envelope(message, max_key_characters)
     return message
 
 
-def _parse_reordered(payload: bytes) -> Message:
+def _parse_reordered(payload: bytes, max_key_characters: i64) -> Message:
     """Sections in an unusual order or under a long descriptor are legal: bring them into ours."""
     end: i64 = len(payload)
     at: i64 = 0
@@ -216,7 +209,7 @@ def _parse_reordered(payload: bytes) -> Message:
     message.wire_size = end
     if header:
         _read_header(message, header[0], 0)
-    _read_envelope(message)
+    _read_envelope(message, max_key_characters)
     return message
 
 
@@ -254,19 +247,19 @@ def _read_header(message: Message, data: bytes, at: i64) -> None:
             message.ttl_ms = ttl
 
 
-def _read_envelope(message: Message) -> None:
+def _read_envelope(message: Message, max_key_characters: i64) -> None:
     """Find the section ends; read annotations and properties; make sure there is a message id."""
     data = message.sections
     end: i64 = len(data)
     at: i64 = 0
     has_owned = False
     if at < end and data[at + 2] == MESSAGE_ANNOTATIONS:
-        has_owned = _read_annotations(message, data, at + 3)
+        has_owned = _read_annotations(message, data, at + 3, max_key_characters)
         at = skip_value(data, at + 3, end)
     message.annotations_end = at
     has_id = False
     if at < end and data[at + 2] == PROPERTIES:
-        has_id = _read_properties(message, data, at + 3)
+        has_id = _read_properties(message, data, at + 3, max_key_characters)
         at = skip_value(data, at + 3, end)
     message.properties_end = at
     if at < end and data[at + 2] == APPLICATION_PROPERTIES:
@@ -300,7 +293,7 @@ def _compound_start(data: bytes, at: i64, end: i64, small: i64, large: i64, what
     raise MalformedData(f"the {what} section is not of its type")
 
 
-def _compound_count(data: bytes, at: i64, small: i64) -> i64:
+def compound_count(data: bytes, at: i64, small: i64) -> i64:
     if data[at] == small:
         return i64(data[at + 2])
     return _u32(data, at + 5)
@@ -310,7 +303,7 @@ def _check_map(data: bytes, at: i64, end: i64, what: str) -> None:
     """Walk a map's elements: receivers must never be handed one that does not add up."""
     section_end = skip_value(data, at, end)
     position = _compound_start(data, at, end, 0xC1, 0xD1, what)
-    count = _compound_count(data, at, 0xC1)
+    count = compound_count(data, at, 0xC1)
     if count & 1:
         raise MalformedData(f"the {what} map has a key without a value")
     while count > 0:
@@ -320,12 +313,12 @@ def _check_map(data: bytes, at: i64, end: i64, what: str) -> None:
         raise MalformedData(f"the {what} map's size and count disagree")
 
 
-def _read_annotations(message: Message, data: bytes, at: i64) -> bool:
+def _read_annotations(message: Message, data: bytes, at: i64, max_key_characters: i64) -> bool:
     """Returns whether the sender set annotations that are the broker's own."""
     end = skip_value(data, at, len(data))
     _check_map(data, at, end, "message-annotations")
     position = _compound_start(data, at, end, 0xC1, 0xD1, "message-annotations")
-    count = _compound_count(data, at, 0xC1)
+    count = compound_count(data, at, 0xC1)
     has_owned = False
     while count > 0:
         value_at = skip_value(data, position, end)
@@ -333,7 +326,7 @@ def _read_annotations(message: Message, data: bytes, at: i64) -> bool:
         if code == 0xA3 or code == 0xA1:
             key = data[position + 2 : value_at]
             if key == PARTITION_KEY:
-                message.partition_key = _short_text(data, value_at, "PartitionKey")
+                message.partition_key = _short_text(data, value_at, max_key_characters, "PartitionKey")
             elif key == SCHEDULED_ENQUEUE_TIME:
                 message.scheduled_at = _timestamp(data, value_at)
             elif key in BROKER_OWNED:
@@ -343,14 +336,14 @@ def _read_annotations(message: Message, data: bytes, at: i64) -> bool:
     return has_owned
 
 
-def _short_text(data: bytes, at: i64, what: str) -> str | None:
+def _short_text(data: bytes, at: i64, max_characters: i64, what: str) -> str | None:
     value, _ = decode(data, int(at))
     if value is None:
         return None
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be a string")
-    if len(value) > MAX_KEY_CHARACTERS:
-        raise InvalidArgument(f"{what} is longer than {MAX_KEY_CHARACTERS} characters")
+    if len(value) > max_characters:
+        raise InvalidArgument(f"{what} is longer than {max_characters} characters")
     return value
 
 
@@ -363,14 +356,14 @@ def _timestamp(data: bytes, at: i64) -> i64:
     raise InvalidArgument("x-opt-scheduled-enqueue-time must be a timestamp")
 
 
-def _read_properties(message: Message, data: bytes, at: i64) -> bool:
+def _read_properties(message: Message, data: bytes, at: i64, max_key_characters: i64) -> bool:
     """Returns whether there is a message id."""
     end = skip_value(data, at, len(data))
     code: i64 = data[at]
     if code == 0x45:
         return False
     position = _compound_start(data, at, end, 0xC0, 0xD0, "properties")
-    count = _compound_count(data, at, 0xC0)
+    count = compound_count(data, at, 0xC0)
     has_id = False
     created_at: i64 = 0
     expires_at: i64 = 0
@@ -381,8 +374,8 @@ def _read_properties(message: Message, data: bytes, at: i64) -> bool:
         if code != 0x40:
             if index == 0:
                 has_id = True
-                if behind - position > MAX_KEY_CHARACTERS + 2:
-                    _short_text(data, position, "MessageId")
+                if behind - position > max_key_characters + 2:
+                    _short_text(data, position, max_key_characters, "MessageId")
             elif index == 6:
                 message.is_ping = data[position + 2 : behind] == PING_CONTENT_TYPE
             elif index == 8 and code == 0x83:
@@ -390,7 +383,7 @@ def _read_properties(message: Message, data: bytes, at: i64) -> bool:
             elif index == 9 and code == 0x83:
                 created_at = read_i64_be(data, position + 1)
             elif index == 10:
-                message.session_id = _short_text(data, position, "SessionId")
+                message.session_id = _short_text(data, position, max_key_characters, "SessionId")
         position = behind
         index += 1
     if position != end:
@@ -401,7 +394,7 @@ def _read_properties(message: Message, data: bytes, at: i64) -> bool:
     return has_id
 
 
-def _replace(message: Message, first: i64, last: i64, section: bytes) -> None:
+def replace_section(message: Message, first: i64, last: i64, section: bytes) -> None:
     """Put `section` in place of sections[first:last]; the caller moves the ends."""
     data = message.sections
     message.sections = data[:first] + section + data[last:]
@@ -416,7 +409,7 @@ def _leave_out_owned(message: Message) -> None:
             kept[key] = value
     section = b"\x00\x53\x72" + encode(kept) if kept else b""
     moved: i64 = i64(len(section)) - message.annotations_end
-    _replace(message, 0, message.annotations_end, section)
+    replace_section(message, 0, message.annotations_end, section)
     message.annotations_end += moved
     message.properties_end += moved
     message.application_end += moved
@@ -433,7 +426,7 @@ def _assign_message_id(message: Message) -> None:
     fields = [os.urandom(16).hex(), *fields[1:]]
     section = b"\x00\x53\x73" + encode(fields)
     moved: i64 = i64(len(section)) - (message.properties_end - at)
-    _replace(message, at, message.properties_end, section)
+    replace_section(message, at, message.properties_end, section)
     message.properties_end += moved
     message.application_end += moved
 
@@ -481,124 +474,3 @@ def _binary(data: bytes, at: i64, behind: i64) -> bytes:
     if code == 0xB0:
         return data[at + 5 : behind]
     raise MalformedData("a data section must hold binary")
-
-
-def with_application_properties(message: Message, section: bytes) -> Message:
-    """A copy whose application properties are `section` (whole, descriptor included)."""
-    copy = copy_of(message)
-    moved: i64 = i64(len(section)) - (message.application_end - message.properties_end)
-    _replace(copy, message.properties_end, message.application_end, section)
-    copy.application_end += moved
-    return copy
-
-
-def application_properties_with(message: Message, changes: dict[str, object]) -> bytes:
-    """The application-properties section after `changes`."""
-    section = message.application_properties
-    if not section:
-        section = message.sections[message.properties_end : message.application_end]
-    properties: dict[object, object] = {}
-    if section:
-        value, _ = decode(section, 3, True)
-        assert isinstance(value, dict)
-        properties = value
-    for key, change in changes.items():
-        properties[key] = change
-    return b"\x00\x53\x74" + encode(properties)
-
-
-def encode_delivery(
-    message: Message,
-    sequence_number: i64,
-    locked_until_ms: i64,
-    state: i64,
-    more_annotations: bytes,
-    more_count: i64,
-) -> bytes:
-    """The message as a client receives it: a fresh header, the broker's annotations added, the rest as it came.
-
-    `locked_until_ms` 0 leaves the lock out; `more_annotations` are `more_count` further encoded keys and values.
-    """
-    out = BytesWriter()
-    _write_header(out, message)
-    data = message.sections
-    annotations_end = message.annotations_end
-    out.write(b"\x00\x53\x72\xd1")
-    size_at: i64 = len(out)
-    write_i32_be(out, 0)
-    write_i32_be(out, 0)
-    count: i64 = 6 + more_count
-    if annotations_end > 0 and data[3] != 0xC1 and data[3] != 0xD1:
-        annotations_end = 0
-    if annotations_end > 0:
-        count += _compound_count(data, 3, 0xC1)
-        out.write(data[6:annotations_end] if data[3] == 0xC1 else data[12:annotations_end])
-    out.write(_SEQUENCE_NUMBER_KEY)
-    write_i64_be(out, sequence_number)
-    out.write(_ENQUEUED_TIME_KEY)
-    write_i64_be(out, message.enqueued_at)
-    out.write(_ORIGINAL_NUMBER_KEY)
-    write_i64_be(out, message.original_number)
-    if locked_until_ms > 0:
-        count += 2
-        out.write(_LOCKED_UNTIL_KEY)
-        write_i64_be(out, locked_until_ms)
-    if state > 0:
-        count += 2
-        out.write(_STATE_KEY)
-        out.append(int(state))
-    if more_count > 0:
-        out.write(more_annotations)
-    _patch_u32(out, size_at, i64(len(out)) - size_at - 4)
-    _patch_u32(out, size_at + 4, count)
-    if message.expires_at > 0:
-        out.write(_properties_with_expiry(message))
-    else:
-        out.write(data[message.annotations_end : message.properties_end])
-    if message.application_properties:
-        out.write(message.application_properties)
-        out.write(data[message.application_end :])
-    else:
-        out.write(data[message.properties_end :])
-    return out.getvalue()
-
-
-def _patch_u32(out: BytesWriter, at: i64, value: i64) -> None:
-    out[at] = u8((value >> 24) & 255)
-    out[at + 1] = u8((value >> 16) & 255)
-    out[at + 2] = u8((value >> 8) & 255)
-    out[at + 3] = u8(value & 255)
-
-
-def _write_header(out: BytesWriter, message: Message) -> None:
-    if message.expires_at == 0 and message.priority == DEFAULT_PRIORITY:
-        out.write(b"\x00\x53\x70\xc0\x0a\x05\x41\x40\x40\x40\x70")
-        write_i32_be(out, i32(message.delivery_count))
-        return
-    ttl = 0
-    out.write(b"\x00\x53\x70\xc0\x0f\x05\x41\x50" if message.expires_at > 0 else b"\x00\x53\x70\xc0\x0b\x05\x41\x50")
-    out.append(int(message.priority))
-    if message.expires_at > 0:
-        ttl = int(message.expires_at - message.enqueued_at)
-        ttl = min(max(ttl, 0), UINT_MAX)
-        out.append(0x70)
-        out.write(ttl.to_bytes(4, "big"))
-    else:
-        out.append(0x40)
-    out.write(b"\x40\x70")
-    write_i32_be(out, i32(message.delivery_count))
-
-
-def _properties_with_expiry(message: Message) -> bytes:
-    """On output absolute-expiry-time is what the broker computed, whatever the sender wrote there."""
-    fields: list[object] = []
-    if message.properties_end > message.annotations_end:
-        value, _ = decode(message.sections, int(message.annotations_end) + 3, True)
-        if isinstance(value, list):
-            fields = value
-    while len(fields) < 10:
-        fields.append(None)
-    fields[8] = timestamp(int(message.expires_at))
-    if fields[9] is None:
-        fields[9] = timestamp(int(message.enqueued_at))
-    return b"\x00\x53\x73" + encode(fields)

@@ -103,7 +103,6 @@ class LaneConsumers:
 
     def pump(self, now: float, now_ms: i64, lock_duration_s: float) -> None:
         """Give what is ready to who has credit. What came back must be read again first: it is next."""
-        lane = self.lane
         count: i64 = len(self._consumers)
         idle: i64 = 0
         while idle < count and self._has_next() and len(self._locks) < self._max_locks:

@@ -12,6 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from tandembus.broker.budget import Budget
 from tandembus.broker.consumers import LaneConsumers, Removal
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import (
@@ -31,13 +32,9 @@ from tandembus.broker.locks import (
 from tandembus.broker.operations import Consumer, SendOperation
 from tandembus.broker.settings import FragmentSettings
 from tandembus.clock import Clock
-from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, ServerBusy, StoreFull
-from tandembus.message import (
-    Message,
-    application_properties_with,
-    copy_of,
-    with_application_properties,
-)
+from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, StoreFull
+from tandembus.message import Message, copy_of
+from tandembus.message_encoding import application_properties_with, with_application_properties
 from tandembus.store.messaging_store import (
     ACTIVE,
     DEFERRED,
@@ -52,8 +49,6 @@ from tandembus.store.messaging_store import (
 )
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 
-MAX_COMMIT_OPERATIONS: Final = 4096
-MAX_COMMIT_BYTES: Final = 4 * 1024 * 1024
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
 IS_SCHEDULED: Final = 1
@@ -74,6 +69,7 @@ class Fragment:
         settings: FragmentSettings,
         clock: Clock,
         epoch: int,
+        budget: Budget,
         wake: Callable[[Fragment], None],
     ) -> None:
         self.key: i64 = key
@@ -90,6 +86,7 @@ class Fragment:
         self.main_consumers: Final = LaneConsumers(self.main, self.locks, settings.max_locks)
         self.dead_letter_consumers: Final = LaneConsumers(self.dead_letter, self.locks, settings.max_locks)
         self._clock: Final = clock
+        self._budget: Final = budget
         self._wake: Final = wake
         self._sends: list[SendOperation] = []
         self._settled: list[MessageLock] = []
@@ -120,6 +117,7 @@ class Fragment:
         """Stage a send; it is answered after its commit. Raises when it is refused on the spot."""
         self._check_can_send(operation.size_bytes)
         self.uncommitted_bytes += operation.size_bytes
+        self._budget.uncommitted_bytes += operation.size_bytes
         self._sends.append(operation)
         self._stir()
 
@@ -129,8 +127,7 @@ class Fragment:
             raise self.failure
         if self.is_short_of_room:
             raise StoreFull("The messaging store has no room left; receiving and settling go on.")
-        if self.uncommitted_bytes + size_bytes > settings.max_uncommitted_bytes and self.uncommitted_bytes > 0:
-            raise ServerBusy("The entity is being sent to faster than it can store. Please wait 10 seconds and retry.")
+        self._budget.check(size_bytes)
         used = self.main.live_bytes + self.dead_letter.live_bytes + self.uncommitted_bytes
         if used + size_bytes > settings.max_size_bytes:
             raise QuotaExceeded(
@@ -257,7 +254,7 @@ class Fragment:
         taken: list[MessageLock] = []
         size: i64 = 0
         for lock in self._needing_body:
-            if taken and size + lock.size_bytes > MAX_COMMIT_BYTES:
+            if taken and size + lock.size_bytes > self.settings.commit_bytes:
                 break
             taken.append(lock)
             size += lock.size_bytes
@@ -293,8 +290,9 @@ class Fragment:
         self.dead_letter.emit(changes)
 
     def _collect_settled(self, changes: Changes) -> None:
-        locks = self._settled[:MAX_COMMIT_OPERATIONS]
-        del self._settled[:MAX_COMMIT_OPERATIONS]
+        most = self.settings.commit_operations
+        locks = self._settled[:most]
+        del self._settled[:most]
         for lock in locks:
             self._write_settlement(lock, changes)
         self._committing_locks = locks
@@ -388,10 +386,13 @@ class Fragment:
         self._activations = []
 
     def _collect_sends(self, changes: Changes, now_ms: i64) -> None:
+        settings = self.settings
         count = 0
         size: i64 = 0
         for operation in self._sends:
-            if count > 0 and (count >= MAX_COMMIT_OPERATIONS or size + operation.size_bytes > MAX_COMMIT_BYTES):
+            if count > 0 and (
+                count >= settings.commit_operations or size + operation.size_bytes > settings.commit_bytes
+            ):
                 break
             count += 1
             size += operation.size_bytes
@@ -441,7 +442,7 @@ class Fragment:
         for dead in self._committing_dead:
             self.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
         for operation in self._committing_sends:
-            self.uncommitted_bytes -= operation.size_bytes
+            self._committed(operation)
             for message in operation.messages:
                 if message.flags & IS_SCHEDULED == 0 and not message.is_ping:
                     self.main.enter(message, settings.window_messages, settings.window_bytes)
@@ -450,6 +451,10 @@ class Fragment:
             operation.reply.sent(operation, None)
         self._flush_removals()
         self._forget_commit()
+
+    def _committed(self, operation: SendOperation) -> None:
+        self.uncommitted_bytes -= operation.size_bytes
+        self._budget.uncommitted_bytes -= operation.size_bytes
 
     def _flush_removals(self) -> None:
         last: Consumer | None = None
@@ -485,7 +490,7 @@ class Fragment:
         refused = self._committing_sends
         self._committing_sends = []
         for operation in refused:
-            self.uncommitted_bytes -= operation.size_bytes
+            self._committed(operation)
             operation.reply.sent(operation, error)
         self.main.emit(changes)
 
@@ -535,6 +540,7 @@ class Fragment:
         self.locks = LockTable(int(self.index), epoch)
         self.main_consumers.start_over(self.main, self.locks)
         self.dead_letter_consumers.start_over(self.dead_letter, self.locks)
+        self._budget.uncommitted_bytes -= self.uncommitted_bytes
         self.uncommitted_bytes = 0
         self.failure = None
 

@@ -171,7 +171,7 @@ class Lane:
         return block.live_count == 0 and block.given == self._block_size
 
     def emit(self, changes: Changes) -> None:
-        """Write what changed since the last commit; complete blocks go, all but the newest, which has the next number."""
+        """Write what changed since the last commit. Complete blocks go, but never the newest: it has the next number."""
         self._drop_complete(changes)
         for block in self._touched:
             block.is_touched = False
@@ -315,9 +315,9 @@ class Lane:
                 at = self._next_block(index + 1) * self._block_size
                 continue
             offset = at % self._block_size
-            if not block.is_settled(offset):
-                if not only_available or (not block.is_parked(offset) and int(at) not in self.held):
-                    found.append(int(at))
+            is_wanted = not only_available or (not block.is_parked(offset) and int(at) not in self.held)
+            if is_wanted and not block.is_settled(offset):
+                found.append(int(at))
             at += 1
         self._scanned_to = min(at, self.visible_end)
         return found
@@ -369,11 +369,13 @@ class Lane:
         self.ready = merged
 
     def evict(self) -> None:
-        """Forget the bodies in memory; they are read again when somebody asks."""
-        for message in self.ready:
-            heapq.heappush(self.returned, int(message.number))
-        self.ready = deque()
-        self.ready_bytes = 0
+        """Forget the bodies in memory: the window goes back to the first of them, and is read again when asked for."""
+        if self.ready:
+            self.window_end = self.ready[0].number
+            self.returned = [number for number in self.returned if number < self.window_end]
+            heapq.heapify(self.returned)
+            self.ready = deque()
+            self.ready_bytes = 0
 
     def next_live(self, number: i64, count: i64) -> list[int]:
         """Up to `count` live numbers from `number` on, whatever their state: for browsing."""

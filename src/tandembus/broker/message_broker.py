@@ -11,13 +11,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from tandembus.broker.budget import Budget
 from tandembus.broker.consumers import LaneConsumers
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.timers import DueWork
 from tandembus.clock import Clock
-from tandembus.errors import BusError, EntityNotFound, StoreFull, StoreUnavailable
+from tandembus.errors import BusError, EntityNotFound, OperationTimeout, StoreFull, StoreUnavailable
 from tandembus.message import Message
 from tandembus.store.messaging_store import (
     DEAD_LETTER,
@@ -40,9 +41,20 @@ THIN_DEBT = 64
 
 
 class MessageBroker:
-    def __init__(self, open_store: Callable[[], Awaitable[MessagingStore]], clock: Clock) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[MessagingStore]],
+        clock: Clock,
+        budget: Budget | None = None,
+        window_bytes: int = 256 << 20,
+        commit_outage_s: float = 5.0,
+    ) -> None:
         self._open_store = open_store
         self._clock = clock
+        self._budget = budget or Budget(clock)
+        self._window_bytes = window_bytes
+        self._commit_outage_s = commit_outage_s
+        self._commit_began_at: float | None = None
         self._store: MessagingStore | None = None
         self._fragments: dict[int, Fragment] = {}
         self._opening: dict[int, asyncio.Task[Fragment]] = {}
@@ -118,7 +130,7 @@ class MessageBroker:
         return await asyncio.shield(task)
 
     async def _open(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
-        fragment = Fragment(key, index, settings, self._clock, self.store.epoch, self._wake)
+        fragment = Fragment(key, index, settings, self._clock, self.store.epoch, self._budget, self._wake)
         await self._load(fragment)
         fragment.is_short_of_room = self._is_short_of_room
         self._fragments[key] = fragment
@@ -232,7 +244,9 @@ class MessageBroker:
         async with self._commit_lock:
             for fragment in fragments:
                 fragment.collect(changes, arrivals)
+            self._commit_began_at = self._clock.monotonic()
             await self._commit(fragments, changes, arrivals)
+            self._commit_began_at = None
         self.commit_count += 1
         for fragment in fragments:
             fragment.applied()
@@ -339,6 +353,27 @@ class MessageBroker:
 
     # Trouble.
 
+    def check_commit(self) -> None:
+        """A commit that hangs is an outage, not overload: new sends get a time-out, which clients count as such."""
+        began_at = self._commit_began_at
+        is_hanging = began_at is not None and self._clock.monotonic() - began_at > self._commit_outage_s
+        for fragment in self._fragments.values():
+            if is_hanging and fragment.failure is None:
+                fragment.failure = OperationTimeout("The messaging store does not answer.")
+            elif not is_hanging and isinstance(fragment.failure, OperationTimeout):
+                fragment.failure = None
+
+    def check_windows(self) -> None:
+        """Many quiet queues must not fill the memory together: who has no receivers gives its window up."""
+        used = sum(int(one.main.ready_bytes + one.dead_letter.ready_bytes) for one in self._fragments.values())
+        for fragment in self._fragments.values():
+            if used <= self._window_bytes:
+                return
+            for consumers in (fragment.main_consumers, fragment.dead_letter_consumers):
+                if consumers.is_empty():
+                    used -= int(consumers.lane.ready_bytes)
+                    consumers.lane.evict()
+
     def check_room(self) -> None:
         """Looked at every second: sends stop below the reserve and resume above twice that."""
         if self._store is not None:
@@ -367,6 +402,7 @@ class MessageBroker:
         for fragment in self._fragments.values():
             fragment.fail(known)
         self.on_turn_end()
+        self._commit_began_at = None
         store, self._store = self._store, None
         if store is not None:
             try:

@@ -13,13 +13,14 @@ from tandembus.store.messaging_store import BLOCK_SIZE
 class FragmentSettings:
     __slots__ = (
         "block_size",
+        "commit_bytes",
+        "commit_operations",
         "dead_letter_expired",
         "default_ttl_ms",
         "lock_duration_s",
         "max_delivery_count",
         "max_locks",
         "max_size_bytes",
-        "max_uncommitted_bytes",
         "window_bytes",
         "window_messages",
     )
@@ -32,7 +33,8 @@ class FragmentSettings:
         dead_letter_expired: bool = False,
         max_size_bytes: i64 = 1 << 30,
         max_locks: i64 = 50_000,
-        max_uncommitted_bytes: i64 = 64 << 20,
+        commit_operations: i64 = 4096,
+        commit_bytes: i64 = 4 << 20,
         window_messages: i64 = 1000,
         window_bytes: i64 = 4 << 20,
         block_size: i64 = BLOCK_SIZE,
@@ -44,7 +46,8 @@ class FragmentSettings:
         self.dead_letter_expired: bool = dead_letter_expired
         self.max_size_bytes: i64 = max_size_bytes
         self.max_locks: i64 = max_locks
-        self.max_uncommitted_bytes: i64 = max_uncommitted_bytes
+        self.commit_operations: i64 = commit_operations
+        self.commit_bytes: i64 = commit_bytes
         self.window_messages: i64 = window_messages
         self.window_bytes: i64 = window_bytes
         self.block_size: i64 = block_size

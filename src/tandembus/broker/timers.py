@@ -47,6 +47,8 @@ class DueWork:
     async def work(self) -> None:
         """One look at everything that may be due now."""
         self._broker.check_room()
+        self._broker.check_commit()
+        self._broker.check_windows()
         for fragment in self._broker.fragments():
             fragment.lapse()
         now_ms = self._clock.now_ms()
@@ -55,8 +57,7 @@ class DueWork:
         for due in await self._broker.store.expiries_before(now_ms + 1, DUE_SLICE):
             await self._sweep(due)
         if self._broker.commit_count == self._commits_seen:
-            while await self._broker.thin():
-                await asyncio.sleep(0)
+            await self._broker.thin()
         self._commits_seen = self._broker.commit_count
 
     async def _activate(self, due: Due) -> None:

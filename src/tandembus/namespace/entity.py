@@ -105,7 +105,8 @@ def fragment_settings(entry: QueueEntry, limits: Limits) -> FragmentSettings:
         dead_letter_expired=description.dead_lettering_on_message_expiration,
         max_size_bytes=description.max_size_in_megabytes * 1024 * 1024,
         max_locks=limits.max_locks,
-        max_uncommitted_bytes=limits.uncommitted_bytes_limit,
+        commit_operations=limits.commit_operations,
+        commit_bytes=limits.commit_bytes,
         window_messages=limits.window_messages,
         window_bytes=limits.window_bytes,
     )

@@ -8,6 +8,7 @@ import logging
 import os
 from pathlib import Path
 
+from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
@@ -19,16 +20,15 @@ from tandembus.metering.files import MeterSettings
 from tandembus.metering.meter import Meter
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.namespace import Namespace
-from tandembus.security.claims import Authorizer, Policy, Right
+from tandembus.namespace.policies import build_authorizer
 from tandembus.security.key_file import ensure_key
-from tandembus.security.sas import make_connection_string
+from tandembus.security.sas import ROOT_POLICY, make_connection_string
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate, server_context
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
 
 log = logging.getLogger("tandembus")
 
-ROOT_POLICY = "RootManageSharedAccessKey"
 FACTS_FILE = "namespace.json"
 
 
@@ -71,7 +71,13 @@ class NamespaceNode:
         )
         self._catalog = Catalog.open(data / "catalog", limits, self.clock.now())
         self.meter = Meter(self.clock, data / "meter", settings.name, _meter_settings(limits))
-        self.broker = MessageBroker(self._open_store, self.clock)
+        self.broker = MessageBroker(
+            self._open_store,
+            self.clock,
+            Budget(self.clock, limits.uncommitted_bytes_limit, float(limits.operations_per_second or 0)),
+            limits.broker_window_bytes,
+            limits.commit_outage_s,
+        )
         await self.broker.start()
         self.namespace = Namespace(settings.name, self._catalog, self.broker, limits, self.clock)
         await self.namespace.start()
@@ -95,12 +101,7 @@ class NamespaceNode:
 
     async def _open_doors(self) -> None:
         settings, limits = self.settings, self.settings.limits
-        authorizer = Authorizer(
-            self._policies(),
-            accept_any_jwt=settings.accept_any_jwt,
-            max_token_size_bytes=limits.max_token_size_bytes,
-            max_token_lifetime_s=limits.max_token_lifetime_s,
-        )
+        authorizer = build_authorizer(settings, self.key, self._catalog)
         self.front_end = AmqpFrontEnd(self.namespace, authorizer, self.meter, self.clock)
         self.front_end.start()
         application = build_application(self.namespace, authorizer, self.meter, self.clock, lambda: self._is_ready)
@@ -121,13 +122,6 @@ class NamespaceNode:
         listener = Listener(doors, self.settings.host, port)
         self._listeners.append(listener)
         return listener.port
-
-    def _policies(self) -> list[Policy]:
-        policies = [Policy(ROOT_POLICY, self.key, self.key, frozenset(Right))]
-        for policy in self.settings.policies:
-            rights = frozenset(Right[right.upper()] for right in policy.rights)
-            policies.append(Policy(policy.name, policy.key, policy.secondary_key or policy.key, rights))
-        return policies
 
     def _write_facts(self) -> None:
         """What the command line needs to find this namespace again; the key stands in a file of its own."""

@@ -167,6 +167,9 @@ class AmqpConnection(asyncio.Protocol):
         if not self.held.has_any() and now - self.began_at > self.limits.pre_auth_timeout_s:
             self.close(AmqpError("amqp:unauthorized-access", "No valid token was put in time.", None))
             return
+        if self.limits.link_idle_timeout_s is not None:
+            for entity_link in list(self._links.values()):
+                entity_link.check_activity(now, self.limits.link_idle_timeout_s)
         if self.host.is_stalled and not self.host.is_backed_up:
             self.feed()
         self.host.flush()

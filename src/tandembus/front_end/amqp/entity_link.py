@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tandembus.amqp.engine import IncomingLink, Link, OutgoingLink
+from tandembus.amqp.engine import AmqpError, IncomingLink, Link, OutgoingLink
 from tandembus.errors import BusError, Unauthorized
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tandembus.front_end.amqp.driver import AmqpConnection
 
 
+DETACH_FORCED = "amqp:link:detach-forced"
+
+
 class EntityLink:
     """One sender or receiver link. `cut` may be called from anywhere: the entity, the claims check, the stop."""
 
@@ -40,6 +43,8 @@ class EntityLink:
         self.is_sender = right is Right.SEND
         self._connection = connection
         self._half: SenderLink | ReceiverLink | None = None
+        self._activity = 0
+        self._active_at = connection.clock.monotonic()
 
     def start_sending(self, link: IncomingLink, meter: Meter, limits: Limits) -> None:
         """The client sends: answer its attach, give it credit."""
@@ -87,6 +92,17 @@ class EntityLink:
         self._connection.host.touch()
         self._connection.host.flush()
 
+    def check_activity(self, now: float, timeout_s: float) -> None:
+        """A link on which nothing moves for long is detached, where that is asked for; clients attach it again."""
+        half = self._half
+        if half is None or half.activity != self._activity:
+            self._activity = half.activity if half is not None else 0
+            self._active_at = now
+        elif now - self._active_at >= timeout_s:
+            self.link.detach(AmqpError(DETACH_FORCED, "The link was idle.", None))
+            self.release(True)
+            self._connection.forget(self)
+
     def entity_changed(self) -> None:
         if isinstance(self._half, SenderLink):
             self._half.change_checks(send_checks(self.entity, self._connection.limits))
@@ -103,4 +119,5 @@ def send_checks(entity: Entity, limits: Limits) -> SendChecks:
         limits.max_header_size_bytes,
         limits.max_properties_size_bytes,
         limits.max_batch_messages,
+        limits.max_key_length,
     )

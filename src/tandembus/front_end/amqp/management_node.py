@@ -32,12 +32,13 @@ from tandembus.errors import (
     MessageLockLost,
     MessageNotFound,
     NotSupported,
+    OperationTimeout,
 )
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_of
 from tandembus.front_end.amqp.requests import Body
 from tandembus.front_end.amqp.sender_link import SendChecks
-from tandembus.message import encode_delivery
+from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import (
@@ -113,10 +114,10 @@ class ManagementNode:
         entity = await self._namespace.entity(self._address.key)
         entity.accessed_at = self._namespace.clock.now()
         timeout_ms = properties.get("com.microsoft:server-timeout")
-        body = Body(request.body)
+        timeout_s = self._namespace.limits.operation_timeout_s
         if isinstance(timeout_ms, int) and timeout_ms > 0:
-            return await _within(operation(entity, body), timeout_ms / 1000)
-        return await operation(entity, body)
+            timeout_s = timeout_ms / 1000
+        return await _within(operation(entity, Body(request.body)), timeout_s)
 
     def _count(self, operation: str, messages: int, units: int, size_bytes: int) -> None:
         self._meter.count(self._address.key, operation, NORMAL, messages, units, size_bytes)
@@ -245,8 +246,6 @@ def _ignore(_operation: SendOperation, _error: BusError | None) -> None:
 
 
 async def _within(work: Awaitable[Answer], timeout_s: float) -> Answer:
-    from tandembus.errors import OperationTimeout
-
     try:
         return await asyncio.wait_for(work, timeout_s)
     except asyncio.TimeoutError:

@@ -33,7 +33,8 @@ from tandembus.broker.operations import Consumer
 from tandembus.errors import BusError, InvalidArgument
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
-from tandembus.message import Message, encode_delivery
+from tandembus.message import Message
+from tandembus.message_encoding import encode_delivery
 from tandembus.metering.slot import MeterSlot, operations_for
 
 ACCEPTED: Final = 0x24
@@ -113,6 +114,7 @@ class ReceiverLink(Consumer):
         self.fragment: Final = fragment
         self.lane: i64 = lane
         self.is_open: bool = True
+        self.activity: i64 = 0
         self._host: Final = host
         self._meter: Final = meter
         self._more_annotations: Final = more_annotations
@@ -130,6 +132,7 @@ class ReceiverLink(Consumer):
 
     def flow(self) -> None:
         """The peer's credit changed."""
+        self.activity += 1
         self.credit = max(self.link.credit - self.removing_count, i64(0))
         self._delivered_since_flow = 0
 
@@ -145,6 +148,7 @@ class ReceiverLink(Consumer):
         )
         lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
         self._delivered_since_flow += 1
+        self.activity += 1
         size = len(payload)
         self._meter.receive.add(1, operations_for(size), size)
         self._host.touch()

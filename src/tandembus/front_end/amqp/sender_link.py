@@ -25,7 +25,13 @@ from tandembus.metering.slot import MeterSlot, operations_for
 class SendChecks:
     """The entity's and the namespace's limits on what may be sent, in plain numbers."""
 
-    __slots__ = ("max_batch_messages", "max_header_bytes", "max_message_bytes", "max_properties_bytes")
+    __slots__ = (
+        "max_batch_messages",
+        "max_header_bytes",
+        "max_key_characters",
+        "max_message_bytes",
+        "max_properties_bytes",
+    )
 
     def __init__(
         self,
@@ -33,11 +39,13 @@ class SendChecks:
         max_header_bytes: i64,
         max_properties_bytes: i64,
         max_batch_messages: i64,
+        max_key_characters: i64,
     ) -> None:
         self.max_message_bytes: i64 = max_message_bytes
         self.max_header_bytes: i64 = max_header_bytes
         self.max_properties_bytes: i64 = max_properties_bytes
         self.max_batch_messages: i64 = max_batch_messages
+        self.max_key_characters: i64 = max_key_characters
 
     def check(self, message: Message) -> None:
         if message.wire_size > self.max_message_bytes:
@@ -63,7 +71,7 @@ class SendChecks:
         if len(payload) > self.max_message_bytes:
             raise self.too_large(len(payload))
         if message_format != BATCH_FORMAT:
-            message = parse_message(payload)
+            message = parse_message(payload, self.max_key_characters)
             self.check(message)
             return [message]
         parts = split_batch(payload)
@@ -71,7 +79,7 @@ class SendChecks:
             raise InvalidArgument(f"A batch may hold at most {self.max_batch_messages} messages.")
         messages: list[Message] = []
         for part in parts:
-            message = parse_message(part)
+            message = parse_message(part, self.max_key_characters)
             self.check(message)
             messages.append(message)
         return messages
@@ -120,7 +128,7 @@ class SenderLink(Flushable):
     ) -> None:
         self.link: Final = link
         self.is_open: bool = True
-        self.accepted_count: i64 = 0
+        self.activity: i64 = 0
         self._host: Final = host
         self._fragment: Final = fragment
         self._checks: SendChecks = checks
@@ -136,6 +144,7 @@ class SenderLink(Flushable):
 
     def received(self, event: DeliveryReceived) -> None:
         """Stage what came; a refusal is answered at once and stops nothing behind it."""
+        self.activity += 1
         size: i64 = len(event.payload)
         delivery_id: i64 = -1 if event.settled else event.delivery_id
         try:
@@ -162,7 +171,6 @@ class SenderLink(Flushable):
         if error is not None:
             self.refuse(operation.delivery_id, error)
             return
-        self.accepted_count += 1
         self._meter.count(operation)
         delivery_id = operation.delivery_id
         if delivery_id >= 0:

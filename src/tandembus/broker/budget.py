@@ -1,0 +1,52 @@
+"""What all fragments of a broker share: how much may wait for a commit, and how many operations a second may come.
+
+Passing a limit is throttling, and said so: the client waits and comes again. It is never the answer to an outage.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.clock import Clock
+from tandembus.errors import ServerBusy
+
+_BUSY: Final = "The namespace is busy. Please wait 10 seconds and retry."
+
+
+@final
+class Budget:
+    __slots__ = (
+        "_allowance",
+        "_clock",
+        "_refilled_at",
+        "max_uncommitted_bytes",
+        "operations_per_second",
+        "uncommitted_bytes",
+    )
+
+    def __init__(self, clock: Clock, max_uncommitted_bytes: i64 = 64 << 20, operations_per_second: float = 0.0) -> None:
+        self._clock: Final = clock
+        self.max_uncommitted_bytes: i64 = max_uncommitted_bytes
+        self.uncommitted_bytes: i64 = 0
+        self.operations_per_second: float = operations_per_second
+        """0: no limit."""
+        self._allowance: float = operations_per_second
+        self._refilled_at: float = clock.monotonic()
+
+    def check(self, size_bytes: i64) -> None:
+        """Raises ServerBusy when taking this on would pass a limit. A single large operation always fits."""
+        if self.uncommitted_bytes > 0 and self.uncommitted_bytes + size_bytes > self.max_uncommitted_bytes:
+            raise ServerBusy(_BUSY)
+        if self.operations_per_second > 0.0:
+            self._refill()
+            if self._allowance < 1.0:
+                raise ServerBusy(_BUSY)
+            self._allowance -= 1.0
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        gained = (now - self._refilled_at) * self.operations_per_second
+        self._refilled_at = now
+        self._allowance = min(self._allowance + gained, self.operations_per_second)

@@ -1,0 +1,139 @@
+"""A message on its way out: the broker's header and annotations around sections that go as they came."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64, u8
+
+from tandembus.amqp.encoding.codec import decode, encode
+from tandembus.amqp.encoding.values import timestamp
+from tandembus.message import DEFAULT_PRIORITY, UINT_MAX, Message, compound_count, copy_of, replace_section
+
+_SEQUENCE_NUMBER_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
+_ENQUEUED_TIME_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+_LOCKED_UNTIL_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
+_ORIGINAL_NUMBER_KEY: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
+_STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
+
+
+def with_application_properties(message: Message, section: bytes) -> Message:
+    """A copy whose application properties are `section` (whole, descriptor included)."""
+    copy = copy_of(message)
+    moved: i64 = i64(len(section)) - (message.application_end - message.properties_end)
+    replace_section(copy, message.properties_end, message.application_end, section)
+    copy.application_end += moved
+    return copy
+
+
+def application_properties_with(message: Message, changes: dict[str, object]) -> bytes:
+    """The application-properties section after `changes`."""
+    section = message.application_properties
+    if not section:
+        section = message.sections[message.properties_end : message.application_end]
+    properties: dict[object, object] = {}
+    if section:
+        value, _ = decode(section, 3, True)
+        assert isinstance(value, dict)
+        properties = value
+    for key, change in changes.items():
+        properties[key] = change
+    return b"\x00\x53\x74" + encode(properties)
+
+
+def encode_delivery(
+    message: Message,
+    sequence_number: i64,
+    locked_until_ms: i64,
+    state: i64,
+    more_annotations: bytes,
+    more_count: i64,
+) -> bytes:
+    """The message as a client receives it: a fresh header, the broker's annotations added, the rest as it came.
+
+    `locked_until_ms` 0 leaves the lock out; `more_annotations` are `more_count` further encoded keys and values.
+    """
+    out = BytesWriter()
+    _write_header(out, message)
+    data = message.sections
+    annotations_end = message.annotations_end
+    out.write(b"\x00\x53\x72\xd1")
+    size_at: i64 = len(out)
+    write_i32_be(out, 0)
+    write_i32_be(out, 0)
+    count: i64 = 6 + more_count
+    if annotations_end > 0 and data[3] != 0xC1 and data[3] != 0xD1:
+        annotations_end = 0
+    if annotations_end > 0:
+        count += compound_count(data, 3, 0xC1)
+        out.write(data[6:annotations_end] if data[3] == 0xC1 else data[12:annotations_end])
+    out.write(_SEQUENCE_NUMBER_KEY)
+    write_i64_be(out, sequence_number)
+    out.write(_ENQUEUED_TIME_KEY)
+    write_i64_be(out, message.enqueued_at)
+    out.write(_ORIGINAL_NUMBER_KEY)
+    write_i64_be(out, message.original_number)
+    if locked_until_ms > 0:
+        count += 2
+        out.write(_LOCKED_UNTIL_KEY)
+        write_i64_be(out, locked_until_ms)
+    if state > 0:
+        count += 2
+        out.write(_STATE_KEY)
+        out.append(int(state))
+    if more_count > 0:
+        out.write(more_annotations)
+    _patch_u32(out, size_at, i64(len(out)) - size_at - 4)
+    _patch_u32(out, size_at + 4, count)
+    if message.expires_at > 0:
+        out.write(_properties_with_expiry(message))
+    else:
+        out.write(data[message.annotations_end : message.properties_end])
+    if message.application_properties:
+        out.write(message.application_properties)
+        out.write(data[message.application_end :])
+    else:
+        out.write(data[message.properties_end :])
+    return out.getvalue()
+
+
+def _patch_u32(out: BytesWriter, at: i64, value: i64) -> None:
+    out[at] = u8((value >> 24) & 255)
+    out[at + 1] = u8((value >> 16) & 255)
+    out[at + 2] = u8((value >> 8) & 255)
+    out[at + 3] = u8(value & 255)
+
+
+def _write_header(out: BytesWriter, message: Message) -> None:
+    if message.expires_at == 0 and message.priority == DEFAULT_PRIORITY:
+        out.write(b"\x00\x53\x70\xc0\x0a\x05\x41\x40\x40\x40\x70")
+        write_i32_be(out, i32(message.delivery_count))
+        return
+    ttl = 0
+    out.write(b"\x00\x53\x70\xc0\x0f\x05\x41\x50" if message.expires_at > 0 else b"\x00\x53\x70\xc0\x0b\x05\x41\x50")
+    out.append(int(message.priority))
+    if message.expires_at > 0:
+        ttl = int(message.expires_at - message.enqueued_at)
+        ttl = min(max(ttl, 0), UINT_MAX)
+        out.append(0x70)
+        out.write(ttl.to_bytes(4, "big"))
+    else:
+        out.append(0x40)
+    out.write(b"\x40\x70")
+    write_i32_be(out, i32(message.delivery_count))
+
+
+def _properties_with_expiry(message: Message) -> bytes:
+    """On output absolute-expiry-time is what the broker computed, whatever the sender wrote there."""
+    fields: list[object] = []
+    if message.properties_end > message.annotations_end:
+        value, _ = decode(message.sections, int(message.annotations_end) + 3, True)
+        if isinstance(value, list):
+            fields = value
+    while len(fields) < 10:
+        fields.append(None)
+    fields[8] = timestamp(int(message.expires_at))
+    if fields[9] is None:
+        fields[9] = timestamp(int(message.enqueued_at))
+    return b"\x00\x53\x73" + encode(fields)
