@@ -18,9 +18,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "requirements.md"
 TESTS = ROOT / "tests"
 HEADING = re.compile(r"^### (?P<id>[A-Z]\d+)(?P<planned> \(planned\))?$", re.MULTILINE)
-TESTS_OF = re.compile(
-    r"(?P<begin><!-- tests (?P<id>\w+) -->\n)(?P<tests>.*?)(?P<end><!-- end -->)", re.DOTALL
-)
+TESTS_OF = re.compile(r"(?P<begin><!-- tests (?P<id>\w+) -->\n)(?P<tests>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, order=True)
@@ -124,9 +122,7 @@ def with_tests(text: str, tests: dict[str, list[Test]]) -> str:
 def problems_of(text: str, tests: dict[str, list[Test]]) -> list[str]:
     headings = {match["id"]: bool(match["planned"]) for match in HEADING.finditer(text)}
     with_list = {match["id"] for match in TESTS_OF.finditer(text)}
-    problems = [
-        f"{one}: tests cover it, but the document does not state it" for one in tests if one not in headings
-    ]
+    problems = [f"{one}: tests cover it, but the document does not state it" for one in tests if one not in headings]
     for one, is_planned in headings.items():
         if is_planned and one in tests:
             problems.append(f"{one}: called planned, but {tests[one][0].path} covers it")

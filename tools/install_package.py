@@ -32,9 +32,7 @@ def refresh_sources() -> None:
 
 
 def is_source(path: Path) -> bool:
-    return (
-        path.is_file() and path.suffix not in {".pyc", ".so"} and not path.parent.name.endswith(".egg-info")
-    )
+    return path.is_file() and path.suffix not in {".pyc", ".so"} and not path.parent.name.endswith(".egg-info")
 
 
 def forget_removed_modules() -> None:
@@ -43,9 +41,7 @@ def forget_removed_modules() -> None:
         for path in [path for path in built.rglob("*") if path.is_file()]:
             module = path.relative_to(built).parent / path.name.partition(".")[0]
             is_shared_library = module.name.endswith("__mypyc")
-            if path.suffix != ".so" or not (
-                is_shared_library or (COPY / "src" / module).with_suffix(".py").exists()
-            ):
+            if path.suffix != ".so" or not (is_shared_library or (COPY / "src" / module).with_suffix(".py").exists()):
                 path.unlink()
 
 
