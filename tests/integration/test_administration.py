@@ -8,7 +8,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from azure.core.exceptions import (
@@ -24,17 +24,9 @@ from azure.servicebus.management import AccessRights, AuthorizationRule, EntityS
 from tandembus.clock import SystemClock
 from tandembus.security.sas import ROOT_POLICY, make_token
 from tests.covers import covers
+from tests.integration.serving import RunningNamespace
 
 NEVER = timedelta(days=10_675_199)
-
-
-class RunningNamespace(Protocol):
-    connection_string: str
-    admin_connection_string: str
-    http_url: str
-    ca_path: str
-    key: str
-    port: int
 
 
 @pytest.fixture

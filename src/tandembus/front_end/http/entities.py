@@ -14,7 +14,7 @@ from typing import Final
 
 from tandembus.clock import Clock
 from tandembus.descriptions import AuthorizationRule, QueueDescription
-from tandembus.errors import EntityNotFound, InvalidArgument, NotSupported
+from tandembus.errors import BusError, EntityNotFound, InvalidArgument, NotSupported
 from tandembus.front_end.http.administered import AdministeredNamespace, AdministeredQueue
 from tandembus.front_end.http.atom import (
     ENTRY_CONTENT_TYPE,
@@ -91,7 +91,7 @@ class EntityAdministration:
         return Answer(200, FEED_CONTENT_TYPE, body)
 
     async def get(self, path: str, origin: Origin) -> Answer:
-        return await self._answer(200, self._found(path, origin), origin)
+        return self._told(200, await self._state(self._found(path, origin)), origin)
 
     async def put(self, path: str, body: bytes, is_update: bool, origin: Origin) -> Answer:
         """Create the queue, or update it when the request says that it expects one."""
@@ -106,12 +106,12 @@ class EntityAdministration:
             )
         if not is_update:
             queue = await self._namespace.create_queue(self._completed(description, ()))
-            return await self._answer(201, queue, origin)
+            return self._told(201, self._state_without_counts(queue), origin)
         known = self._found(path, origin).description
         # The name stays as it was written when the queue was made.
         wanted = replace(description, name=known.name)
         queue = await self._namespace.update_queue(self._completed(wanted, known.authorization_rules))
-        return await self._answer(200, queue, origin)
+        return self._told(200, await self._state_after_change(queue), origin)
 
     async def delete(self, path: str, origin: Origin) -> Answer:
         name = self._found(path, origin).description.name
@@ -142,16 +142,18 @@ class EntityAdministration:
             raise InvalidArgument("$skip must not be negative, and $top must be at least 1.")
         return skip, min(top, largest)
 
-    async def _answer(self, status: int, queue: AdministeredQueue, origin: Origin) -> Answer:
-        state = await self._state(queue)
+    def _told(self, status: int, state: QueueState, origin: Origin) -> Answer:
         body = entry_document(self._entry(state, origin), origin)
-        return Answer(status, ENTRY_CONTENT_TYPE, body, queue.description.name)
+        return Answer(status, ENTRY_CONTENT_TYPE, body, state.description.name)
 
     async def _state(self, queue: AdministeredQueue) -> QueueState:
         name = queue.description.name
         counts = await self._namespace.counts(name)
         accessed_at = self._namespace.accessed_at(name)
         return QueueState(queue.description, counts, queue.created_at, queue.updated_at, accessed_at)
+
+    def _state_without_counts(self, queue: AdministeredQueue) -> QueueState:
+        return QueueState(queue.description, NOTHING, queue.created_at, queue.updated_at, queue.created_at)
 
     async def _state_on_page(self, queue: AdministeredQueue) -> QueueState:
         """A list is no snapshot: a queue deleted while its page is made is still on it, and empty.
@@ -161,7 +163,14 @@ class EntityAdministration:
         try:
             return await self._state(queue)
         except EntityNotFound:
-            return QueueState(queue.description, NOTHING, queue.created_at, queue.updated_at, 0.0)
+            return self._state_without_counts(queue)
+
+    async def _state_after_change(self, queue: AdministeredQueue) -> QueueState:
+        """The change is durable: that the messages cannot be counted right now must not make it look undone."""
+        try:
+            return await self._state(queue)
+        except BusError:
+            return self._state_without_counts(queue)
 
     def _entry(self, state: QueueState, origin: Origin) -> Entry:
         name = state.description.name

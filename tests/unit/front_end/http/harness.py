@@ -58,6 +58,7 @@ class MemoryNamespace:
     counts_of: dict[str, MemoryCounts] = field(default_factory=dict)
     purged: list[tuple[str, SubQueue]] = field(default_factory=list)
     failure: BaseException | None = None
+    counting_failure: BaseException | None = None
 
     @property
     def catalog(self) -> MemoryNamespace:
@@ -96,6 +97,8 @@ class MemoryNamespace:
         del self.by_key[name.lower()]
 
     async def counts(self, name: str) -> MemoryCounts:
+        if self.counting_failure is not None:
+            raise self.counting_failure
         if name.lower() not in self.by_key:
             raise EntityNotFound(name)
         return self.counts_of.get(name, MemoryCounts())

@@ -223,6 +223,23 @@ async def test_whatever_the_namespace_refuses_gets_its_status_from_the_table(
     assert reply.headers.get("Retry-After") == ("10" if kind is errors.ServerBusy else None)
 
 
+async def test_a_change_that_was_made_is_told_as_made_when_messages_cannot_be_counted(
+    front_end: RunningFrontEnd,
+) -> None:
+    front_end.namespace.counting_failure = errors.StoreUnavailable("the store is out")
+    assert (await front_end.request("PUT", "/orders", queue_body())).status == 201
+    assert (await front_end.request("PUT", "/orders", queue_body(), {"If-Match": "*"})).status == 200
+    assert refusal(await front_end.request("GET", "/orders"))[0] == 500
+    assert (await front_end.request("DELETE", "/orders")).status == 200
+
+
+async def test_a_queue_deleted_while_its_page_is_made_keeps_its_place_on_the_page(front_end: RunningFrontEnd) -> None:
+    for number in range(3):
+        await front_end.namespace.create_queue(QueueDescription(f"queue-{number}"))
+    front_end.namespace.counting_failure = errors.EntityNotFound("gone")
+    assert (await front_end.request("GET", "/$Resources/queues")).body.count(b"<entry>") == 3
+
+
 async def test_a_fault_of_ours_is_a_500_that_tells_nothing_of_the_inside(front_end: RunningFrontEnd) -> None:
     front_end.namespace.failure = KeyError("secret")
     reply = await front_end.request("PUT", "/orders", queue_body())
