@@ -57,8 +57,6 @@ from tandembus.store.messaging_store import (
 )
 
 LAST_BLOCK: Final = MAX_NUMBER // BLOCK_SIZE
-KEYS_PER_LOOK: Final = 32
-"""Bodies fetched by one call into LMDB: fewer cost more calls, more copy more than was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +88,12 @@ def read_bodies(
     keys = body_keys(fragment, lane, list(numbers))
     values: list[bytes | None] = []
     size_bytes = 0
-    with txn.cursor(opened.body) as cursor:
-        for start in range(0, len(keys), KEYS_PER_LOOK):
-            asked = keys[start : start + KEYS_PER_LOOK]
-            found = dict(cursor.getmulti(asked))
-            for key in asked:
-                value = found.get(key)
-                values.append(value)
-                size_bytes += 0 if value is None else len(value) - BODY_HEAD_BYTES
-                if size_bytes > max_bytes:
-                    return decode_bodies(keys, values)
+    for key in keys:
+        value = txn.get(key, db=opened.body)
+        values.append(value)
+        size_bytes += 0 if value is None else len(value) - BODY_HEAD_BYTES
+        if size_bytes > max_bytes:
+            break
     return decode_bodies(keys, values)
 
 
