@@ -88,9 +88,7 @@ class MemoryDisk:
                 self.quarantine[_place_key(place)] = body
         for dropped in changes.dropped_bodies:
             lane = (dropped.fragment, dropped.lane)
-            for key in [
-                key for key in self.bodies if key[:2] == lane and dropped.first <= key[2] <= dropped.last
-            ]:
+            for key in [key for key in self.bodies if key[:2] == lane and dropped.first <= key[2] <= dropped.last]:
                 del self.bodies[key]
         for place in changes.dropped_blocks:
             self.blocks.pop(_place_key(place), None)
@@ -158,11 +156,7 @@ class MemoryStore:
 
     async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]:
         await self._before_read()
-        keys = [
-            key
-            for key in sorted(self._disk.overlays)
-            if key[:2] == (fragment, lane) and first <= key[2] <= last
-        ]
+        keys = [key for key in sorted(self._disk.overlays) if key[:2] == (fragment, lane) and first <= key[2] <= last]
         return [self._disk.overlays[key] for key in keys]
 
     async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
