@@ -120,7 +120,7 @@ class AmqpSession:
         """End the session and with it every link; the answer brings `SessionEnded`."""
         if not self.is_usable():
             return
-        self._stop()
+        self.stop()
         self.state = SessionState.END_SENT
         write_end(self.connection.out, self.channel, error)
 
@@ -252,14 +252,15 @@ class AmqpSession:
     def take_end(self, error: AmqpError | None, events: list[Event]) -> None:
         if self.state is not SessionState.END_SENT:
             write_end(self.connection.out, self.channel, None)
-        self._stop()
+        self.stop()
         self.connection.link_count -= len(self.links)
         self.state = SessionState.ENDED
         if not self.was_reported:
             self.was_reported = True
             events.append(SessionEnded(self, error))
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Nothing is sent or taken any more; what waited is dropped. The links stay listed."""
         self.unsettled.clear()
         self.writer.clear()
         for link in self.links.values():

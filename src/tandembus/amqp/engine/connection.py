@@ -198,8 +198,7 @@ class Connection:
         if ok:
             self.state = ConnectionState.HEADER
         else:
-            self.state = ConnectionState.CLOSED
-            self.is_closed = True
+            self._stop(ConnectionState.CLOSED)
 
     def start(self, sasl_mechanism: str | None = "ANONYMOUS", initial_response: bytes = b"") -> None:
         """Client: begin to speak. Without a mechanism there is no SASL layer."""
@@ -222,12 +221,19 @@ class Connection:
         """Close. Nothing more can be written; `ConnectionClosed` comes when the peer has answered."""
         if self.is_closed:
             return
-        self.is_closed = True
         if self._is_open_sent:
             write_close(self.out, error)
-            self.state = ConnectionState.CLOSE_SENT
+            self._stop(ConnectionState.CLOSE_SENT)
         else:
-            self.state = ConnectionState.CLOSED
+            self._stop(ConnectionState.CLOSED)
+
+    def _stop(self, state: ConnectionState) -> None:
+        """From now on nobody writes."""
+        self.is_closed = True
+        self.state = state
+        self._sessions.stop_all()
+        if state is ConnectionState.CLOSED:
+            self._received = BytesWriter()
 
     # Bytes to frames
 
@@ -302,8 +308,7 @@ class Connection:
         if self.settings.is_server:
             offers_sasl = self.state is ConnectionState.NEW and len(self.settings.sasl_mechanisms) > 0
             self.out.write(SASL_HEADER if offers_sasl else AMQP_HEADER)
-        self.state = ConnectionState.CLOSED
-        self.is_closed = True
+        self._stop(ConnectionState.CLOSED)
         error = AmqpError(FRAMING_ERROR, f"The protocol header {header!r} is not the one expected here.")
         events.append(ConnectionClosed(error, False))
 
@@ -410,8 +415,7 @@ class Connection:
         error = read_error(self._fields)
         self._send_open()
         write_close(self.out, None)
-        self.state = ConnectionState.CLOSED
-        self.is_closed = True
+        self._stop(ConnectionState.CLOSED)
         events.append(ConnectionClosed(error, True))
 
     def _fail(self, error: AmqpError, events: list[Event]) -> None:
@@ -420,9 +424,7 @@ class Connection:
             self._send_open()
         if self._is_open_sent and not self.is_closed:
             write_close(self.out, error)
-        self.is_closed = True
-        self.state = ConnectionState.CLOSED
-        self._received = BytesWriter()
+        self._stop(ConnectionState.CLOSED)
         events.append(ConnectionClosed(error, False))
 
     # Sessions

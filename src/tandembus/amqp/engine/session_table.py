@@ -97,6 +97,10 @@ class SessionTable:
             channel += 1
         return channel if channel <= self.channel_max else NO_CHANNEL
 
+    def stop_all(self) -> None:
+        for session in self.sessions.values():
+            session.stop()
+
     def forget(self, session: AmqpSession) -> None:
         del self._by_peer_channel[int(session.peer_channel)]
         del self.sessions[int(session.channel)]
