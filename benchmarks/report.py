@@ -4,18 +4,19 @@ import json
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from benchmarks.rows import CLASSIC, INTERPRETED, QUORUM, TANDEMBUS, Figures
+from benchmarks.rows import CLASSIC, INTERPRETED, QUORUM, TANDEMBUS, Figures, Sizes
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 INTRODUCTION = """\
 Durable messages of 1 KiB over authenticated AMQP 1.0 on loopback; brokers in turn, best of {rounds}.
 One sender and one receiver with a window of 500, unless the row says otherwise; eight of each have a window
-of 50. Latency is from send to accept, with a window of 1. Absolute figures belong to this machine.
+of 50. Latency is from send to accept, with a window of 1. A full queue holds {big:,} messages.
+Absolute figures belong to this machine; ratios of one run travel better.
 """
 
 
@@ -63,7 +64,7 @@ RATIOS = (
         0.8,
         other=TANDEMBUS,
         other_row="send+receive, empty queue",
-        name="send+receive with 10 million stored, against an empty queue",
+        name="send+receive, full queue, against an empty one",
     ),
     *(
         RatioTarget(row, "messages/s", 1.0, ours=INTERPRETED, other=CLASSIC, name=f"{row}, interpreted")
@@ -155,7 +156,7 @@ class Result:
     versions: dict[str, str]
     commands: list[str]
     arguments: str
-    rounds: int
+    sizes: Sizes
 
     def write(self) -> Path:
         """Leaves the table and the figures in `results/`; returns the table's path."""
@@ -170,7 +171,7 @@ class Result:
         machine = "".join(f"- {name}: {value}\n" for name, value in describe_machine().items())
         versions = "".join(f"- {name} {value}\n" for name, value in self.versions.items())
         return (
-            f"# tandembus and RabbitMQ side by side\n\n{INTRODUCTION.format(rounds=self.rounds)}\n"
+            f"# tandembus and RabbitMQ side by side\n\n{INTRODUCTION.format(rounds=self.sizes.rounds, big=self.sizes.big_messages)}\n"
             f"    make bench{f' BENCH_ARGS={self.arguments!r}' if self.arguments else ''}\n\n"
             f"## Targets\n\n{targets_table(self.figures)}\n"
             f"## Figures\n\n{figures_table(self.figures)}\n"
@@ -183,7 +184,7 @@ class Result:
             "commit": commit(),
             "machine": describe_machine(),
             "versions": self.versions,
-            "rounds": self.rounds,
+            "sizes": asdict(self.sizes),
             "figures": self.figures.values,
             "commands": self.commands,
         }

@@ -1,6 +1,7 @@
 """`make bench`: measures tandembus side by side with RabbitMQ; the table goes to `benchmarks/results/`."""
 
 import argparse
+import resource
 import shutil
 import sys
 import tempfile
@@ -34,6 +35,12 @@ DISK_FOR_BIG_BYTES = 40 * 10**9
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def raise_file_limit() -> None:
+    """Thousands of connections need as many descriptors; what we start inherits the limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -81,7 +88,7 @@ class Bench:
 
     def result(self) -> Result:
         arguments = " ".join(argument for argument in sys.argv[1:] if not argument.startswith("--folder"))
-        return Result(self.figures, self.versions, self._client.commands, arguments, self.sizes.rounds)
+        return Result(self.figures, self.versions, self._client.commands, arguments, self.sizes)
 
     def _start_tandembus(self, name: str) -> Tandembus:
         node = Tandembus(self._folder / name.replace(" ", "-"), is_interpreted=name == INTERPRETED)
@@ -110,6 +117,7 @@ def main() -> None:
     arguments = parse_arguments()
     if shutil.which("gcc") is None:
         sys.exit("the load client is written in C: gcc is needed")
+    raise_file_limit()
     began_at = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="tandembus-bench-", dir=arguments.folder) as name,

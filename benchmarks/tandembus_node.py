@@ -14,7 +14,7 @@ from benchmarks.processes import accepts_connections, anonymous_memory_bytes, fr
 SOURCES = Path(__file__).parent.parent / "src"
 POLICY = "RootManageSharedAccessKey"
 KEY = "bmNobWFyay1rZXktb2YtdGhlLWJlbmNobWFyay1vbmx5MDA="
-COMMAND = (sys.executable, "-c", "from tandembus.cli import main; main()")
+COMMAND = (sys.executable, "-m", "tandembus")
 CONNECTION_STRING = re.compile(r"Endpoint=\S+")
 START_TIMEOUT_S = 60.0
 # The benchmark's large queue would not fit into the sizes that the service allows.
