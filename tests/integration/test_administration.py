@@ -104,6 +104,9 @@ def test_a_queue_keeps_what_it_was_created_with(client: ServiceBusAdministration
     assert queue.user_metadata == '<made by> & for "tests" \u00e9'
     assert queue.authorization_rules is not None
     (kept,) = queue.authorization_rules
+    queue.authorization_rules = []
+    client.update_queue(queue)
+    assert not client.get_queue(name).authorization_rules
     assert (kept.key_name, kept.primary_key, sorted(kept.rights or [])) == (
         "worker",
         rule.primary_key,

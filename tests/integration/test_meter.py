@@ -41,7 +41,7 @@ def wait_until_written(data: Path, operation: str, count: int) -> None:
         assert clock.monotonic() < deadline, f"{operation} is not in the files: {lines(data)}"
 
 
-@covers("F2", "D4")
+@covers("F2")
 def test_a_kill_loses_at_most_the_last_second_and_the_next_start_says_so(tmp_path: Path) -> None:
     data = tmp_path / "data"
     first = start_namespace(data)

@@ -32,6 +32,9 @@ Totals = dict[tuple[str, str], Count]
 
 logger = logging.getLogger(__name__)
 
+_sync: Final = getattr(os, "fdatasync", os.fsync)
+"""Without the file's times where that can be had: they are no part of the promise, and cost a second write."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeterSettings:
@@ -206,7 +209,7 @@ class MeterFiles:
             os.ftruncate(self._descriptor, self._size_bytes)
             raise
         try:
-            os.fsync(self._descriptor)
+            _sync(self._descriptor)
         except OSError:
             # After a failed sync nothing is known about the file's end: cut it off and never trust this file
             # again.

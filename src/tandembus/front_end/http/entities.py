@@ -29,7 +29,7 @@ from tandembus.front_end.http.atom import (
 )
 from tandembus.front_end.http.queue_xml import NOTHING, QueueState, read_queue, write_queue
 from tandembus.front_end.http.values import format_time, parse_integer
-from tandembus.front_end.http.xml_reader import read_xml
+from tandembus.front_end.http.xml_reader import Element, read_xml
 from tandembus.namespace.paths import SubQueue
 
 FIRST_VERSION_WITH_PARTITIONING: Final = "2013-10"
@@ -98,19 +98,16 @@ class EntityAdministration:
         _refuse_subscription(path)
         limits = self._namespace.limits
         root = read_xml(body, limits.max_management_body_bytes, limits.max_xml_depth)
-        description = read_queue(root, path)
-        if description.enable_partitioning and origin.api_version < FIRST_VERSION_WITH_PARTITIONING:
-            raise InvalidArgument(
-                f"EnablePartitioning needs api-version {FIRST_VERSION_WITH_PARTITIONING} or later, "
-                f"not {origin.api_version}."
-            )
-        if not is_update:
-            queue = await self._namespace.create_queue(self._completed(description, ()))
-            return self._told(201, self._state_without_counts(queue), origin)
-        known = self._found(path, origin).description
+        if is_update:
+            return await self._update(root, self._found(path, origin).description, origin)
+        wanted = self._completed(_read(root, path, (), origin), ())
+        queue = await self._namespace.create_queue(wanted)
+        return self._told(201, self._state_without_counts(queue), origin)
+
+    async def _update(self, root: Element, known: QueueDescription, origin: Origin) -> Answer:
         # The name stays as it was written when the queue was made.
-        wanted = replace(description, name=known.name)
-        queue = await self._namespace.update_queue(self._completed(wanted, known.authorization_rules))
+        described = _read(root, known.name, known.authorization_rules, origin)
+        queue = await self._namespace.update_queue(self._completed(described, known.authorization_rules))
         return self._told(200, await self._state_after_change(queue), origin)
 
     async def delete(self, path: str, origin: Origin) -> Answer:
@@ -178,20 +175,34 @@ class EntityAdministration:
         return Entry(name, name, state.created_at, state.updated_at, content)
 
     def _completed(self, description: QueueDescription, known: tuple[AuthorizationRule, ...]) -> QueueDescription:
-        """Authorization rules get their times from us, not from the client, and the keys that it left out."""
+        by_name = {rule.key_name: rule for rule in known}
         now = self._clock.now()
-        created = {rule.key_name: rule.created_at for rule in known}
-        rules = [
-            replace(
-                rule,
-                primary_key=rule.primary_key or _generated_key(),
-                secondary_key=rule.secondary_key or _generated_key(),
-                created_at=created.get(rule.key_name, now),
-                modified_at=now,
-            )
-            for rule in description.authorization_rules
-        ]
+        rules = [_completed_rule(rule, by_name.get(rule.key_name), now) for rule in description.authorization_rules]
         return replace(description, authorization_rules=tuple(rules))
+
+
+def _completed_rule(rule: AuthorizationRule, known: AuthorizationRule | None, now: float) -> AuthorizationRule:
+    """A rule gets its times from us, not from the client, and the keys that it came without."""
+    completed = replace(
+        rule,
+        primary_key=rule.primary_key or _generated_key(),
+        secondary_key=rule.secondary_key or _generated_key(),
+        created_at=known.created_at if known is not None else now,
+        modified_at=now,
+    )
+    if known is not None and replace(completed, modified_at=known.modified_at) == known:
+        return known
+    return completed
+
+
+def _read(root: Element, name: str, rules: tuple[AuthorizationRule, ...], origin: Origin) -> QueueDescription:
+    description = read_queue(root, name, rules)
+    if description.enable_partitioning and origin.api_version < FIRST_VERSION_WITH_PARTITIONING:
+        raise InvalidArgument(
+            f"EnablePartitioning needs api-version {FIRST_VERSION_WITH_PARTITIONING} or later; "
+            f"the request has {origin.api_version}."
+        )
+    return description
 
 
 def is_subscription_path(path: str) -> bool:

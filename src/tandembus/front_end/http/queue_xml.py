@@ -124,17 +124,17 @@ def write_counts(counts: Counts) -> str:
     return f'<CountDetails xmlns:d2p1="{COUNTS}">{children}</CountDetails>'
 
 
-def read_queue(root: Element, name: str) -> QueueDescription:
+def read_queue(root: Element, name: str, present_rules: tuple[AuthorizationRule, ...] = ()) -> QueueDescription:
     """The description in a create or update request.
 
     Absent elements get the service's defaults; read-only ones (counts, times) are what clients echo, and are
-    skipped.
+    skipped. Only authorization rules stay as they are unless the request has some, or an empty list of them:
+    a client that does not know of them must not lock out those who do.
     """
     fields = _settings(_description_in(root))
     settings = {setting: read(fields[tag], tag) for tag, (setting, read) in _READERS.items() if tag in fields}
     rules = fields.get("AuthorizationRules")
-    if rules is not None:
-        settings["authorization_rules"] = _read_rules(rules)
+    settings["authorization_rules"] = _read_rules(rules) if rules is not None else present_rules
     return QueueDescription(name, **settings)  # type: ignore[arg-type]
 
 

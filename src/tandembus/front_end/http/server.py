@@ -24,6 +24,7 @@ from tandembus.front_end.http.entities import NEWEST_VERSION, Answer, EntityAdmi
 from tandembus.front_end.http.metrics import JSON_CONTENT_TYPE, meter_document
 from tandembus.front_end.http.statuses import INTERNAL, Status, status_of
 from tandembus.front_end.http.values import format_time
+from tandembus.front_end.http.xml_reader import old_parser_note
 from tandembus.limits import Limits
 from tandembus.metering import Meter
 from tandembus.metering.slot import MANAGE, NORMAL
@@ -60,6 +61,9 @@ def build_application(
     clock: Clock,
     health: Callable[[], bool],
 ) -> web.Application:
+    note = old_parser_note()
+    if note is not None:
+        logger.info(note)
     front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health)
     application = web.Application(
         client_max_size=namespace.limits.max_management_body_bytes, middlewares=[front_end.refusals]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import tracemalloc
+from xml.parsers import expat
 
 import pytest
 
@@ -12,7 +13,7 @@ from tandembus.descriptions import QueueDescription
 from tandembus.errors import BusError
 from tandembus.front_end.http.atom import ATOM, SERVICE_BUS
 from tandembus.front_end.http.queue_xml import read_queue
-from tandembus.front_end.http.xml_reader import MAX_ATTRIBUTES, MAX_ELEMENTS, read_xml
+from tandembus.front_end.http.xml_reader import MAX_ATTRIBUTES, MAX_ELEMENTS, SAFER_EXPAT, old_parser_note, read_xml
 from tandembus.limits import Limits
 from tests.covers import covers
 
@@ -227,6 +228,12 @@ def test_the_ordinary_heads_of_documents_are_accepted(head: str) -> None:
 def test_utf_16_with_its_mark_is_accepted() -> None:
     document = '<?xml version="1.0" encoding="utf-16"?>' + GOOD % "<UserMetadata>é</UserMetadata>"
     assert read(document.encode("utf-16")).user_metadata == "é"
+
+
+def test_an_old_parser_is_noted_by_its_version() -> None:
+    note = old_parser_note()
+    assert (note is None) == (expat.version_info >= SAFER_EXPAT)
+    assert note is None or expat.EXPAT_VERSION in note
 
 
 def test_text_in_pieces_is_one_text() -> None:

@@ -204,6 +204,23 @@ async def test_authorization_rules_get_their_times_and_missing_keys_from_us(
     assert changed.primary_key != "abc"
 
 
+async def test_an_update_that_does_not_speak_of_rules_keeps_them_and_an_empty_list_removes_them(
+    front_end: RunningFrontEnd,
+) -> None:
+    rule = (
+        "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights>"
+        "<KeyName>s</KeyName><PrimaryKey>abc</PrimaryKey></AuthorizationRule></AuthorizationRules>"
+    )
+    await front_end.request("PUT", "/orders", queue_body(rule))
+    made = the_rule(front_end)
+    await front_end.request("PUT", "/orders", queue_body(), {"If-Match": "*"})
+    assert the_rule(front_end) == made
+    await front_end.request("PUT", "/orders", queue_body("<AuthorizationRules/>"), {"If-Match": "*"})
+    queue = front_end.namespace.find_queue("orders")
+    assert queue is not None
+    assert queue.description.authorization_rules == ()
+
+
 def the_rule(front_end: RunningFrontEnd) -> AuthorizationRule:
     queue = front_end.namespace.find_queue("orders")
     assert queue is not None
@@ -425,7 +442,7 @@ async def test_the_rules_of_a_queue_are_policies_until_they_are_taken_back(front
     assert (await front_end.request("GET", "/orders", token=token)).status == 401
     await front_end.request("PUT", "/orders", queue_body(rule))
     assert (await front_end.request("GET", "/orders", token=token)).status == 200
-    await front_end.request("PUT", "/orders", queue_body(), {"If-Match": "*"})
+    await front_end.request("PUT", "/orders", queue_body("<AuthorizationRules/>"), {"If-Match": "*"})
     assert (await front_end.request("GET", "/orders", token=token)).status == 401
     await front_end.request("PUT", "/orders", queue_body(rule), {"If-Match": "*"})
     assert (await front_end.request("DELETE", "/orders", token=token)).status == 200

@@ -1,0 +1,48 @@
+"""What the documents say of routes, operations and limits is what there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tandembus.front_end.http import server, xml_reader
+from tandembus.front_end.http.connection import HttpTimings
+from tandembus.metering.slot import OPERATIONS, REASONS
+
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        "GET /health",
+        "GET /$namespaceinfo",
+        "GET /$Resources/queues",
+        "GET /$Resources/topics",
+        "GET /NAME",
+        "PUT /NAME",
+        "DELETE /NAME",
+        f"GET /{server.METER_PATH}",
+        f"POST /{server.PURGE_PREFIX}NAME{server.PURGE_SUFFIX}",
+        *[f"?sub-queue={name}" for name in server.SUB_QUEUES if name == "dead-letter"],
+    ],
+)
+def test_every_route_is_documented(route: str) -> None:
+    assert route in (DOCS / "http.md").read_text()
+
+
+def test_the_limits_that_are_no_settings_are_documented() -> None:
+    text = (DOCS / "http.md").read_text()
+    assert f"{xml_reader.MAX_ELEMENTS:,} elements" in text
+    assert f"{xml_reader.MAX_ATTRIBUTES} attributes" in text
+    assert f"{xml_reader.MAX_EQUALS_SIGNS:,} in all" in text
+    timings = HttpTimings()
+    assert f"within {timings.keep_alive_s:g} s of the previous answer" in text
+    assert f"within {timings.body_s:g} s of its head" in text
+    assert f"be read within {timings.unread_s:g} s" in text
+
+
+def test_every_operation_and_reason_of_the_meter_is_documented() -> None:
+    text = (DOCS / "meter.md").read_text()
+    assert [name for name in (*OPERATIONS, *REASONS) if f"`{name}`" not in text] == []
