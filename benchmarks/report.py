@@ -170,8 +170,9 @@ class Result:
     def as_text(self) -> str:
         machine = "".join(f"- {name}: {value}\n" for name, value in describe_machine().items())
         versions = "".join(f"- {name} {value}\n" for name, value in self.versions.items())
+        introduction = INTRODUCTION.format(rounds=self.sizes.rounds, big=self.sizes.big_messages)
         return (
-            f"# tandembus and RabbitMQ side by side\n\n{INTRODUCTION.format(rounds=self.sizes.rounds, big=self.sizes.big_messages)}\n"
+            f"# tandembus and RabbitMQ side by side\n\n{introduction}\n"
             f"    make bench{f' BENCH_ARGS={self.arguments!r}' if self.arguments else ''}\n\n"
             f"## Targets\n\n{targets_table(self.figures)}\n"
             f"## Figures\n\n{figures_table(self.figures)}\n"
