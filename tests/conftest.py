@@ -20,9 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", mark)
     if build.FOLDER != SOURCES and build.current().source_hash != build.hash_of_sources(SOURCES):
         # Passing tests of yesterday's build would say nothing about the sources of today.
-        raise pytest.UsageError(
-            f"the tested package ({build.FOLDER}) is not built from {SOURCES}: run `make install`"
-        )
+        raise pytest.UsageError(f"the tested package ({build.FOLDER}) is not built from {SOURCES}: run `make install`")
 
 
 def pytest_report_header() -> str:
