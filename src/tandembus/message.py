@@ -146,43 +146,40 @@ def copy_of(message: Message) -> Message:
 
 def parse_message(payload: bytes, max_key_characters: i64 = MAX_KEY_CHARACTERS) -> Message:
     """Read the envelope. Raises MalformedData for bytes that are no message, InvalidArgument for keys too long."""
-    end: i64 = len(payload)
-    at: i64 = 0
-    previous: i64 = 0
-    header_at: i64 = -1
-    sections_at: i64 = 0
-    is_canonical = True
-    while at < end:
-        if end - at < 4 or payload[at] != 0:
-            raise MalformedData("a message section does not start with a descriptor")
-        if payload[at + 1] != 0x53:
-            is_canonical = False
-            break
-        code: i64 = payload[at + 2]
-        if code < HEADER or code > FOOTER:
-            raise MalformedData(f"0x{code:02x} is not a message section")
-        if code < previous or (code == previous and code != DATA and code != SEQUENCE):
-            is_canonical = False
-            break
-        previous = code
-        value_at: i64 = at + 3
-        at = skip_value(payload, value_at, end)
-        if code == HEADER:
-            header_at = value_at
-            sections_at = at
-        elif code == DELIVERY_ANNOTATIONS:
-            sections_at = at
-    if not is_canonical:
-        return _parse_reordered(payload, max_key_characters)
-    message = Message(payload[sections_at:])
-    message.wire_size = end
-    if header_at >= 0:
-        _read_header(message, payload, header_at)
-    _read_envelope(message, max_key_characters)
+    message = _parse_canonical(payload, max_key_characters)
+    if message is None:
+        message = _parse_canonical(_in_order(payload), max_key_characters)
+        assert message is not None
+        message.wire_size = len(payload)
     return message
 
 
-def _parse_reordered(payload: bytes, max_key_characters: i64) -> Message:
+def _parse_canonical(payload: bytes, max_key_characters: i64) -> Message | None:
+    """One pass over the sections; None where they are not in the order and form that nearly everybody sends."""
+    end: i64 = len(payload)
+    at: i64 = 0
+    previous: i64 = 0
+    sections_at: i64 = 0
+    envelope = _Envelope(max_key_characters)
+    while at < end:
+        if end - at < 4 or payload[at] != 0:
+            raise MalformedData("a message section does not start with a descriptor")
+        code: i64 = payload[at + 2]
+        if payload[at + 1] != 0x53 or code < previous or (code == previous and code != DATA and code != SEQUENCE):
+            return None
+        if code < HEADER or code > FOOTER:
+            raise MalformedData(f"0x{code:02x} is not a message section")
+        previous = code
+        value_at: i64 = at + 3
+        at = skip_value(payload, value_at, end)
+        if code <= APPLICATION_PROPERTIES:
+            if code <= DELIVERY_ANNOTATIONS:
+                sections_at = at
+            envelope.read(payload, code, value_at, at)
+    return envelope.message(payload, sections_at)
+
+
+def _in_order(payload: bytes) -> bytes:
     """Sections in an unusual order or under a long descriptor are legal: bring them into ours."""
     end: i64 = len(payload)
     at: i64 = 0
@@ -198,19 +195,13 @@ def _parse_reordered(payload: bytes, max_key_characters: i64) -> Message:
             raise MalformedData(f"message section 0x{code:02x} stands twice")
         slot.append(payload[value_at:behind])
         at = behind
-    header = parts[0]
     out = BytesWriter()
-    for code in range(MESSAGE_ANNOTATIONS, FOOTER + 1):
+    for code in range(HEADER, FOOTER + 1):
         for value in parts[code - HEADER]:
             out.write(b"\x00\x53")
             out.append(code)
             out.write(value)
-    message = Message(out.getvalue())
-    message.wire_size = end
-    if header:
-        _read_header(message, header[0], 0)
-    _read_envelope(message, max_key_characters)
-    return message
+    return out.getvalue()
 
 
 _SECTION_NAMES: Final = {
@@ -233,49 +224,146 @@ def _section_code(descriptor: object) -> int:
     return code
 
 
-def _read_header(message: Message, data: bytes, at: i64) -> None:
-    fields, _ = decode(data, int(at))
-    if not isinstance(fields, list):
-        raise MalformedData("the header section is not a list")
-    if len(fields) > 1:
-        priority = fields[1]
-        if isinstance(priority, int):
-            message.priority = priority & 0xFF
-    if len(fields) > 2:
-        ttl = fields[2]
-        if isinstance(ttl, int):
-            message.ttl_ms = ttl
+@final
+class _Envelope:
+    """What one pass over a message found. Positions are those of the payload that was read."""
+
+    __slots__ = (
+        "_annotations_end",
+        "_application_end",
+        "_has_id",
+        "_has_owned",
+        "_is_ping",
+        "_max_key_characters",
+        "_partition_key",
+        "_priority",
+        "_properties_end",
+        "_scheduled_at",
+        "_session_id",
+        "_ttl_ms",
+    )
+
+    def __init__(self, max_key_characters: i64) -> None:
+        self._max_key_characters: i64 = max_key_characters
+        self._annotations_end: i64 = 0
+        self._properties_end: i64 = 0
+        self._application_end: i64 = 0
+        self._priority: i64 = DEFAULT_PRIORITY
+        self._ttl_ms: i64 = -1
+        self._scheduled_at: i64 = 0
+        self._session_id: str | None = None
+        self._partition_key: str | None = None
+        self._has_id: bool = False
+        self._has_owned: bool = False
+        self._is_ping: bool = False
+
+    def read(self, data: bytes, code: i64, at: i64, end: i64) -> None:
+        """One section in front of the body: its value stands at data[at:end]."""
+        if code == PROPERTIES:
+            self._read_properties(data, at, end)
+            self._properties_end = end
+        elif code == HEADER:
+            self._read_header(data, at, end)
+        elif code == MESSAGE_ANNOTATIONS:
+            self._read_annotations(data, at, end)
+            self._annotations_end = end
+        elif code == APPLICATION_PROPERTIES:
+            _check_map(data, at, end, "application-properties")
+            self._application_end = end
+
+    def message(self, payload: bytes, sections_at: i64) -> Message:
+        message = Message(payload[sections_at:])
+        message.wire_size = len(payload)
+        message.annotations_end = max(self._annotations_end - sections_at, i64(0))
+        message.properties_end = max(self._properties_end - sections_at, message.annotations_end)
+        message.application_end = max(self._application_end - sections_at, message.properties_end)
+        message.priority = self._priority
+        message.ttl_ms = self._ttl_ms
+        message.scheduled_at = self._scheduled_at
+        message.session_id = self._session_id
+        message.partition_key = self._partition_key
+        if self._is_ping:
+            message.is_ping = _body_is_empty(message)
+        if self._has_owned:
+            _leave_out_owned(message)
+        if not self._has_id:
+            _assign_message_id(message)
+        return message
+
+    def _read_header(self, data: bytes, at: i64, end: i64) -> None:
+        if data[at] == 0x45:
+            return
+        position = _first_element(data, at, end, 0xC0, 0xD0, "header")
+        count = compound_count(data, at, 0xC0)
+        index: i64 = 0
+        while index < count and index < 3:
+            behind = skip_value(data, position, end)
+            if index == 1 and data[position] == 0x50:
+                self._priority = data[position + 1]
+            elif index == 2 and data[position] != 0x40:
+                self._ttl_ms = _uint(data, position, "the header's ttl")
+            position = behind
+            index += 1
+
+    def _read_annotations(self, data: bytes, at: i64, end: i64) -> None:
+        position = _first_element(data, at, end, 0xC1, 0xD1, "message-annotations")
+        count = compound_count(data, at, 0xC1)
+        if count & 1:
+            raise MalformedData("the message-annotations map has a key without a value")
+        while count > 0:
+            value_at = skip_value(data, position, end)
+            behind = skip_value(data, value_at, end)
+            code: i64 = data[position]
+            if code == 0xA3 or code == 0xA1:
+                self._read_annotation(data, data[position + 2 : value_at], value_at)
+            position = behind
+            count -= 2
+        if position != end:
+            raise MalformedData("the message-annotations map's size and count disagree")
+
+    def _read_annotation(self, data: bytes, key: bytes, value_at: i64) -> None:
+        if key == PARTITION_KEY:
+            self._partition_key = _short_text(data, value_at, self._max_key_characters, "PartitionKey")
+        elif key == SCHEDULED_ENQUEUE_TIME:
+            self._scheduled_at = _timestamp(data, value_at)
+        elif key in BROKER_OWNED:
+            self._has_owned = True
+
+    def _read_properties(self, data: bytes, at: i64, end: i64) -> None:
+        if data[at] == 0x45:
+            return
+        position = _first_element(data, at, end, 0xC0, 0xD0, "properties")
+        count = compound_count(data, at, 0xC0)
+        created_at: i64 = 0
+        expires_at: i64 = 0
+        index: i64 = 0
+        while index < count:
+            behind = skip_value(data, position, end)
+            code: i64 = data[position]
+            if code != 0x40:
+                if index == 0:
+                    self._has_id = True
+                    if behind - position > self._max_key_characters + 2:
+                        _short_text(data, position, self._max_key_characters, "MessageId")
+                elif index == 6:
+                    self._is_ping = data[position + 2 : behind] == PING_CONTENT_TYPE
+                elif index == 8 and code == 0x83:
+                    expires_at = read_i64_be(data, position + 1)
+                elif index == 9 and code == 0x83:
+                    created_at = read_i64_be(data, position + 1)
+                elif index == 10:
+                    self._session_id = _short_text(data, position, self._max_key_characters, "SessionId")
+            position = behind
+            index += 1
+        if position != end:
+            raise MalformedData("the properties list's size and count disagree")
+        if self._ttl_ms == UINT_MAX and expires_at > created_at and created_at > 0:
+            # A time to live beyond 49 days does not fit the header's field: the two times say what was meant.
+            self._ttl_ms = expires_at - created_at
 
 
-def _read_envelope(message: Message, max_key_characters: i64) -> None:
-    """Find the section ends; read annotations and properties; make sure there is a message id."""
-    data = message.sections
-    end: i64 = len(data)
-    at: i64 = 0
-    has_owned = False
-    if at < end and data[at + 2] == MESSAGE_ANNOTATIONS:
-        has_owned = _read_annotations(message, data, at + 3, max_key_characters)
-        at = skip_value(data, at + 3, end)
-    message.annotations_end = at
-    has_id = False
-    if at < end and data[at + 2] == PROPERTIES:
-        has_id = _read_properties(message, data, at + 3, max_key_characters)
-        at = skip_value(data, at + 3, end)
-    message.properties_end = at
-    if at < end and data[at + 2] == APPLICATION_PROPERTIES:
-        _check_map(data, at + 3, end, "application-properties")
-        at = skip_value(data, at + 3, end)
-    message.application_end = at
-    if message.is_ping and not _body_is_empty(data, at, end):
-        message.is_ping = False
-    if has_owned:
-        _leave_out_owned(message)
-    if not has_id:
-        _assign_message_id(message)
-
-
-def _body_is_empty(data: bytes, at: i64, end: i64) -> bool:
-    rest = data[at:end]
+def _body_is_empty(message: Message) -> bool:
+    rest = message.sections[message.application_end :]
     return rest in (b"", b"\x00\x53\x75\xa0\x00", b"\x00\x53\x75\xb0\x00\x00\x00\x00", b"\x00\x53\x77\x40")
 
 
@@ -283,17 +371,32 @@ def _u32(data: bytes, at: i64) -> i64:
     return i64(read_i32_be(data, at)) & UINT_MAX
 
 
-def _compound_start(data: bytes, at: i64, end: i64, small: i64, large: i64, what: str) -> i64:
-    """Position of the first element of the list or map at `at`, which `skip` has already bounded."""
+def _uint(data: bytes, at: i64, what: str) -> i64:
     code: i64 = data[at]
+    if code == 0x70:
+        return _u32(data, at + 1)
+    if code == 0x52:
+        return i64(data[at + 1])
+    if code == 0x43:
+        return 0
+    raise MalformedData(f"{what} is not a uint")
+
+
+def _first_element(data: bytes, at: i64, end: i64, small: i64, large: i64, what: str) -> i64:
+    """Position of the first element of the list or map that stands at data[at:end]."""
+    code: i64 = data[at]
+    start: i64 = end + 1
     if code == small:
-        return at + 3
-    if code == large:
-        return at + 9
-    raise MalformedData(f"the {what} section is not of its type")
+        start = at + 3
+    elif code == large:
+        start = at + 9
+    if start > end:
+        raise MalformedData(f"the {what} section is not of its type")
+    return start
 
 
 def compound_count(data: bytes, at: i64, small: i64) -> i64:
+    """How many elements the list or map at `at` says it has."""
     if data[at] == small:
         return i64(data[at + 2])
     return _u32(data, at + 5)
@@ -301,39 +404,15 @@ def compound_count(data: bytes, at: i64, small: i64) -> i64:
 
 def _check_map(data: bytes, at: i64, end: i64, what: str) -> None:
     """Walk a map's elements: receivers must never be handed one that does not add up."""
-    section_end = skip_value(data, at, end)
-    position = _compound_start(data, at, end, 0xC1, 0xD1, what)
+    position = _first_element(data, at, end, 0xC1, 0xD1, what)
     count = compound_count(data, at, 0xC1)
     if count & 1:
         raise MalformedData(f"the {what} map has a key without a value")
     while count > 0:
-        position = skip_value(data, position, section_end)
+        position = skip_value(data, position, end)
         count -= 1
-    if position != section_end:
+    if position != end:
         raise MalformedData(f"the {what} map's size and count disagree")
-
-
-def _read_annotations(message: Message, data: bytes, at: i64, max_key_characters: i64) -> bool:
-    """Returns whether the sender set annotations that are the broker's own."""
-    end = skip_value(data, at, len(data))
-    _check_map(data, at, end, "message-annotations")
-    position = _compound_start(data, at, end, 0xC1, 0xD1, "message-annotations")
-    count = compound_count(data, at, 0xC1)
-    has_owned = False
-    while count > 0:
-        value_at = skip_value(data, position, end)
-        code: i64 = data[position]
-        if code == 0xA3 or code == 0xA1:
-            key = data[position + 2 : value_at]
-            if key == PARTITION_KEY:
-                message.partition_key = _short_text(data, value_at, max_key_characters, "PartitionKey")
-            elif key == SCHEDULED_ENQUEUE_TIME:
-                message.scheduled_at = _timestamp(data, value_at)
-            elif key in BROKER_OWNED:
-                has_owned = True
-        position = skip_value(data, value_at, end)
-        count -= 2
-    return has_owned
 
 
 def _short_text(data: bytes, at: i64, max_characters: i64, what: str) -> str | None:
@@ -354,44 +433,6 @@ def _timestamp(data: bytes, at: i64) -> i64:
     if code == 0x40:
         return 0
     raise InvalidArgument("x-opt-scheduled-enqueue-time must be a timestamp")
-
-
-def _read_properties(message: Message, data: bytes, at: i64, max_key_characters: i64) -> bool:
-    """Returns whether there is a message id."""
-    end = skip_value(data, at, len(data))
-    code: i64 = data[at]
-    if code == 0x45:
-        return False
-    position = _compound_start(data, at, end, 0xC0, 0xD0, "properties")
-    count = compound_count(data, at, 0xC0)
-    has_id = False
-    created_at: i64 = 0
-    expires_at: i64 = 0
-    index: i64 = 0
-    while index < count:
-        behind = skip_value(data, position, end)
-        code = data[position]
-        if code != 0x40:
-            if index == 0:
-                has_id = True
-                if behind - position > max_key_characters + 2:
-                    _short_text(data, position, max_key_characters, "MessageId")
-            elif index == 6:
-                message.is_ping = data[position + 2 : behind] == PING_CONTENT_TYPE
-            elif index == 8 and code == 0x83:
-                expires_at = read_i64_be(data, position + 1)
-            elif index == 9 and code == 0x83:
-                created_at = read_i64_be(data, position + 1)
-            elif index == 10:
-                message.session_id = _short_text(data, position, max_key_characters, "SessionId")
-        position = behind
-        index += 1
-    if position != end:
-        raise MalformedData("the properties list's size and count disagree")
-    if message.ttl_ms == UINT_MAX and expires_at > created_at and created_at > 0:
-        # A time to live beyond 49 days does not fit the header's field: the two times say what was meant.
-        message.ttl_ms = expires_at - created_at
-    return has_id
 
 
 def replace_section(message: Message, first: i64, last: i64, section: bytes) -> None:

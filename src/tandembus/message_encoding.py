@@ -86,15 +86,15 @@ def encode_delivery(
         out.write(more_annotations)
     _patch_u32(out, size_at, i64(len(out)) - size_at - 4)
     _patch_u32(out, size_at + 4, count)
+    rest_at = message.annotations_end
     if message.expires_at > 0:
         out.write(_properties_with_expiry(message))
-    else:
-        out.write(data[message.annotations_end : message.properties_end])
+        rest_at = message.properties_end
     if message.application_properties:
+        out.write(data[rest_at : message.properties_end])
         out.write(message.application_properties)
-        out.write(data[message.application_end :])
-    else:
-        out.write(data[message.properties_end :])
+        rest_at = message.application_end
+    out.write(data[rest_at:])
     return out.getvalue()
 
 
