@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandembus.amqp.encoding import Described, Encoded, int_, symbol
+from tandembus.amqp.encoding import Described, Encoded, int_, symbol, uint
+from tandembus.amqp.encoding.frames import frame
 from tandembus.amqp.engine import (
     ACCEPTED,
     ACCEPTED_STATE,
@@ -54,7 +55,7 @@ def test_a_message_of_any_size_arrives_whole(size: int) -> None:
     payload = bytes(number & 255 for number in range(size))
     delivery_id = link.send(b"tag", payload, False, "context", message_format=0x80013700)
     data = pair.client.data_to_send()
-    assert all(len(frame.data) <= 65_536 for frame in frames_of(data))
+    assert all(len(one.data) <= 65_536 for one in frames_of(data))
     delivery = only(DeliveryReceived, pair.server.receive_data(data))
     assert delivery.link is peer
     assert delivery.payload == payload
@@ -73,7 +74,7 @@ def test_frames_never_exceed_what_the_peer_takes(payloads: list[bytes], max_fram
     for payload in payloads:
         link.send(b"t" * 32, payload, False, None)
     data = pair.client.data_to_send()
-    assert all(len(frame.data) <= max_frame_size for frame in frames_of(data))
+    assert all(len(one.data) <= max_frame_size for one in frames_of(data))
     assert [event.payload for event in of(DeliveryReceived, pair.server.receive_data(data))] == payloads
 
 
@@ -174,18 +175,13 @@ def test_a_detached_link_gives_its_unfinished_bytes_back() -> None:
 
 
 def test_delivery_states_come_along_with_transfers() -> None:
-    pair = Pair().open()
     peer = HandWritten().open()
     peer.attach_sender(1)
-    from tandembus.amqp.encoding import uint
-    from tandembus.amqp.encoding.frames import frame
-
     fields: list[object] = [uint(1), uint(0), b"t", uint(0), False, False, None]
     fields.append(Encoded(transactional_state(b"tx")))
     state = only(DeliveryReceived, peer.send(frame(0, 1, TRANSFER, fields, b"x"))).state
     assert state is not None
     assert (state.code, state.txn_id, state.inner) == (0x34, b"tx", None)
-    assert pair
 
 
 def test_what_is_sent_stays_with_its_context_until_it_is_settled() -> None:
@@ -349,13 +345,13 @@ def test_deliveries_wait_while_the_peer_s_window_is_shut() -> None:
     for number in range(5):
         link.send(b"t", b"%d" % number, False, number)
     assert not link.window_is_open()
-    assert [frame.payload for frame in peer.take()] == [b"0", b"1"]
+    assert [one.payload for one in peer.take()] == [b"0", b"1"]
     assert peer.server.pending_bytes() > 0
     events = peer.send(flow_frame(next_incoming_id=2, window=2))
-    assert [frame.payload for frame in peer.frames] == [b"2", b"3"]
+    assert [one.payload for one in peer.frames] == [b"2", b"3"]
     assert events == []  # still shut: what was opened is used up already
     events = peer.send(flow_frame(next_incoming_id=4, window=10))
-    assert [frame.payload for frame in peer.frames] == [b"4"]
+    assert [one.payload for one in peer.frames] == [b"4"]
     assert only(LinkFlow, events).link is link
     assert link.window_is_open()
     assert peer.server.pending_bytes() == 0
@@ -368,7 +364,7 @@ def test_a_link_that_ends_sends_what_waits_first() -> None:
     link.send(b"t", b"waits", False, None)
     assert peer.take() == []
     link.detach()
-    assert [frame.code for frame in peer.take()] == [0x14, 0x16]
+    assert [one.code for one in peer.take()] == [0x14, 0x16]
 
 
 def test_too_many_unsettled_deliveries_shut_the_window() -> None:
@@ -388,7 +384,7 @@ def test_our_own_window_is_refreshed_long_before_it_is_used_up() -> None:
     flows = 0
     for first in range(0, 10_000, 500):
         peer.send(*[transfer_frame(number, b"") for number in range(first, first + 500)])
-        flows += len([frame for frame in peer.frames if frame.code == FLOW])
+        flows += len([one for one in peer.frames if one.code == FLOW])
     assert flows >= 4
     assert peer.server.is_closed is False
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tandembus.amqp.encoding import Described, decode, symbol
+from tandembus.amqp.encoding import Described, decode, symbol, symbols, ubyte, uint
+from tandembus.amqp.encoding.frames import AMQP_HEADER, frame
 from tandembus.amqp.engine import (
     AmqpError,
     ConnectionClosed,
@@ -28,12 +29,12 @@ from tests.unit.amqp.engine.peers import (
     Pair,
     attach_frame,
     begin_frame,
-    client_settings,
     detach_frame,
     filtered,
     flow_frame,
     of,
     only,
+    open_frame,
     transfer_frame,
 )
 
@@ -118,7 +119,7 @@ def test_a_link_may_be_answered_later_even_if_the_peer_gave_up() -> None:
     peer = HandWritten().open()
     link = only(LinkAttaching, peer.send(attach_frame())).link
     assert only(LinkDetached, peer.send(detach_frame())).link is link
-    assert [frame.code for frame in peer.frames] == [ATTACH, DETACH]
+    assert [one.code for one in peer.frames] == [ATTACH, DETACH]
     link.accept()
     link.refuse(NOT_FOUND)
     link.detach()
@@ -128,7 +129,7 @@ def test_a_link_may_be_answered_later_even_if_the_peer_gave_up() -> None:
 def test_detaching_a_link_that_was_never_accepted_refuses_it() -> None:
     peer = HandWritten().open()
     only(LinkAttaching, peer.send(attach_frame())).link.detach(NOT_FOUND)
-    assert [frame.code for frame in peer.take()] == [ATTACH, DETACH]
+    assert [one.code for one in peer.take()] == [ATTACH, DETACH]
 
 
 @pytest.mark.parametrize("is_client", [True, False])
@@ -191,7 +192,7 @@ def test_a_handle_in_use_ends_the_session_and_leaves_the_connection() -> None:
     ended = only(SessionEnded, peer.send(attach_frame(1, False, "other")))
     assert ended.error is not None
     assert ended.error.condition == "amqp:session:handle-in-use"
-    assert [frame.code for frame in peer.frames] == [END]
+    assert [one.code for one in peer.frames] == [END]
     assert peer.send(transfer_frame(0, b"ignored until the peer's end")) == []
     assert not peer.server.is_closed
 
@@ -221,7 +222,7 @@ def test_links_beyond_the_limit_are_refused_and_then_the_connection() -> None:
     peer = HandWritten(EngineSettings(True, "server", max_links=2)).open()
     assert len(peer.send(*[attach_frame(handle, False, f"l{handle}") for handle in range(2)])) == 2
     assert peer.send(attach_frame(2, False, "l2")) == []
-    assert [frame.code for frame in peer.frames] == [ATTACH, DETACH]
+    assert [one.code for one in peer.frames] == [ATTACH, DETACH]
     assert peer.frames[0].fields[5:7] == [None, None]
     peer.send(attach_frame(3, False, "l3"))
     error = only(ConnectionClosed, peer.send(attach_frame(4, False, "l4"))).error
@@ -230,20 +231,12 @@ def test_links_beyond_the_limit_are_refused_and_then_the_connection() -> None:
 
 
 def test_a_peer_that_allows_few_handles_gets_no_more() -> None:
-    pair = Pair(client=client_settings())
-    assert pair.open()
     peer = HandWritten()
-    peer.send(b"AMQP\x00\x01\x00\x00", _open(), begin_frame(handle_max=0))
+    peer.send(AMQP_HEADER, open_frame(), begin_frame(handle_max=0))
     assert len(peer.send(attach_frame(7, False, "a"))) == 1
     ended = only(SessionEnded, peer.send(attach_frame(8, False, "b")))
     assert ended.error is not None
     assert ended.error.condition == "amqp:resource-limit-exceeded"
-
-
-def _open() -> bytes:
-    from tests.unit.amqp.engine.peers import open_frame
-
-    return open_frame()
 
 
 def test_ending_a_session_ends_its_links() -> None:
@@ -316,7 +309,7 @@ def test_an_echo_is_answered_with_the_link_s_state() -> None:
     peer = HandWritten().open()
     peer.attach_receiver(1, credit=5)
     peer.send(flow_frame(1, 5, 0, echo=True))
-    assert [frame.code for frame in peer.frames] == [FLOW]
+    assert [one.code for one in peer.frames] == [FLOW]
     assert peer.frames[0].fields[4:7] == [1, 0, 5]
     peer.send(flow_frame(echo=True))
     assert len(peer.frames[0].fields) == 4
@@ -374,15 +367,11 @@ def test_transfers_far_beyond_credit_detach_the_link() -> None:
     assert detached.link is link
     assert detached.error is not None
     assert detached.error.condition == "amqp:link:transfer-limit-exceeded"
-    assert [frame.code for frame in peer.frames] == [DETACH]
+    assert [one.code for one in peer.frames] == [DETACH]
     assert peer.send(detach_frame(1)) == []
 
 
 def test_a_coordinator_is_recognised() -> None:
-    from tandembus.amqp.encoding import ubyte, uint
-    from tandembus.amqp.encoding.frames import frame
-    from tandembus.amqp.encoding.values import symbols
-
     coordinator = Described(0x30, [symbols(["amqp:local-transactions"])])
     fields: list[object] = ["tx", uint(3), False, ubyte(0), ubyte(0), Described(0x28, [None]), coordinator]
     link = only(LinkAttaching, HandWritten().open().send(frame(0, 1, ATTACH, fields))).link

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,10 +14,9 @@ from tandembus.amqp.engine import (
     DeliveryTooLarge,
     DispositionReceived,
     Event,
-    IncomingLink,
     LinkAttaching,
     LinkDetached,
-    OutgoingLink,
+    LinkFlow,
     SaslInit,
     SessionEnded,
 )
@@ -55,27 +56,17 @@ CONVERSATION = b"".join(
 
 
 def play(chunks: list[bytes]) -> tuple[list[str], bytes]:
-    """What a server that answers at once makes of the conversation: its events as text, and what it writes."""
-    server = Connection(server_settings(), 0.0)
+    """The server's events as text, and what it writes. Its application answers nothing but SASL, since the time at
+    which it accepts a link would depend on the split."""
+    server = Connection(server_settings(max_message_size=5_000), 0.0)
     seen: list[str] = []
-    out = b""
     for chunk in chunks:
-        pending = server.receive_data(chunk)
-        while pending:
-            event = pending.pop(0)
+        for event in server.receive_data(chunk):
             seen.append(describe(event))
-            react(server, event)
             if isinstance(event, SaslInit):
-                pending += server.receive_data(b"")
-        out += server.data_to_send()
-    return seen, out
-
-
-def react(server: Connection, event: Event) -> None:
-    if isinstance(event, SaslInit):
-        server.sasl_outcome(True)
-    elif isinstance(event, LinkAttaching):
-        event.link.accept(5_000)
+                server.sasl_outcome(True)
+                seen += [describe(later) for later in server.receive_data(b"")]
+    return seen, server.data_to_send()
 
 
 def describe(event: Event) -> str:
@@ -86,11 +77,8 @@ def describe(event: Event) -> str:
         return f"{name} {event.link.name} {event.delivery_id}"
     if isinstance(event, DispositionReceived):
         return f"{name} {[int(delivery.delivery_id) for delivery in event.deliveries]}"
-    if isinstance(event, (LinkAttaching, LinkDetached)):
-        link = event.link
-        credit = link.credit if isinstance(link, OutgoingLink) else -1
-        assert isinstance(link, (IncomingLink, OutgoingLink))
-        return f"{name} {link.name} {credit if isinstance(event, LinkDetached) else ''}"
+    if isinstance(event, (LinkAttaching, LinkDetached, LinkFlow)):
+        return f"{name} {event.link.name}"
     if isinstance(event, SessionEnded):
         return f"{name} {event.error!r}"
     return name
@@ -98,7 +86,7 @@ def describe(event: Event) -> str:
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     bounds = [0, *sorted(place % len(data) for place in places), len(data)]
-    return [data[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(bounds)]
 
 
 def test_the_conversation_means_something() -> None:
@@ -112,38 +100,18 @@ def test_the_conversation_means_something() -> None:
         "DeliveryReceived",
         "LinkFlow",
         "DeliveryReceived",
-        "DeliveryReceived",
+        "DeliveryTooLarge",
         "LinkFlow",
         "LinkDetached",
         "SessionEnded",
     ]
 
 
-def test_one_byte_at_a_time_gives_the_same_events() -> None:
-    by_bytes, _ = play([CONVERSATION[at : at + 1] for at in range(len(CONVERSATION))])
-    at_frame_ends, _ = play(cut(CONVERSATION, [len(SASL_ANONYMOUS)]))
-    assert [text for text in by_bytes if "TooLarge" not in text and "DeliveryReceived out 2" not in text] == [
-        text for text in at_frame_ends if "TooLarge" not in text and "DeliveryReceived out 2" not in text
-    ]
+def test_one_byte_at_a_time_gives_the_same_events_and_answers() -> None:
+    assert play([CONVERSATION[at : at + 1] for at in range(len(CONVERSATION))]) == play([CONVERSATION])
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, len(CONVERSATION) - 1), max_size=12))
-def test_any_split_gives_the_same_events_and_the_same_answers(places: list[int]) -> None:
-    passive_whole, passive_split = Passive(), Passive()
-    assert passive_whole.play([CONVERSATION]) == passive_split.play(cut(CONVERSATION, places))
-
-
-class Passive:
-    """A server whose application answers nothing but SASL, so that the timing of its answers cannot matter."""
-
-    def play(self, chunks: list[bytes]) -> tuple[list[str], bytes]:
-        server = Connection(server_settings(), 0.0)
-        seen: list[str] = []
-        for chunk in chunks:
-            for event in server.receive_data(chunk):
-                seen.append(describe(event))
-                if isinstance(event, SaslInit):
-                    server.sasl_outcome(True)
-                    seen += [describe(later) for later in server.receive_data(b"")]
-        return seen, server.data_to_send()
+def test_any_split_gives_the_same_events_and_answers(places: list[int]) -> None:
+    assert play(cut(CONVERSATION, places)) == play([CONVERSATION])
