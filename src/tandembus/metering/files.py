@@ -1,9 +1,9 @@
 """The meter's records as rolled, size-capped files of JSON lines.
 
-A file starts with a head line that carries the totals of everything before it, so that opening reads one file
-and not the whole folder, and totals outlive the files that the cap removes. Lines are of four kinds, told
-apart by their keys: `meter` (the head), `gap` (an unclean stop: what was counted between the two seconds is
-missing), `removed` (an old file gave way to the size cap) and, all the rest, records.
+A file starts with a head line that carries the totals of everything before it, and repeats it now and then: so
+opening reads the end of one file and not the whole folder, and totals outlive the files that the cap removes. Lines
+are of four kinds, told apart by their keys: `meter` (the head), `gap` (an unclean stop: what was counted between the
+two seconds is missing), `removed` (an old file gave way to the size cap) and, all the rest, records.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ FORMAT_VERSION: Final = 1
 RUNNING_MARK: Final = "running"
 FILE_SUFFIX: Final = ".jsonl"
 NUMBER_DIGITS: Final = 8
+HEAD_INTERVAL_BYTES: Final = 512 * 1024
+"""How much lies between two heads: what opening has to read."""
+HEAD_START: Final = b'{"meter":'
+"""Begins a line only where a head does: records begin otherwise, and a name cannot hold a line break unescaped."""
 APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 CREATE_FLAGS: Final = APPEND_FLAGS | os.O_CREAT | os.O_TRUNC
 
@@ -71,6 +75,7 @@ class _Contents:
     totals: Totals = field(default_factory=dict)
     last_second: int = 0
     good_size: int = 0
+    head_at: int = 0
     damaged_lines: int = 0
 
 
@@ -88,6 +93,7 @@ class MeterFiles:
         self._lock = threading.Lock()
         self._descriptor: int | None = None
         self._size_bytes = 0
+        self._head_at = 0
         self._number = 0
         self._totals: Totals = {}
         self._notes: list[str] = []
@@ -175,11 +181,12 @@ class MeterFiles:
         os.ftruncate(self._descriptor, newest.good_size)
         os.fsync(self._descriptor)
         self._size_bytes = newest.good_size
+        self._head_at = newest.head_at
 
     def _read_file(self, number: int) -> _Contents:
         contents = _Contents()
         data = self._path(number).read_bytes()
-        start = 0
+        start = _last_head(data)
         unread_lines = 0
         while (end := data.find(b"\n", start)) >= 0:
             line = _parse(data[start:end])
@@ -198,8 +205,12 @@ class MeterFiles:
     def _write(self, lines: list[str]) -> None:
         if self._descriptor is None or self._size_bytes >= self._settings.roll_size_bytes:
             self._start_file()
-        self._append_durably("".join(self._notes + lines).encode())
+        head = [self._head()] if self._size_bytes - self._head_at >= HEAD_INTERVAL_BYTES else []
+        size_before = self._size_bytes
+        self._append_durably("".join(head + self._notes + lines).encode())
         self._notes.clear()
+        if head:
+            self._head_at = size_before
 
     def _append_durably(self, data: bytes) -> None:
         assert self._descriptor is not None
@@ -222,16 +233,10 @@ class MeterFiles:
         self._release()
         number = self._number + 1
         path = self._path(number)
-        head = {
-            "format": FORMAT_VERSION,
-            "namespace": self._namespace_name,
-            "number": number,
-            "carried": [_total_row(key, count) for key, count in sorted(self._totals.items())],
-        }
         self._descriptor = os.open(path, CREATE_FLAGS, 0o644)
-        self._size_bytes = 0
+        self._size_bytes = self._head_at = 0
         try:
-            self._append_durably(_line({"meter": head}).encode())
+            self._append_durably(self._head().encode())
             self._sync_folder()
         except OSError:
             # A full disk must not leave one more empty file behind with every attempt.
@@ -240,6 +245,11 @@ class MeterFiles:
             raise
         self._number = number
         self._remove_oldest()
+
+    def _head(self) -> str:
+        carried = [_total_row(key, count) for key, count in sorted(self._totals.items())]
+        head = {"format": FORMAT_VERSION, "namespace": self._namespace_name, "carried": carried}
+        return _line({"meter": head})
 
     def _remove_oldest(self) -> None:
         sizes = [(number, self._path(number).stat().st_size) for number in self._numbers()]
@@ -280,6 +290,18 @@ def _write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
+def _last_head(data: bytes) -> int:
+    """Where the last head starts that can be read, or 0."""
+    end = len(data)
+    while (found := data.rfind(b"\n" + HEAD_START, 0, end)) >= 0:
+        line_end = data.find(b"\n", found + 1)
+        line = _parse(data[found + 1 : line_end]) if line_end >= 0 else None
+        if line is not None and _head_in(line) is not None:
+            return found + 1
+        end = found
+    return 0
+
+
 def _parse(line: bytes) -> dict[str, object] | None:
     try:
         parsed = json.loads(line)
@@ -289,16 +311,27 @@ def _parse(line: bytes) -> dict[str, object] | None:
 
 
 def _include_line(contents: _Contents, line: dict[str, object]) -> None:
-    head = line.get("meter")
-    if isinstance(head, dict):
-        version = head.get("format")
-        if not isinstance(version, int) or version > FORMAT_VERSION:
-            raise StoreDamaged(f"meter files of format {version}: this version reads up to {FORMAT_VERSION}")
+    head = _head_in(line)
+    if head is not None:
         contents.head = head
+        contents.head_at = contents.good_size
+        # It carries what was read before it, too.
+        contents.totals.clear()
     elif "second" in line:
         second = line["second"]
         contents.last_second = max(contents.last_second, second if isinstance(second, int) else 0)
         _add(contents.totals, (str(line.get("operation")), str(line.get("reason"))), _count_of(line))
+
+
+def _head_in(line: dict[str, object]) -> dict[str, object] | None:
+    """The head, if the line is one. One without a version is damaged, one of a newer version is none of ours."""
+    head = line.get("meter")
+    version = head.get("format") if isinstance(head, dict) else None
+    if not isinstance(head, dict) or not isinstance(version, int):
+        return None
+    if version > FORMAT_VERSION:
+        raise StoreDamaged(f"meter files of format {version}: this version reads up to {FORMAT_VERSION}")
+    return head
 
 
 def _carried(head: dict[str, object] | None) -> Totals:

@@ -261,6 +261,49 @@ def test_a_crash_between_a_new_file_and_its_first_line_changes_no_total(tmp_path
     assert open_meter(tmp_path).totals().cumulative[(SEND, NORMAL)].calls == 2
 
 
+def many_records(folder: Path) -> int:
+    """A file with several heads in it; returns how many calls were counted."""
+    meter = open_meter(folder)
+    names = [f"queue-{number}-" + "x" * 200 for number in range(100)]
+    for _ in range(60):
+        for name in names:
+            meter.count(name, SEND, NORMAL, 1, 1, 1)
+        meter.flush()
+    meter.close()
+    return 60 * len(names)
+
+
+def test_opening_reads_from_the_last_head_and_finds_the_same_totals(tmp_path: Path) -> None:
+    calls = many_records(tmp_path)
+    (file,) = tmp_path.glob("*.jsonl")
+    data = file.read_bytes()
+    assert data.count(b'\n{"meter":') >= 2
+    # What lies before the last head is not read: it may even be damaged.
+    last = data.rfind(b'\n{"meter":') + 1
+    file.write_bytes(b"#" * (last - 1) + b"\n" + data[last:])
+    assert open_meter(tmp_path).totals().cumulative[(SEND, NORMAL)].calls == calls
+
+
+def test_a_last_head_that_is_damaged_makes_the_one_before_it_count(tmp_path: Path) -> None:
+    calls = many_records(tmp_path)
+    (file,) = tmp_path.glob("*.jsonl")
+    data = file.read_bytes()
+    last = data.rfind(b'\n{"meter":') + 1
+    file.write_bytes(data[: last + 12] + b"#" + data[last + 13 :])
+    meter = open_meter(tmp_path)
+    assert meter.totals().cumulative[(SEND, NORMAL)].calls == calls
+    meter.count("orders", SEND, NORMAL, 1, 1, 1)
+    meter.close()
+    assert open_meter(tmp_path).totals().cumulative[(SEND, NORMAL)].calls == calls + 1
+
+
+def test_a_name_that_looks_like_a_head_is_none(tmp_path: Path) -> None:
+    meter = open_meter(tmp_path)
+    meter.count('\n{"meter":{"format":99}}\n', MANAGE, NORMAL, 0, 1, 0)
+    meter.close()
+    assert open_meter(tmp_path).totals().cumulative[(MANAGE, NORMAL)].calls == 1
+
+
 def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     tmp_path.joinpath("notes.jsonl").write_text("mine")
     tmp_path.joinpath("7.jsonl").write_text("mine too")
