@@ -4,9 +4,21 @@ out looks right for a while. The same seed gives the same inputs."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tandembus.amqp.encoding import Array, Described, encode, int_, symbol, symbols, timestamp, uint, ulong
+from tandembus.amqp.encoding import (
+    Array,
+    Described,
+    Typed,
+    decode,
+    encode,
+    int_,
+    symbol,
+    symbols,
+    timestamp,
+    uint,
+    ulong,
+)
 from tandembus.amqp.encoding.frames import frame
 from tandembus.amqp.encoding.sections import (
     application_properties_section,
@@ -28,6 +40,14 @@ from tests.unit.amqp.engine.peers import (
 CONSTRUCTORS = bytes.fromhex("00404142434445505152535455566061707172737480818283849498a0a1a3b0b1b3c0c1d0d1e0f0")
 SIZES = (0, 1, 4, 7, 8, 9, 127, 128, 255, 256, 511, 512, 65_535, 65_536, 65_537, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
 ERROR = Described(0x1D, [symbol("amqp:not-found"), "no such queue", {symbol("why"): timestamp(2**40)}])
+
+NUMBERS = tuple(uint(number) for number in (0, 1, 2, 3, 5, 2**16, 2**31 - 1, 2**31, 2**32 - 1))
+FIELDS: tuple[object, ...] = (
+    *(None, True, False, "out", "in", symbol("in2"), b"tag"),
+    *NUMBERS,
+    *(Described(0x24, []), Described(0x25, [ERROR]), Described(0x26, []), ERROR, {}, ulong(2**64 - 1)),
+)
+"""What a field of a performative may be: right in one place, wrong in another."""
 
 MESSAGE = b"".join(
     (
@@ -119,6 +139,31 @@ class Mutator:
             return data
         head = bytes((2 if self._random.random() < 0.95 else data[4], data[5], data[6], data[7]))
         return len(data).to_bytes(4, "big") + head + data[8:]
+
+    def next_performative(self) -> bytes:
+        """A frame without a flaw in its bytes, but not always with the values that belong there."""
+        data = self._random.choice(self._corpus)
+        if len(data) < 12 or self._random.random() < 0.3:
+            return data
+        value, end = decode(data, 8, typed=True)
+        if not isinstance(value, Described) or not isinstance(value.value, list) or not value.value:
+            return data
+        fields = value.value
+        for _ in range(self._random.randint(1, 2)):
+            index = self._random.randrange(len(fields))
+            fields[index] = self._random.choice(self._fields_like(fields[index]))
+        body = encode(Described(value.descriptor, fields)) + data[end:]
+        return (len(body) + 8).to_bytes(4, "big") + data[4:8] + body
+
+    def _fields_like(self, field: object) -> Sequence[object]:
+        """Mostly of the type that was there: wrong types are noticed before anything happens."""
+        if self._random.random() < 0.2:
+            return FIELDS
+        if isinstance(field, bool):
+            return (True, False)
+        if isinstance(field, Typed) and isinstance(field.value, int):
+            return NUMBERS
+        return (field, None)
 
     def chance(self, probability: float) -> bool:
         return self._random.random() < probability

@@ -73,8 +73,8 @@ class Attach:
         self.name: Final = name
         self.handle: i64 = _mandatory(fields.number(-1), "attach without handle")
         self.is_receiver: Final = fields.flag(False)
-        self.snd_settle_mode: Final = int(fields.number(2))
-        self.rcv_settle_mode: Final = int(fields.number(0))
+        self.snd_settle_mode: Final = _settle_mode(fields.number(2), 2)
+        self.rcv_settle_mode: Final = _settle_mode(fields.number(0), 1)
         self.source: Final[Terminus | None] = read_terminus(fields.raw())
         self.target: Final[Terminus | None] = read_terminus(fields.raw())
         fields.skip(2)
@@ -204,6 +204,12 @@ class Detach:
 def read_error(fields: Fields) -> AmqpError | None:
     """The only field of end and of close."""
     return error_of(fields.value())
+
+
+def _settle_mode(number: i64, highest: i64) -> int:
+    if number > highest:
+        raise MalformedData("an unknown settle mode")
+    return int(number)
 
 
 def _mandatory(number: i64, complaint: str) -> i64:

@@ -188,8 +188,8 @@ def answer_attach(event: LinkAttaching) -> None:
 def attack(connection: Connection, mutator: Mutator) -> None:
     """Some frames, some of them malformed, in pieces; then what must be true of every connection."""
     closed = 0
-    for _ in range(1 + mutator.number(4)):
-        data = mutator.next_frame()
+    for _ in range(1 + mutator.number(7)):
+        data = mutator.next_frame() if mutator.chance(0.2) else mutator.next_performative()
         middle = mutator.number(len(data))
         for piece in (data[:middle], data[middle:]):
             for event in connection.receive_data(piece):
@@ -209,7 +209,7 @@ def attack(connection: Connection, mutator: Mutator) -> None:
 def test_malformed_frames_in_any_state_are_answered_by_the_protocol_s_rules(
     state: Callable[[], Connection],
 ) -> None:
-    corpus = performatives()
+    corpus = [one for one in performatives() if one[5] == (state in (in_sasl, client_starting))]
     if state in (new, authenticated, client_starting):
         corpus = [*corpus, *[AMQP_HEADER, SASL_HEADER] * 10]
     mutator = Mutator(len(STATES) + STATES.index(state), corpus)
