@@ -1,1 +1,85 @@
-"""The `tandembus` command: one module per command."""
+"""The `tandembus` command: one module per command, loaded only when it is used.
+
+The table below is all that `tandembus --help` needs, so that neither the server nor an HTTP library is
+imported just to print it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+import click
+
+from tandembus.cli.failures import report_failures
+
+COMMANDS: Final = {
+    "serve": ("tandembus.cli.serve", "serve", "Run a namespace until Ctrl-C."),
+    "version": (
+        "tandembus.cli.version",
+        "version",
+        "Say which tandembus this is, and whether it is compiled.",
+    ),
+    "connection-string": (
+        "tandembus.cli.connection_string",
+        "connection_string",
+        "Print the connection string of a namespace on this machine.",
+    ),
+    "ca": ("tandembus.cli.ca", "ca", "Say how clients come to trust a namespace's certificate."),
+    "queue": ("tandembus.cli.queue", "queue", "Create, list, show, update, delete and purge queues."),
+    "send": ("tandembus.cli.send", "send", "Send messages to a queue."),
+    "receive": ("tandembus.cli.receive", "receive", "Receive messages from a queue and settle them."),
+    "peek": ("tandembus.cli.peek", "peek", "Look at messages without taking them."),
+    "deadletter": (
+        "tandembus.cli.deadletter",
+        "deadletter",
+        "List dead-lettered messages and send them again.",
+    ),
+}
+"""Command -> module, attribute, and the first line of its help."""
+
+
+class TandembusGroup(click.Group):
+    """Loads a command when it is called, and turns every expected failure into a text with an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        with report_failures(ctx):
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=TandembusGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 not authorized, "
+    "5 unreachable, 6 exists already, 7 try again later, 130 interrupted.",
+)
+def main() -> None:
+    """A message broker that speaks the protocol of Azure Service Bus, and a client for any such namespace.
+
+    \b
+    Start a namespace, make a queue, send and receive:
+      tandembus serve
+      tandembus queue create orders
+      tandembus send orders "hello"
+      tandembus receive orders
+
+    Commands that talk to a namespace find it through --connection-string, else the environment variable
+    TANDEMBUS_CONNECTION_STRING, else the namespace that was last served from ./tandembus-data.
+    """
+
+
+__all__ = ["COMMANDS", "main"]

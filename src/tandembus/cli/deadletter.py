@@ -1,0 +1,169 @@
+"""`tandembus deadletter`: list dead-lettered messages and send them again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import click
+from rich.progress import Progress, TaskID
+
+from tandembus.cli.failures import NOT_AUTHORIZED, Failure, failure_from
+from tandembus.cli.output import (
+    console,
+    counted,
+    message_record,
+    preview,
+    print_json,
+    print_table,
+    progress_bar,
+    short_moment,
+)
+from tandembus.cli.peek import peeked
+from tandembus.cli.target import Target, namespace_options
+from tandembus.client import ReceivedMessage, Sender, ServiceBus, SubQueue, connect
+from tandembus.client.administration import Administration
+from tandembus.client.errors import ClientFailure
+from tandembus.client.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, as_new
+from tandembus.errors import Unauthorized
+
+MARKS: Final = frozenset((DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
+BATCH: Final = 200
+WAIT_S: Final = 1.0
+HEADINGS: Final = ("number", "message id", "reason", "description", "enqueued", "body")
+
+
+@click.group()
+def deadletter() -> None:
+    """List dead-lettered messages and send them again."""
+
+
+@deadletter.command("list")
+@click.argument("queue")
+@click.option(
+    "--max", "limit", type=click.IntRange(min=1), metavar="N", default=20, show_default=True, help="How many at most."
+)
+@namespace_options
+async def list_dead_letters(target: Target, queue: str, limit: int) -> None:
+    """List dead-lettered messages with the reason, without taking them.
+
+    \b
+    Examples:
+      tandembus deadletter list orders
+      tandembus deadletter list orders --max 1000 --json | jq -r .dead_letter_reason | sort | uniq -c
+
+    \b
+    JSON: one message per line, as `tandembus receive --json` prints them.
+    """
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
+        management = await namespace.management(queue, SubQueue.DEAD_LETTER)
+        found = [message async for message in peeked(management, 0, limit)]
+    if target.as_json:
+        for message in found:
+            print_json(message_record(message))
+    elif not found:
+        console().print("[dim]no dead letters[/]")
+    else:
+        print_table(HEADINGS, [_row(message) for message in found])
+
+
+def _row(message: ReceivedMessage) -> list[object]:
+    why = [message.dead_letter_reason, message.dead_letter_description]
+    when = short_moment(message.enqueued_at)
+    return [str(message.sequence_number), message.message_id, *why, when, preview(message)]
+
+
+@deadletter.command("resubmit")
+@click.argument("queue")
+@click.option(
+    "--max",
+    "limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many at most.  [default: all that are there now]",
+)
+@namespace_options
+async def resubmit(target: Target, queue: str, limit: int | None) -> None:
+    """Send dead-lettered messages to their queue again.
+
+    Body, properties and message id stay as they are; reason and description go. A message leaves the dead-
+    letter queue only after the queue has accepted it: if this is interrupted a message may be in both, but
+    none is lost.
+
+    \b
+    Examples:
+      tandembus deadletter resubmit orders
+      tandembus deadletter resubmit orders --max 10
+
+    \b
+    JSON: {"queue", "resubmitted", "refused"}
+    """
+    left = limit if limit is not None else await _count(target, queue)
+    with progress_bar() as progress:
+        task = progress.add_task("resubmitting", total=left)
+        async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
+            moved, refusals = await _resubmit(namespace, queue, left, progress, task)
+    if target.as_json:
+        print_json({"queue": queue, "resubmitted": moved, "refused": len(refusals)})
+    else:
+        console().print(f"[green]resubmitted[/] {counted(moved, 'message')} to [bold]{queue}[/]")
+    if refusals:
+        first = failure_from(refusals[0])
+        text = f"{counted(len(refusals), 'message')} stayed in the dead-letter queue: {first.message}"
+        raise Failure(text, first.exit_code, first.advice, first.kind)
+
+
+async def _count(target: Target, queue: str) -> int:
+    """How many dead letters there are now.
+
+    A bound is needed: a receiver of the queue may dead-letter what was just resubmitted, and this would never
+    end.
+    """
+    try:
+        async with Administration(target.connection_string, ca_path=target.ca_path) as administration:
+            return (await administration.get_queue(queue)).counts.dead_letter
+    except Unauthorized as error:
+        advice = "Say how many with --max: only a policy with the Manage right can count them."
+        raise Failure(str(error), NOT_AUTHORIZED, advice, "Unauthorized") from error
+
+
+async def _resubmit(
+    namespace: ServiceBus, queue: str, left: int, progress: Progress, task: TaskID
+) -> tuple[int, list[Exception]]:
+    sender = await namespace.sender(queue)
+    receiver = await namespace.receiver(queue, SubQueue.DEAD_LETTER)
+    moved = 0
+    refused: list[ReceivedMessage] = []
+    refusals: list[Exception] = []
+    while left > moved + len(refused):
+        # Refused messages stay locked until the end: given back at once, they would be received again.
+        messages = await receiver.receive(min(BATCH, left - moved - len(refused)), WAIT_S)
+        if not messages:
+            break
+        accepted, failures = await _send_again(sender, messages)
+        await receiver.complete(*accepted)
+        moved += len(accepted)
+        refused += [message for message, _ in failures]
+        refusals += [failure for _, failure in failures]
+        progress.update(task, completed=moved)
+    await receiver.release(*refused)
+    return moved, refusals
+
+
+async def _send_again(
+    sender: Sender, messages: Sequence[ReceivedMessage]
+) -> tuple[list[ReceivedMessage], list[tuple[ReceivedMessage, Exception]]]:
+    """All at once; which were accepted, and which failed with what."""
+    sends = [sender.send(as_new(message.payload, MARKS)) for message in messages]
+    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    accepted: list[ReceivedMessage] = []
+    failed: list[tuple[ReceivedMessage, Exception]] = []
+    for message, outcome in zip(messages, outcomes, strict=True):
+        if outcome is None:
+            accepted.append(message)
+        elif isinstance(outcome, ClientFailure):
+            failed.append((message, outcome))
+        else:
+            raise outcome
+    return accepted, failed

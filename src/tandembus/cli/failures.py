@@ -1,0 +1,122 @@
+"""From failures to exit codes and advice. People get a sentence and what to do next, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+
+from tandembus.errors import (
+    BusError,
+    EntityAlreadyExists,
+    EntityDisabled,
+    EntityNotFound,
+    MessageNotFound,
+    MessageTooLarge,
+    OperationTimeout,
+    QuotaExceeded,
+    ServerBusy,
+    StoreUnavailable,
+    Unauthorized,
+)
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+NOT_FOUND: Final = 3
+NOT_AUTHORIZED: Final = 4
+UNREACHABLE: Final = 5
+EXISTS_ALREADY: Final = 6
+TRY_LATER: Final = 7
+INTERRUPTED: Final = 130
+
+_TRACKING: Final = re.compile(r"\s*(SubCode=|TrackingId:).*", re.DOTALL)
+"""What services append for their own logs."""
+
+_TRUST: Final = "Give the certificate of its authority with --ca; `tandembus ca` names the file."
+
+_TABLE: Final = (
+    # The first match counts: a child stands above its parent.
+    (
+        EntityNotFound,
+        NOT_FOUND,
+        "`tandembus queue list` shows what there is; `tandembus queue create` makes one.",
+    ),
+    (MessageNotFound, NOT_FOUND, "`tandembus peek` shows which sequence numbers there are."),
+    (
+        Unauthorized,
+        NOT_AUTHORIZED,
+        "Check the key in the connection string, and that its policy has the right needed.",
+    ),
+    (
+        EntityAlreadyExists,
+        EXISTS_ALREADY,
+        "`tandembus queue show` tells its settings, `queue update` changes them.",
+    ),
+    (
+        OperationTimeout,
+        UNREACHABLE,
+        "Is the namespace busy or stopped? The outcome may be unknown: look before repeating.",
+    ),
+    (ServerBusy, TRY_LATER, "Wait ten seconds, then repeat."),
+    (EntityDisabled, TRY_LATER, "`tandembus queue update NAME --status Active` enables it again."),
+    (QuotaExceeded, TRY_LATER, "Receive or purge messages, or give the queue a larger --max-size-mb."),
+    (StoreUnavailable, TRY_LATER, "Look at the namespace's log and its disk, then repeat."),
+    (MessageTooLarge, FAILED, "Send a smaller body, or smaller batches (--batch)."),
+    (BusError, FAILED, ""),
+    (
+        ConnectionError,
+        UNREACHABLE,
+        "Is the namespace running (`tandembus serve`), and is the connection string its own?",
+    ),
+    (OSError, FAILED, ""),
+)
+
+
+class Failure(Exception):
+    """A command that did not do what was asked, with the exit code and the advice that go with it."""
+
+    def __init__(self, message: str, exit_code: int = FAILED, advice: str = "", kind: str = "Failure") -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+        self.advice = advice
+        self.kind = kind
+
+    def show(self, as_json: bool) -> None:
+        if as_json:
+            facts = {"kind": self.kind, "message": self.message, "exit_code": self.exit_code}
+            click.echo(json.dumps({"error": {**facts, "advice": self.advice or None}}), err=True)
+            return
+        click.echo(click.style("Error: ", fg="red", bold=True) + self.message, err=True)
+        if self.advice:
+            click.echo(click.style("Try:   ", fg="cyan") + self.advice, err=True)
+
+
+def failure_from(error: Exception) -> Failure:
+    """The failure to show for an exception of the client or the broker."""
+    if "certificate verify failed" in str(error).lower():
+        return Failure(str(error), UNREACHABLE, _TRUST, "CertificateNotTrusted")
+    for kind, exit_code, advice in _TABLE:
+        if isinstance(error, kind):
+            text = _TRACKING.sub("", str(error)) or type(error).__name__
+            return Failure(text, exit_code, advice, type(error).__name__)
+    raise error
+
+
+@contextmanager
+def report_failures(context: click.Context) -> Iterator[None]:
+    """Around a command: expected failures get their exit code, Ctrl-C ends quietly."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # The reader of our output went away: click ends without a word.
+    except (Failure, BusError, OSError) as error:
+        failure = error if isinstance(error, Failure) else failure_from(error)
+        failure.show(context.meta.get("json", False))
+        context.exit(failure.exit_code)
+    except KeyboardInterrupt:
+        context.exit(INTERRUPTED)

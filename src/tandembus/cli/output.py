@@ -1,0 +1,186 @@
+"""Answers: tables and colours for people, JSON for programs. Both are written from the same plain records."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Final
+from uuid import UUID
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from tandembus.cli.parameters import duration_words, moment_text
+from tandembus.client.messages import ReceivedMessage
+from tandembus.client.queues import NEVER, QueueInfo
+
+PREVIEW_CHARACTERS: Final = 60
+
+
+def console() -> Console:
+    return Console(highlight=False)
+
+
+def progress_bar() -> Progress:
+    """For work of any length; on standard error, so that the answer itself can be piped, and for people only."""
+    errors = Console(stderr=True)
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    )
+
+
+def print_json(record: Mapping[str, object]) -> None:
+    click.echo(json.dumps(record, ensure_ascii=False, default=_plain))
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """One record, one line per field."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        table.add_row(name, _shown(value))
+    console().print(table)
+
+
+def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    table = Table(box=None, header_style="bold cyan", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*[_shown(value) for value in row])
+    console().print(table)
+
+
+def queue_record(queue: QueueInfo) -> dict[str, object]:
+    """A queue in JSON: its settings beside its name, `null` for "never", counts and times."""
+    settings = {name: None if value == NEVER else value for name, value in asdict(queue.settings).items()}
+    times = {"created_at": queue.created_at, "updated_at": queue.updated_at, "accessed_at": queue.accessed_at}
+    return {"name": queue.name, **settings, "counts": asdict(queue.counts), **times}
+
+
+def queue_fields(queue: QueueInfo) -> dict[str, object]:
+    """The same for people: durations in words, counts one by one."""
+    fields: dict[str, object] = {"name": queue.name}
+    for name, value in asdict(queue.settings).items():
+        if name.endswith("_s") and value is not None:
+            fields[name.removesuffix("_s").replace("_", " ")] = duration_words(value)
+        else:
+            fields[name.replace("_", " ")] = value
+    for name, value in asdict(queue.counts).items():
+        fields["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = value
+    return {**fields, "created": queue.created_at, "updated": queue.updated_at, "accessed": queue.accessed_at}
+
+
+def message_record(message: ReceivedMessage) -> dict[str, object]:
+    """A message in JSON. `body` is text where the body is UTF-8 text; `body_base64` holds any other bytes."""
+    body = message.body
+    text: object = body
+    encoded = None
+    if isinstance(body, bytes):
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            text, encoded = None, base64.b64encode(body).decode()
+    return {
+        "sequence_number": message.sequence_number,
+        "message_id": message.message_id,
+        "body": text,
+        "body_base64": encoded,
+        "properties": message.properties,
+        "subject": message.subject,
+        "content_type": message.content_type,
+        "correlation_id": message.correlation_id,
+        "session_id": message.session_id,
+        "to": message.to,
+        "reply_to": message.reply_to,
+        "reply_to_session_id": message.reply_to_session_id,
+        "partition_key": message.partition_key,
+        "time_to_live_s": message.time_to_live_s,
+        "state": message.state,
+        "delivery_count": message.delivery_count,
+        "enqueued_at": moment_text(message.enqueued_at),
+        "scheduled_at": moment_text(message.scheduled_at),
+        "locked_until": moment_text(message.locked_until),
+        "lock_token": message.lock_token,
+        "dead_letter_reason": message.dead_letter_reason,
+        "dead_letter_description": message.dead_letter_description,
+    }
+
+
+def print_message(message: ReceivedMessage) -> None:
+    """One message for people: a line about it, its properties, its body."""
+    out = console()
+    record = message_record(message)
+    head = [f"[bold]{record['sequence_number']}[/]", f"[cyan]{_escaped(record['message_id'])}[/]"]
+    shown = (
+        "enqueued_at",
+        "state",
+        "delivery_count",
+        "subject",
+        "session_id",
+        "content_type",
+        "dead_letter_reason",
+    )
+    head += [f"[dim]{name}[/]={_escaped(record[name])}" for name in shown if record[name] not in (None, 0, "active")]
+    out.print("  ".join(head), soft_wrap=True)
+    for name, value in message.properties.items():
+        out.print(f"  [dim]{_escaped(name)}[/]={_escaped(_plain(value))}", soft_wrap=True)
+    click.echo(body_text(message))
+
+
+def body_text(message: ReceivedMessage) -> str:
+    body = message.body
+    return body.decode(errors="replace") if isinstance(body, bytes) else repr(body)
+
+
+def preview(message: ReceivedMessage) -> str:
+    """The beginning of the body, on one line."""
+    text = " ".join(body_text(message).split())
+    return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"
+
+
+def short_moment(seconds: float | None) -> str | None:
+    """For tables: to the second, in UTC."""
+    text = moment_text(seconds)
+    return None if text is None else text[:19].replace("T", " ")
+
+
+def counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def _plain(value: object) -> object:
+    """Values of application properties that JSON has no form for."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value) if isinstance(value, UUID) else repr(value) if not isinstance(value, (str, int, float)) else value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else _escaped(f"{value:,}" if isinstance(value, int) else value)
+
+
+def _escaped(value: object) -> str:
+    """Text from outside must not be taken for markup."""
+    return str(value).replace("[", "\\[")

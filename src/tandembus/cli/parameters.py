@@ -1,0 +1,107 @@
+"""Values as people type them: durations, moments, typed properties."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from datetime import datetime, timezone
+from typing import Final
+
+import click
+
+from tandembus.amqp.encoding.values import int_, timestamp
+from tandembus.client.queues import NEVER, duration_of
+from tandembus.clock import SystemClock
+from tandembus.errors import MalformedData
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "": 1.0}
+_SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|)")
+PROPERTY_TYPES: Final = ("string", "int", "long", "double", "bool", "uuid", "timestamp")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+def duration(text: str) -> float:
+    """Seconds, from `30`, `90s`, `5m`, `2h`, `14d`, `never` or ISO 8601 (`PT1M`)."""
+    if text.strip().lower() == "never":
+        return NEVER
+    seconds = _short_duration(text)
+    if seconds is not None:
+        return seconds
+    try:
+        return duration_of(text.upper())
+    except MalformedData:
+        raise click.BadParameter(
+            f"{text!r} is no duration: write 30s, 5m, 2h, 14d, never, or ISO 8601 such as PT1M"
+        ) from None
+
+
+def moment(text: str) -> float:
+    """Wall time, from a duration from now (`10m`) or ISO 8601 (`2030-01-31T08:00:00Z`; no zone: local)."""
+    seconds = _short_duration(text)
+    if seconds is not None:
+        return SystemClock().now() + seconds
+    try:
+        return _iso_moment(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time: write a duration from now (10m) or 2030-01-31T08:00:00Z"
+        ) from None
+
+
+def typed_property(text: str) -> tuple[str, object]:
+    """An application property: `name=value`, a string, or `name:type=value` for any other AMQP type."""
+    name_and_type, equals, value = text.partition("=")
+    name, _, kind = name_and_type.partition(":")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not of the form name=value")
+    try:
+        return name, _property_value(kind or "string", value)
+    except (ValueError, KeyError):
+        types = ", ".join(PROPERTY_TYPES)
+        raise click.BadParameter(f"{value!r} is not a value of type {kind!r}; types: {types}") from None
+
+
+def _short_duration(text: str) -> float | None:
+    match = _SHORT.fullmatch(text.strip())
+    return None if match is None else float(match[1]) * _UNITS[match[2]]
+
+
+def _iso_moment(text: str) -> float:
+    return datetime.fromisoformat(text.strip().replace("Z", "+00:00")).timestamp()
+
+
+def _property_value(kind: str, text: str) -> object:
+    match kind:
+        case "string":
+            return text
+        case "int":
+            return int_(int(text))
+        case "long":
+            return int(text)
+        case "double":
+            return float(text)
+        case "bool":
+            return _BOOLEANS[text.lower()]
+        case "uuid":
+            return uuid.UUID(text)
+        case "timestamp":
+            return timestamp(round(_iso_moment(text) * 1000))
+        case _:
+            raise KeyError(kind)
+
+
+def duration_words(seconds: float) -> str:
+    """A duration as a person would write it, and as `duration` reads it."""
+    if seconds == NEVER:
+        return "never"
+    for unit in ("w", "d", "h", "m", "s"):
+        if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
+            return f"{seconds / _UNITS[unit]:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+def moment_text(seconds: float | None) -> str | None:
+    """ISO 8601 in UTC, to the millisecond."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,82 @@
+"""`tandembus peek`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import click
+
+from tandembus.cli.output import (
+    console,
+    message_record,
+    preview,
+    print_json,
+    print_message,
+    print_table,
+    short_moment,
+)
+from tandembus.cli.target import Target, namespace_options
+from tandembus.client import Management, ReceivedMessage, SubQueue, connect
+
+PAGE_SIZE: Final = 100
+HEADINGS: Final = ("number", "message id", "state", "enqueued", "deliveries", "body")
+
+
+async def peeked(management: Management, start: int, limit: int) -> AsyncIterator[ReceivedMessage]:
+    """Up to `limit` messages from the sequence number `start` on; an answer may hold fewer than asked for."""
+    left = limit
+    while left > 0:
+        messages = await management.peek(start, min(left, PAGE_SIZE))
+        if not messages:
+            return
+        for message in messages:
+            yield message
+        left -= len(messages)
+        start = messages[-1].sequence_number + 1
+
+
+def _row(message: ReceivedMessage) -> list[object]:
+    what = [str(message.sequence_number), message.message_id, message.state]
+    return [*what, short_moment(message.enqueued_at), message.delivery_count, preview(message)]
+
+
+@click.command()
+@click.argument("queue")
+@click.option(
+    "--from", "start", type=click.IntRange(min=0), metavar="N", default=0, help="First sequence number to look at."
+)
+@click.option(
+    "--max", "limit", type=click.IntRange(min=1), metavar="N", default=20, show_default=True, help="How many at most."
+)
+@click.option("--sub-queue", type=click.Choice([each.value for each in SubQueue]), help="Look into this sub-queue.")
+@click.option("--full", is_flag=True, help="Show properties and the whole body, not a table.")
+@namespace_options
+async def peek(target: Target, queue: str, start: int, limit: int, sub_queue: str | None, full: bool) -> None:
+    """Look at messages without taking them.
+
+    Active, locked, deferred and scheduled messages alike, in the order of their sequence numbers.
+
+    \b
+    Examples:
+      tandembus peek orders
+      tandembus peek orders --from 1200 --max 5 --full
+      tandembus peek orders --sub-queue dead-letter --json | jq .dead_letter_reason
+
+    \b
+    JSON: one message per line, as `tandembus receive --json` prints them.
+    """
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
+        management = await namespace.management(queue, SubQueue(sub_queue) if sub_queue else None)
+        found = [message async for message in peeked(management, start, limit)]
+    for message in found if target.as_json else ():
+        print_json(message_record(message))
+    if target.as_json:
+        return
+    if not found:
+        console().print("[dim]no messages[/]")
+    elif full:
+        for message in found:
+            print_message(message)
+    else:
+        print_table(HEADINGS, [_row(message) for message in found])

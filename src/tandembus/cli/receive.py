@@ -1,0 +1,141 @@
+"""`tandembus receive`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from tandembus.cli.output import console, message_record, print_json, print_message
+from tandembus.cli.parameters import duration
+from tandembus.cli.target import Target, namespace_options
+from tandembus.client import ReceivedMessage, ReceiveMode, Receiver, SubQueue, connect
+
+BATCH: Final = 100
+FOLLOW_WAIT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What happens to a message once it is printed."""
+
+    action: str
+    reason: str | None
+    description: str | None
+
+    async def apply(self, receiver: Receiver, messages: Sequence[ReceivedMessage]) -> None:
+        match self.action:
+            case "complete":
+                await receiver.complete(*messages)
+            case "abandon":
+                await receiver.abandon(*messages)
+            case "defer":
+                await receiver.defer(*messages)
+            case _:
+                await receiver.dead_letter(*messages, reason=self.reason, description=self.description)
+
+
+@click.command()
+@click.argument("queue")
+@click.option(
+    "--max",
+    "limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after so many.  [default: 1; no limit with --follow]",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=duration,
+    default="5s",
+    show_default=True,
+    help="How long to wait for the first.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice([each.value for each in ReceiveMode]),
+    default=ReceiveMode.PEEK_LOCK.value,
+    show_default=True,
+    help="Lock and settle, or have it deleted on delivery.",
+)
+@click.option(
+    "--complete",
+    "action",
+    flag_value="complete",
+    default="complete",
+    help="Delete what was received (the default).",
+)
+@click.option("--abandon", "action", flag_value="abandon", help="Give it back; counts as a delivery.")
+@click.option("--defer", "action", flag_value="defer", help="Put it aside, to be received by its sequence number.")
+@click.option("--dead-letter", "action", flag_value="dead-letter", help="Move it to the dead-letter queue.")
+@click.option("--reason", help="Why, with --dead-letter.")
+@click.option("--description", help="Why in more words, with --dead-letter.")
+@click.option("--sub-queue", type=click.Choice([each.value for each in SubQueue]), help="Receive from this sub-queue.")
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
+@namespace_options
+async def receive(
+    target: Target,
+    queue: str,
+    limit: int | None,
+    wait_s: float,
+    mode: str,
+    action: str,
+    reason: str | None,
+    description: str | None,
+    sub_queue: str | None,
+    follow: bool,
+) -> None:  # fmt: skip
+    """Receive messages from a queue and settle them.
+
+    A message is settled only after it is printed. With --mode receive-and-delete it is gone on delivery: that is
+    what the mode means.
+
+    \b
+    Examples:
+      tandembus receive orders
+      tandembus receive orders --max 100 --wait 1s --json > orders.jsonl
+      tandembus receive orders --follow
+      tandembus receive orders --dead-letter --reason "cannot be parsed"
+      tandembus receive orders --sub-queue dead-letter --max 10
+
+    \b
+    JSON: one message per line: {"sequence_number", "message_id", "body", "body_base64", "properties",
+      "subject", "content_type", "correlation_id", "session_id", "to", "reply_to", "reply_to_session_id",
+      "partition_key", "time_to_live_s", "state", "delivery_count", "enqueued_at", "scheduled_at",
+      "locked_until", "lock_token", "dead_letter_reason", "dead_letter_description"}
+    """
+    if action != "dead-letter" and (reason or description):
+        raise click.UsageError("--reason and --description go with --dead-letter.")
+    settlement = Settlement(action, reason, description) if mode == ReceiveMode.PEEK_LOCK.value else None
+    part = None if sub_queue is None else SubQueue(sub_queue)
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
+        receiver = await namespace.receiver(queue, part, mode=ReceiveMode(mode))
+        left = limit if limit is not None else None if follow else 1
+        received = await _receive(target, receiver, settlement, left, FOLLOW_WAIT_S if follow else wait_s, follow)
+    if received == 0 and not target.as_json:
+        console().print(f"[dim]no messages within {wait_s:g} s[/]")
+
+
+async def _receive(
+    target: Target,
+    receiver: Receiver,
+    settlement: Settlement | None,
+    left: int | None,
+    wait_s: float,
+    follow: bool,
+) -> int:
+    received = 0
+    while left is None or received < left:
+        wanted = BATCH if left is None else min(BATCH, left - received)
+        messages = await receiver.receive(wanted, wait_s)
+        for message in messages:
+            print_json(message_record(message)) if target.as_json else print_message(message)
+        if settlement is not None and messages:
+            await settlement.apply(receiver, messages)
+        received += len(messages)
+        if not messages and not follow:
+            return received
+    return received

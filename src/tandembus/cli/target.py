@@ -1,0 +1,94 @@
+"""Which namespace a command talks to, and how it answers: the options all such commands share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from tandembus.cli import data_folder
+from tandembus.errors import InvalidArgument
+from tandembus.security.sas import parse_connection_string
+
+CONNECTION_STRING_VARIABLE: Final = "TANDEMBUS_CONNECTION_STRING"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The namespace to talk to. `ca_path`: whose certificates to trust, beside what the system trusts."""
+
+    connection_string: str
+    ca_path: str | None
+    as_json: bool
+
+
+def json_option(command: Callable[..., T]) -> Callable[..., T]:
+    """`--json`, remembered for failures too, since they are told to a program as well then."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        is_eager=True,
+        expose_value=True,
+        callback=_remember_json,
+        help="Answer in JSON, for programs.",
+    )(command)
+
+
+def _remember_json(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    context.find_root().meta["json"] = value
+    return value
+
+
+def namespace_options(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Adds `--connection-string`, `--ca` and `--json` and calls the command, a coroutine, with the `Target`
+    they mean."""
+
+    @wraps(command)
+    def run(connection_string: str | None, ca_path: Path | None, as_json: bool, **arguments: Any) -> None:
+        target = resolve(connection_string, ca_path, as_json)
+        asyncio.run(command(target, **arguments))
+
+    with_string = click.option(
+        "--connection-string",
+        envvar=CONNECTION_STRING_VARIABLE,
+        metavar="CS",
+        help=f"The namespace to talk to. Default: ${CONNECTION_STRING_VARIABLE}, else the namespace of "
+        f"./{data_folder.DEFAULT_FOLDER}.",
+    )
+    with_ca = click.option(
+        "--ca",
+        "ca_path",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="CA certificate to trust when the connection string asks for TLS (`tandembus ca` names it).",
+    )
+    return with_string(with_ca(json_option(run)))
+
+
+def resolve(connection_string: str | None, ca_path: Path | None, as_json: bool) -> Target:
+    """The target of the options; without a connection string, the namespace last served from the default
+    folder."""
+    ca = None if ca_path is None else str(ca_path)
+    if connection_string:
+        return Target(_checked(connection_string), ca, as_json)
+    folder = Path(data_folder.DEFAULT_FOLDER)
+    if not data_folder.is_there(folder):
+        raise click.UsageError(
+            f"Which namespace? Give --connection-string, or set {CONNECTION_STRING_VARIABLE}, or run this "
+            f"where `tandembus serve` keeps its data (no namespace in ./{folder})."
+        )
+    return Target(data_folder.connection_string_of(folder), ca, as_json)
+
+
+def _checked(connection_string: str) -> str:
+    try:
+        parse_connection_string(connection_string)
+    except InvalidArgument as error:
+        raise click.UsageError(f"{error} `tandembus connection-string` prints one that works.") from None
+    return connection_string

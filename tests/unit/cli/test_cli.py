@@ -1,0 +1,247 @@
+"""The command line without a namespace: parsing, help, exit codes, and that the documentation knows every option."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tandembus.cli import COMMANDS, main
+from tandembus.cli.failures import Failure, failure_from
+from tandembus.client import ConnectionLost
+from tandembus.errors import (
+    BusError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    MessageTooLarge,
+    OperationTimeout,
+    ServerBusy,
+    StoreFull,
+    Unauthorized,
+)
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
+NOBODY = "Endpoint=sb://127.0.0.1:9/;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TANDEMBUS_CONNECTION_STRING", raising=False)
+    return CliRunner()
+
+
+def commands(group: click.Group, path: str = "tandembus") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+
+
+ALL = dict(commands(main))
+
+
+def test_the_names_that_scripts_rely_on_are_there() -> None:
+    names = ["serve", "version", "connection-string", "ca", "queue", "send", "receive", "peek", "deadletter"]
+    subcommands = [f"queue {verb}" for verb in ["create", "list", "show", "update", "delete", "purge"]]
+    expected = names + subcommands + ["deadletter list", "deadletter resubmit"]
+    assert sorted(ALL) == sorted(f"tandembus {name}" for name in expected)
+
+
+@pytest.mark.parametrize("path", sorted(ALL))
+def test_every_command_and_option_stands_in_the_documentation(path: str) -> None:
+    text = DOCUMENT.read_text()
+    part = re.search(rf"^##+ {path}$(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert part is not None, f"docs/cli.md has no section '{path}'"
+    shared = text.split("## Exit codes")[0]
+    for parameter in ALL[path].params:
+        if isinstance(parameter, click.Option):
+            for option in parameter.opts + parameter.secondary_opts:
+                stands = re.search(rf"`{option}[` ]", part[1]) or re.search(rf"`{option}[` ]", shared)
+                assert stands or (path.endswith("update") and f"`{option}`" in text), f"{path} {option}"
+
+
+@pytest.mark.parametrize("path", sorted(ALL))
+def test_every_command_has_help_that_says_what_each_option_means(path: str) -> None:
+    assert ALL[path].help
+    for parameter in ALL[path].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{path} {parameter.name}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_overview_says_what_the_command_says_of_itself(name: str) -> None:
+    assert COMMANDS[name][2] == ALL[f"tandembus {name}"].get_short_help_str(200)
+
+
+def test_the_overview_loads_no_command() -> None:
+    heavy = "aiohttp", "rich", "lmdb", "tandembus.client"
+    script = f"""import sys; from tandembus.cli import main; main(["--help"], standalone_mode=False)
+print([module for module in {heavy} if module in sys.modules])"""
+    root = DOCUMENT.parents[1]
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=root)
+    assert out.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_is_wrong_usage(runner: CliRunner) -> None:
+    assert runner.invoke(main, ["fly"]).exit_code == 2
+
+
+def test_without_a_namespace_it_says_how_to_name_one(runner: CliRunner) -> None:
+    result = runner.invoke(main, ["peek", "orders"])
+    assert result.exit_code == 2
+    assert "--connection-string" in result.stderr
+    assert "TANDEMBUS_CONNECTION_STRING" in result.stderr
+
+
+def test_a_text_that_is_no_connection_string_is_wrong_usage(runner: CliRunner) -> None:
+    assert runner.invoke(main, ["peek", "orders", "--connection-string", "nonsense"]).exit_code == 2
+
+
+def test_an_unreachable_namespace_has_its_own_exit_code_and_advice(runner: CliRunner) -> None:
+    result = runner.invoke(main, ["peek", "orders"], env={"TANDEMBUS_CONNECTION_STRING": NOBODY})
+    assert result.exit_code == 5
+    assert "Error: cannot connect" in result.stderr
+    assert "tandembus serve" in result.stderr
+
+
+def test_administration_reports_an_unreachable_namespace_the_same_way(runner: CliRunner) -> None:
+    result = runner.invoke(main, ["queue", "list", "--connection-string", NOBODY])
+    assert result.exit_code == 5
+    assert "Traceback" not in result.output
+
+
+def test_an_error_for_a_program_is_one_line_of_json(runner: CliRunner) -> None:
+    result = runner.invoke(main, ["peek", "orders", "--json", "--connection-string", NOBODY])
+    assert result.stdout == ""
+    error = json.loads(result.stderr)["error"]
+    assert sorted(error) == ["advice", "exit_code", "kind", "message"]
+    assert (error["kind"], error["exit_code"]) == ("ConnectionLost", 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (EntityNotFound("x"), 3),
+        (Unauthorized("x"), 4),
+        (ConnectionLost("x"), 5),
+        (OperationTimeout("x"), 5),
+        (EntityAlreadyExists("x"), 6),
+        (ServerBusy("x"), 7),
+        (StoreFull("x"), 7),
+        (MessageTooLarge("x"), 1),
+        (BusError("x"), 1),
+        (PermissionError("x"), 1),
+    ],
+)
+def test_each_kind_of_failure_has_its_exit_code(error: Exception, exit_code: int) -> None:
+    assert failure_from(error).exit_code == exit_code
+
+
+def test_what_services_append_for_their_own_logs_is_left_out() -> None:
+    failure = failure_from(EntityNotFound("Not there. SubCode=40400. TrackingId:abc, Timestamp:now"))
+    assert failure.message == "Not there."
+
+
+def test_a_certificate_that_is_not_trusted_is_explained() -> None:
+    assert "--ca" in failure_from(ConnectionLost("[SSL] certificate verify failed: (_ssl.c)")).advice
+
+
+def test_an_unexpected_error_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        failure_from(ZeroDivisionError())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send", "orders", "x", "--property", "nope"],
+        ["send", "orders", "x", "--property", "n:int=many"],
+        ["send", "orders", "x", "--schedule", "sometime"],
+        ["send", "orders", "x", "--ttl", "soon"],
+        ["send", "orders", "x", "--file", "/no/such/file"],
+        ["send", "orders", "x", "--count", "0"],
+        ["receive", "orders", "--mode", "grab"],
+        ["receive", "orders", "--reason", "without --dead-letter"],
+        ["peek", "orders", "--sub-queue", "other"],
+        ["queue", "create", "orders", "--lock-duration", "long"],
+        ["queue", "update", "orders"],
+        ["queue", "update", "orders", "--status", "Sleepy"],
+    ],
+)
+def test_bad_values_are_wrong_usage(runner: CliRunner, arguments: list[str]) -> None:
+    result = runner.invoke(main, [*arguments, "--connection-string", NOBODY])
+    assert result.exit_code == 2, result.output
+
+
+def test_version_says_how_it_runs(runner: CliRunner) -> None:
+    facts = json.loads(runner.invoke(main, ["version", "--json"]).stdout)
+    assert facts["build"] in ("compiled", "interpreted")
+    assert facts["build"] in runner.invoke(main, ["version"]).stdout
+
+
+class TestDataFolder:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "tandembus-data"
+        (folder / "tls").mkdir(parents=True)
+        facts = {"name": "shop", "host": "localhost", "amqp_port": 9, "amqps_port": 8, "http_port": 7, "pid": 1}
+        (folder / "namespace.json").write_text(json.dumps(facts))
+        (folder / "key").write_text("secret\n")
+        (folder / "tls" / "ca.pem").write_text("-")
+        return folder
+
+    def test_the_connection_string_is_put_together(self, runner: CliRunner, folder: Path) -> None:
+        policy = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=secret"
+        plain = runner.invoke(main, ["connection-string", "--data", str(folder)])
+        assert plain.stdout == f"Endpoint=sb://localhost:9/;{policy};UseDevelopmentEmulator=true\n"
+        tls = runner.invoke(main, ["connection-string", "--tls", "--json"])
+        text = f"Endpoint=sb://localhost:8/;{policy}"
+        assert json.loads(tls.stdout) == {"name": "shop", "connection_string": text}
+
+    def test_commands_find_the_namespace_of_the_default_folder(self, runner: CliRunner, folder: Path) -> None:
+        result = runner.invoke(main, ["peek", "orders"])
+        assert result.exit_code == 5
+        assert "localhost:9" in result.stderr
+
+    def test_ca_prints_lines_for_a_shell(self, runner: CliRunner, folder: Path) -> None:
+        path = str(folder / "tls" / "ca.pem")
+        assert f"export NODE_EXTRA_CA_CERTS={path}" in runner.invoke(main, ["ca"]).stdout
+        facts = json.loads(runner.invoke(main, ["ca", "--json"]).stdout)
+        assert facts["ca_path"] == path
+        assert set(facts["environment"]) >= {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"}
+
+    @pytest.mark.parametrize("command", ["connection-string", "ca"])
+    def test_a_folder_without_a_namespace_is_not_found(self, runner: CliRunner, command: str) -> None:
+        result = runner.invoke(main, [command, "--data", "elsewhere"])
+        assert result.exit_code == 3
+        assert "tandembus serve" in result.stderr
+
+    def test_a_key_that_is_not_kept_and_a_damaged_file_are_explained(self, runner: CliRunner, folder: Path) -> None:
+        (folder / "key").unlink()
+        assert "--key" in runner.invoke(main, ["connection-string"]).stderr
+        (folder / "namespace.json").write_text("{")
+        result = runner.invoke(main, ["connection-string"])
+        assert result.exit_code == 1
+        assert "damaged" in result.stderr
+
+
+def test_a_failure_can_be_raised_by_a_command_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    Failure("no", 3, "do this").show(as_json=False)
+    assert capsys.readouterr().err == "Error: no\nTry:   do this\n"
+
+
+def test_every_command_module_says_what_it_is_for() -> None:
+    for module, _, _ in COMMANDS.values():
+        assert importlib.import_module(module).__doc__

@@ -1,0 +1,103 @@
+"""What commands print: the JSON shapes that programs rely on, and text that cannot be mistaken for markup."""
+
+import json
+
+import pytest
+
+from tandembus.amqp.encoding.sections import data_section
+from tandembus.cli.output import (
+    counted,
+    message_record,
+    preview,
+    print_json,
+    print_message,
+    queue_fields,
+    queue_record,
+)
+from tandembus.client import OutgoingMessage, ReceivedMessage
+from tandembus.client.queues import NEVER, QueueCounts, QueueInfo, QueueSettings
+
+MESSAGE_FIELDS = [
+    "sequence_number",
+    "message_id",
+    "body",
+    "body_base64",
+    "properties",
+    "subject",
+    "content_type",
+    "correlation_id",
+    "session_id",
+    "to",
+    "reply_to",
+    "reply_to_session_id",
+    "partition_key",
+    "time_to_live_s",
+    "state",
+    "delivery_count",
+    "enqueued_at",
+    "scheduled_at",
+    "locked_until",
+    "lock_token",
+    "dead_letter_reason",
+    "dead_letter_description",
+]
+
+
+def received(message: OutgoingMessage) -> ReceivedMessage:
+    return ReceivedMessage(message.encode(), bytes(16), 0)
+
+
+def test_a_message_has_the_documented_fields() -> None:
+    record = message_record(received(OutgoingMessage("héllo", message_id="1", properties={"n": 1})))
+    assert list(record) == MESSAGE_FIELDS
+    assert (record["body"], record["body_base64"]) == ("héllo", None)
+    assert record["properties"] == {"n": 1}
+
+
+def test_a_body_that_is_not_text_is_base64() -> None:
+    record = message_record(received(OutgoingMessage(b"\xff\x00")))
+    assert (record["body"], record["body_base64"]) == (None, "/wA=")
+
+
+def test_any_property_can_be_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    properties: dict[str, object] = {"bytes": b"\xff", "list": [1, b"x"]}
+    print_json(message_record(received(OutgoingMessage("x", properties=properties))))
+    record = json.loads(capsys.readouterr().out)
+    assert record["properties"] == {"bytes": "/w==", "list": [1, "eA=="]}
+    assert record["lock_token"] == "00000000-0000-0000-0000-000000000000"
+
+
+def test_text_from_outside_is_not_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    message = OutgoingMessage("[red]body[/]", message_id="[bold]id", properties={"[k]": "[/nothing]"})
+    print_message(received(message))
+    out = capsys.readouterr().out
+    assert "[bold]id" in out
+    assert "[k]=[/nothing]" in out
+    assert "[red]body[/]" in out
+
+
+def test_a_preview_is_one_short_line() -> None:
+    assert preview(ReceivedMessage(data_section(b"a\n  b"))) == "a b"
+    assert len(preview(ReceivedMessage(data_section(b"x" * 1000)))) == 60
+
+
+def test_a_queue_has_the_documented_fields() -> None:
+    settings = QueueSettings(lock_duration_s=60.0, default_time_to_live_s=NEVER, max_delivery_count=10)
+    queue = QueueInfo("orders", settings, QueueCounts(active=3), "2024-01-01T00:00:00Z")
+    record = queue_record(queue)
+    assert (record["lock_duration_s"], record["default_time_to_live_s"]) == (60.0, None)
+    assert record["counts"] == {
+        "active": 3,
+        "dead_letter": 0,
+        "scheduled": 0,
+        "transfer": 0,
+        "transfer_dead_letter": 0,
+        "size_bytes": 0,
+    }
+    fields = queue_fields(queue)
+    assert (fields["lock duration"], fields["default time to live"]) == ("1m", "never")
+    assert fields["active messages"] == 3
+
+
+def test_counts_are_written_as_people_do() -> None:
+    assert [counted(count, "message") for count in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
