@@ -138,7 +138,7 @@ def test_not_a_number_survives() -> None:
         int_(2**31),
         timestamp(2**63),
         float_(1e39),
-        symbol(5),  # type: ignore[arg-type]
+        Typed(0xA3, 5),
         Typed(0x73, "ab"),
         Typed(0x74, b"abc"),
         Typed(0x98, b"no uuid"),
