@@ -547,6 +547,8 @@ class Fragment:
     # Handing over.
 
     def pump(self) -> None:
+        if self.failure is not None:
+            return
         now = self._clock.monotonic()
         now_ms: i64 = self._clock.now_ms()
         self._pump_lane(self.main_consumers, now, now_ms)

@@ -171,7 +171,7 @@ class Lane:
         return block.live_count == 0 and block.given == self._block_size
 
     def emit(self, changes: Changes) -> None:
-        """Write what changed since the last commit. Complete blocks go, but never the newest: it has the next number."""
+        """Write what changed since the last commit. Complete blocks go; never the newest, which has the next number."""
         self._drop_complete(changes)
         for block in self._touched:
             block.is_touched = False

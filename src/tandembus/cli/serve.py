@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tandembus.node.wiring import NamespaceNode
 log = logging.getLogger("tandembus")
 
 EXIT_REFUSED = 1
-EXIT_USAGE = 2
+SPARE_FILES = 256
 
 
 @click.command()
@@ -86,6 +87,7 @@ async def _serve(settings: ServeSettings) -> int:
         click.echo(f"tandembus cannot start: {error}", err=True)
         return EXIT_REFUSED
     _calm_collector()
+    _allow_many_connections(settings.limits.max_connections)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -110,6 +112,15 @@ def _tell_doors(node: NamespaceNode) -> None:
         node.http_port,
         settings.data,
     )
+
+
+def _allow_many_connections(count: int) -> None:
+    """The customary limit of 1,024 files is soft: it may be raised up to the hard one."""
+    wanted = count + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _calm_collector() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from tandembus.broker import browsing
 from tandembus.broker.fragment import Fragment
@@ -42,6 +43,8 @@ class Namespace:
         self._housekeeper: asyncio.Task[None] | None = None
         self._accesses_recorded_at = 0.0
         broker.open_by_key = self._open_by_key
+        self.on_deleted: Callable[[str], None] = _nothing
+        """Told when a queue goes on its own; who deletes one otherwise knows already."""
 
     @property
     def created_at(self) -> float:
@@ -77,7 +80,7 @@ class Namespace:
         current = self.catalog.find_queue(path)
         if current is None or current.incarnation != entry.incarnation:
             raise self.not_found(path)
-        return self._entities.setdefault(entry.key, Entity(current, fragment, self.clock.now()))
+        return self._entities.setdefault(entry.key, Entity(current, fragment, self.catalog.accessed_at(path)))
 
     def not_found(self, path: str) -> EntityNotFound:
         # JS recognises an unknown entity by this wording alone (wire contract 2.1).
@@ -197,6 +200,7 @@ class Namespace:
             if idle_s is not None and now - self.accessed_at(entry.key) >= idle_s:
                 log.info("'%s' was not used for %.0f s and is deleted", entry.description.name, idle_s)
                 await self.delete_queue(entry.key)
+                self.on_deleted(entry.key)
         for entity in list(self._entities.values()):
             if entity.is_unused() and now - entity.accessed_at >= self.limits.fragment_idle_s:
                 del self._entities[entity.entry.key]
@@ -207,3 +211,7 @@ class Namespace:
         times = {entity.name: entity.accessed_at for entity in self._entities.values()}
         if times:
             await self.catalog.record_accesses(times, self.clock.now())
+
+
+def _nothing(_key: str) -> None:
+    return

@@ -80,6 +80,7 @@ class NamespaceNode:
         )
         await self.broker.start()
         self.namespace = Namespace(settings.name, self._catalog, self.broker, limits, self.clock)
+        self.namespace.on_deleted = self.meter.forget
         await self.namespace.start()
         await self._open_doors()
         self._meter_task = asyncio.create_task(self.meter.run(self._meter_stop), name="meter")

@@ -17,15 +17,15 @@ _KEY: Final = re.compile(r"[!-:<-~]{1,256}", re.ASCII)
 
 
 def ensure_key(data: Path, given: str | None = None) -> str:
-    """The given key, else the one kept in `data`, else a new random one, kept from now on."""
-    if given is not None:
-        return given
+    """The given key, else the one kept in `data`, else a new random one. Kept from now on, so that the commands on this
+    machine find the namespace and its next start has the same key."""
     kept = read_key(data)
-    if kept is not None:
+    if given is None and kept is not None:
         return kept
-    key = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+    key = given or base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(data / KEY_FILE, key.encode() + b"\n")
+    if key != kept:
+        write_private(data / KEY_FILE, key.encode() + b"\n")
     return key
 
 

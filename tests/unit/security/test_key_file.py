@@ -36,9 +36,10 @@ def test_a_key_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
 
 
 @covers("M15")
-def test_a_given_key_is_used_and_not_kept(tmp_path: Path) -> None:
-    assert ensure_key(tmp_path, "given") == "given"
-    assert read_key(tmp_path) is None
+def test_a_given_key_is_used_and_kept_for_the_next_start(tmp_path: Path) -> None:
+    made = ensure_key(tmp_path)
+    assert ensure_key(tmp_path, "given") == "given" != made
+    assert ensure_key(tmp_path) == read_key(tmp_path) == "given"
 
 
 @covers("M15")

@@ -17,10 +17,12 @@ from tandembus.metering.slot import (
     DEAD_LETTER,
     DEFER,
     EMPTY_RECEIVE,
+    FAILOVER,
     NORMAL,
     PING,
     RECEIVE,
     SEND,
+    SYPHON,
 )
 from tandembus.namespace.entity import Entity
 from tandembus.security.claims import Right
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 
 DETACH_FORCED = "amqp:link:detach-forced"
+BACKLOG_SEGMENT = "x-servicebus-transfer"
+PURPOSE = "tandembus:purpose"
 
 
 class EntityLink:
@@ -50,7 +54,7 @@ class EntityLink:
         """The client sends: answer its attach, give it credit."""
         checks = send_checks(self.entity, limits)
         key = self.entity.entry.key
-        counters = SendMeter(meter.slot(key, SEND, NORMAL), meter.slot(key, SEND, PING))
+        counters = SendMeter(meter.slot(key, SEND, self._reason()), meter.slot(key, SEND, PING))
         half = SenderLink(link, self._connection.host, self.entity.fragment, checks, counters, limits.link_credit)
         self._attach(half)
         link.accept(max_message_size=int(checks.max_message_bytes))
@@ -60,13 +64,22 @@ class EntityLink:
         """The client receives: answer its attach, and wait for its credit."""
         key = self.entity.entry.key
         names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
-        counters = ReceiveMeter(*(meter.slot(key, name, NORMAL) for name in names))
+        counters = ReceiveMeter(*(meter.slot(key, name, self._reason()) for name in names))
         is_destructive = link.snd_settle_mode == 1
         fragment = self.entity.fragment
         half = ReceiverLink(link, self._connection.host, fragment, lane, is_destructive, counters, b"", 0)
         self._attach(half)
         fragment.consumers(lane).add(half)
         link.accept()
+
+    def _reason(self) -> str:
+        """Why the traffic is there: senders of a backlog queue have failed over; its receivers bring messages home, and
+        say so on the links that carry them there."""
+        if BACKLOG_SEGMENT in self.entity.entry.key.split("/"):
+            return FAILOVER if self.is_sender else SYPHON
+        if (self.link.properties or {}).get(PURPOSE) == SYPHON:
+            return SYPHON
+        return NORMAL
 
     def _attach(self, half: SenderLink | ReceiverLink) -> None:
         self._half = half

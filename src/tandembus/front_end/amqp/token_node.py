@@ -15,6 +15,7 @@ from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import parse_address
 from tandembus.security.claims import Authorizer
+from tandembus.security.scopes import strip_host
 
 MESSAGE_ID = 0
 
@@ -48,6 +49,9 @@ class TokenNode:
         return _reply(correlation_id, 200, "OK")
 
     def _put(self, audience: str, token: str) -> None:
+        if not strip_host(audience).strip("/"):
+            self._held.put("", self._authorizer.verify_token(token, "", self._clock.now()))
+            return
         address = parse_address(audience)
         claims = self._authorizer.verify_token(token, address.claim_path, self._clock.now())
         if self._namespace.catalog.find_queue(address.key) is None:
