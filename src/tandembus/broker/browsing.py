@@ -74,7 +74,7 @@ async def receive_deferred(
     messages = [await _parked_message(broker, fragment, lane, number, DEFERRED) for number in numbers]
     taken: list[tuple[MessageLock, Message]] = []
     for message in messages:
-        if int(message.number) in lane.held:
+        if not lane.is_resting(message.number):
             raise _not_found(int(message.number), "deferred")
     for message in messages:
         lock = fragment.lock_number(code, message.number, len(message.sections), message.expires_at)
@@ -106,7 +106,7 @@ async def cancel_scheduled(broker: MessageBroker, fragment: Fragment, numbers: S
     lane = fragment.main
     messages = [await _parked_message(broker, fragment, lane, number, SCHEDULED) for number in numbers]
     for message in messages:
-        if int(message.number) in lane.held:
+        if not lane.is_resting(message.number):
             raise _not_found(int(message.number), "scheduled")
     locks: list[MessageLock] = []
     for message in messages:
@@ -139,7 +139,7 @@ async def delete_batch(broker: MessageBroker, fragment: Fragment, code: int, cou
         from_number = numbers[len(records) - 1] + 1
         locks: list[MessageLock] = []
         for record in records:
-            if isinstance(record, Message) and record.enqueued_at < before_ms and int(record.number) not in lane.held:
+            if isinstance(record, Message) and record.enqueued_at < before_ms and lane.is_waiting(record.number):
                 lock = fragment.lock_number(code, record.number, len(record.sections), 0)
                 lock.delivery_count = record.delivery_count
                 lock.application_properties = record.application_properties

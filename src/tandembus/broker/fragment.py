@@ -215,7 +215,7 @@ class Fragment:
         now_ms: i64 = self._clock.now_ms()
         earliest: i64 = 0
         for message in messages:
-            if message.expires_at == 0 or int(message.number) in self.main.held:
+            if message.expires_at == 0 or not self.main.is_waiting(message.number):
                 continue
             if message.expires_at <= now_ms:
                 self.expire(message)
@@ -226,8 +226,8 @@ class Fragment:
 
     def activate(self, message: Message, due_ms: int) -> None:
         """A scheduled message's time has come: it takes a new number at the tail."""
-        if int(message.number) in self.main.held:
-            return
+        if not self.main.is_resting(message.number):
+            return  # cancelled meanwhile
         self.lock_number(MAIN, message.number, len(message.sections), 0)
         self._activations.append((message, due_ms))
         self._stir()

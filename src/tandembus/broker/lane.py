@@ -84,6 +84,14 @@ class Lane:
         block = self._blocks.get(int(number // self._block_size))
         return block is not None and block.is_parked(number % self._block_size)
 
+    def is_waiting(self, number: i64) -> bool:
+        """Available and nobody's: neither locked nor part of a change under way."""
+        return self.is_live(number) and not self.is_parked(number) and int(number) not in self.held
+
+    def is_resting(self, number: i64) -> bool:
+        """Parked (deferred or scheduled) and nobody's."""
+        return self.is_live(number) and self.is_parked(number) and int(number) not in self.held
+
     def _block_for(self, number: i64) -> Block:
         index = number // self._block_size
         block = self._blocks.get(int(index))
@@ -345,7 +353,7 @@ class Lane:
         usable: list[Message] = []
         for message in messages:
             number = message.number
-            if self.is_live(number) and not self.is_parked(number) and int(number) not in self.held:
+            if self.is_waiting(number):
                 usable.append(message)
                 self.ready_bytes += len(message.sections)
         if not usable:
