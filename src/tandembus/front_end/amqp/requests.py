@@ -43,6 +43,8 @@ class Body:
         numbers = [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
         if len(numbers) != len(items):
             raise InvalidArgument(f"'{key}' must be an array of integers.")
+        if len(set(numbers)) != len(numbers):
+            raise InvalidArgument(f"A number stands twice in '{key}'.")
         return numbers
 
     def tokens(self, key: str, most: int) -> list[bytes]:
