@@ -58,7 +58,7 @@ async def list_dead_letters(target: Target, queue: str, limit: int) -> None:
     """
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         management = await namespace.management(queue, SubQueue.DEAD_LETTER)
-        found = [message async for message in peeked(management, 0, limit)]
+        found = [message async for message in peeked(management, 1, limit)]
     if target.as_json:
         for message in found:
             print_json(message_record(message))

@@ -44,7 +44,7 @@ def _row(message: ReceivedMessage) -> list[object]:
 @click.command()
 @click.argument("queue")
 @click.option(
-    "--from", "start", type=click.IntRange(min=0), metavar="N", default=0, help="First sequence number to look at."
+    "--from", "start", type=click.IntRange(min=1), metavar="N", default=1, help="First sequence number to look at."
 )
 @click.option(
     "--max", "limit", type=click.IntRange(min=1), metavar="N", default=20, show_default=True, help="How many at most."

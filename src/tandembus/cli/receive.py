@@ -113,29 +113,30 @@ async def receive(
     part = None if sub_queue is None else SubQueue(sub_queue)
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         receiver = await namespace.receiver(queue, part, mode=ReceiveMode(mode))
-        left = limit if limit is not None else None if follow else 1
-        received = await _receive(target, receiver, settlement, left, FOLLOW_WAIT_S if follow else wait_s, follow)
+        if limit is None and not follow:
+            limit = 1
+        wait_s = FOLLOW_WAIT_S if follow else wait_s
+        received = await _receive(target, receiver, settlement, limit, wait_s, follow)
     if received == 0 and not target.as_json:
         console().print(f"[dim]no messages within {wait_s:g} s[/]")
 
 
 async def _receive(
-    target: Target,
-    receiver: Receiver,
-    settlement: Settlement | None,
-    left: int | None,
-    wait_s: float,
-    follow: bool,
+    target: Target, receiver: Receiver, settlement: Settlement | None, limit: int | None, wait_s: float, follow: bool
 ) -> int:
+    """Until the limit is reached or, unless it follows, until there is nothing more right now."""
     received = 0
-    while left is None or received < left:
-        wanted = BATCH if left is None else min(BATCH, left - received)
+    while limit is None or received < limit:
+        wanted = BATCH if limit is None else min(BATCH, limit - received)
         messages = await receiver.receive(wanted, wait_s)
         for message in messages:
-            print_json(message_record(message)) if target.as_json else print_message(message)
-        if settlement is not None and messages:
+            if target.as_json:
+                print_json(message_record(message))
+            else:
+                print_message(message)
+        if settlement is not None:
             await settlement.apply(receiver, messages)
         received += len(messages)
-        if not messages and not follow:
-            return received
+        if len(messages) < wanted and not follow:
+            break
     return received

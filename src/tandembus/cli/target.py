@@ -72,8 +72,7 @@ def namespace_options(command: Callable[..., Coroutine[Any, Any, None]]) -> Call
 
 
 def resolve(connection_string: str | None, ca_path: Path | None, as_json: bool) -> Target:
-    """The target of the options; without a connection string, the namespace last served from the default
-    folder."""
+    """The target of the options; without a connection string, the namespace last served from the default folder."""
     ca = None if ca_path is None else str(ca_path)
     if connection_string:
         return Target(_checked(connection_string), ca, as_json)

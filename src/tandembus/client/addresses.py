@@ -1,5 +1,4 @@
-"""Where links of a queue lead: the queue, one of its sub-queues, or a node that answers questions about
-either."""
+"""Where links of a queue lead: the queue, one of its sub-queues, or a node that answers questions about either."""
 
 from __future__ import annotations
 

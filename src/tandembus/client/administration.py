@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import fields, replace
@@ -26,8 +27,7 @@ TOKEN_LIFETIME_S: Final = 3600.0
 
 
 class Administration:
-    """The queues of one namespace. Use it as `async with Administration(connection_string) as
-    administration`."""
+    """The queues of one namespace. Use it as `async with Administration(connection_string) as administration`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Administration:
                 return _answer_of(answer.status, await answer.read(), path)
         except aiohttp.ClientError as error:
             raise ConnectionLost(f"{self._base} cannot be reached: {error}") from error
-        except TimeoutError as error:
+        except asyncio.TimeoutError as error:
             raise OperationTimeout(f"{self._base} did not answer in time") from error
 
     def _session(self) -> aiohttp.ClientSession:

@@ -53,8 +53,7 @@ class LinkOwner:
             self.attached.set_result(None)
 
     def on_lost(self, failure: Exception) -> None:
-        """The link is gone; what is under way on it fails. May be told more than once: the first reason
-        counts."""
+        """The link is gone; what is under way on it fails. May be told more than once: the first reason counts."""
         if self.failure is not None:
             return
         self.failure = failure
@@ -79,8 +78,7 @@ class LinkOwner:
 
 
 class Connection(asyncio.Protocol):
-    """A connection with any number of links, each in an AMQP session of its own so that none can stall
-    another."""
+    """A connection with any number of links, each in an AMQP session of its own so that none can stall another."""
 
     def __init__(
         self, settings: EngineSettings, mechanism: str, response: bytes, clock: Clock, timeout_s: float
@@ -168,8 +166,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def tick(self) -> None:
-        """Heartbeats and time-outs. Called every second; also by tests, whose clocks do not move by
-        themselves."""
+        """Heartbeats and time-outs. Called every second; also by tests, whose clocks do not move by themselves."""
         now = self.clock.monotonic()
         self._handle(self._engine.tick(now))
         for owner in list(self._owners):
@@ -231,6 +228,7 @@ class Connection(asyncio.Protocol):
         owner = event.link.context
         if isinstance(owner, LinkOwner):
             owner.on_lost(_failure_of(event.error, "the service detached the link"))
+            owner.session.end()
 
     def _on_session_ended(self, event: SessionEnded) -> None:
         for owner in [each for each in self._owners if each.session is event.session]:

@@ -99,8 +99,7 @@ STATUSES: Final[Mapping[int, type[BusError]]] = {
 
 
 def failure_of(condition: str | None, description: str) -> Exception:
-    """The exception for an AMQP error; an unknown condition is named in the text, since nothing else tells of
-    it."""
+    """The exception for an AMQP error; an unknown condition is named in the text, since nothing else tells of it."""
     if condition is None or condition in CONNECTION_CONDITIONS:
         return ConnectionLost(description or condition or "the service ended it without a reason")
     kind = CONDITIONS.get(condition)

@@ -23,8 +23,7 @@ MAX_DELETIONS: Final = 4000
 
 
 class Disposition(Enum):
-    """What `update_disposition` can do with locked messages; the texts are the service's, its spelling
-    included."""
+    """What `update_disposition` can do with locked messages; the texts are the service's, its spelling included."""
 
     COMPLETE = "completed"
     ABANDON = "abandoned"
@@ -98,8 +97,7 @@ class Management:
         await self._ask("cancel-scheduled-message", {"sequence-numbers": Array(values.LONG, list(sequence_numbers))})
 
     async def batch_delete(self, max_messages: int, enqueued_before: float) -> int:
-        """Delete up to `max_messages` (4,000 at most) active messages enqueued before this time; how many it
-        were."""
+        """Delete up to `max_messages` (4,000 at most) active messages enqueued before this time; how many it were."""
         body: dict[str, object] = {
             "message-count": int_(min(max_messages, MAX_DELETIONS)),
             "enqueued-time-utc": timestamp(round(enqueued_before * 1000)),

@@ -61,8 +61,7 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """A message to send. Property values keep their AMQP type: wrap them (`uint(7)`) where Python's own is
-    another."""
+    """A message to send. Property values keep their AMQP type: wrap them (`uint(7)`) where Python's own is another."""
 
     body: bytes | str = b""
     message_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -181,8 +180,7 @@ def _map_without(code: int, entries: object, names: frozenset[str]) -> bytes:
 
 
 class ReceivedMessage:
-    """A message as it came. `payload` is the whole encoded message; everything else is read from it when
-    asked for."""
+    """A message as it came. `payload` is the whole encoded message; everything else is read from it when asked for."""
 
     __slots__ = ("_parsed", "delivery_id", "payload", "tag")
 
@@ -194,8 +192,7 @@ class ReceivedMessage:
 
     @property
     def lock_token(self) -> uuid.UUID | None:
-        """The lock's name on the management node; the delivery tag is the same in the byte order of a .NET
-        Guid."""
+        """The lock's name on the management node; the delivery tag is the same in the byte order of a .NET Guid."""
         return uuid.UUID(bytes_le=self.tag) if len(self.tag) == TAG_BYTES else None
 
     @property

@@ -76,8 +76,11 @@ class Receiver(LinkOwner):
         self._drained: asyncio.Future[None] | None = None
 
     async def receive(self, max_messages: int = 1, wait_s: float | None = None) -> list[ReceivedMessage]:
-        """Up to `max_messages`, as soon as there is one; none after `wait_s`. Without `wait_s` it waits for
-        ever."""
+        """Up to `max_messages`, as soon as there is one; none after `wait_s`; without it the wait has no end.
+
+        Fewer than asked for means that, without prefetch, there were no more at that moment. One at a time: two
+        tasks that receive on one link take each other's messages.
+        """
         self.raise_if_lost()
         if not self._buffer:
             await self._fetch(max_messages, wait_s)
@@ -92,8 +95,7 @@ class Receiver(LinkOwner):
         return (await self.receive(1))[0]
 
     async def complete(self, *messages: ReceivedMessage) -> None:
-        """They are done with and go. Until the service confirms it; `MessageLockLost` if one of the locks was
-        lost."""
+        """They are done with and go. Until the service confirms it; `MessageLockLost` if one of the locks was lost."""
         await self._settle(messages, ACCEPTED, ACCEPTED_STATE)
 
     async def abandon(self, *messages: ReceivedMessage, properties: Mapping[str, object] | None = None) -> None:
@@ -176,8 +178,7 @@ class Receiver(LinkOwner):
             self._drained = None
 
     def on_confirmed(self, event: SettlementConfirmed) -> None:
-        """The service's answer to dispositions of ours. Its range is not believed further than what we wait
-        for."""
+        """The service's answer to dispositions of ours. Its range is not believed further than what we wait for."""
         self._settled_at = self.connection.clock.monotonic()
         first, count = int(event.first), (int(event.last) - int(event.first) & 0xFFFFFFFF) + 1
         if count > len(self._settling):

@@ -77,8 +77,7 @@ class Sender(LinkOwner):
         return int(self._link.max_message_size)
 
     async def send(self, message: Payload) -> None:
-        """Until the service has accepted it, which is when it is durable there. Many may be under way at
-        once."""
+        """Until the service has accepted it, which is when it is durable there. Many may be under way at once."""
         self.raise_if_lost()
         payload = self._checked(payload_of(message))
         outcome: asyncio.Future[None] = self.connection.loop.create_future()
@@ -95,8 +94,7 @@ class Sender(LinkOwner):
             self._pending.discard(outcome)
 
     async def send_batch(self, messages: Iterable[Payload]) -> None:
-        """All of them in one transfer: stored all or none, in this order. `MessageTooLarge` if they do not
-        fit."""
+        """All of them in one transfer: stored all or none, in this order. `MessageTooLarge` if they do not fit."""
         together = list(batches_of(messages, 1 << 31, 1 << 31))
         if together:
             await self._send_run([(self._checked(together[0][0]), together[0][1])], 1, None, BATCH_FORMAT)
@@ -214,6 +212,7 @@ class Sender(LinkOwner):
         is_busy = self._in_flight > 0 or self._waiting or self._runs
         if is_busy and now - self._progress_at > self.connection.timeout_s:
             self._link.detach()
+            self.session.end()
             self.on_lost(OperationTimeout(f"{self.address} gave no answer for {self.connection.timeout_s:g} s"))
 
     def on_lost(self, failure: Exception) -> None:

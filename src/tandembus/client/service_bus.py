@@ -110,7 +110,11 @@ async def connect(
     )
     connection = Connection(settings, mechanism, response, clock, timeout_s)
     await _open_socket(connection, parts, ca_path, timeout_s)
-    await connection.opened()
+    try:
+        await connection.opened()
+    except BaseException:
+        await connection.close()
+        raise
     if sasl_plain:
         return ServiceBus(connection, None)
     tokens = Tokens(connection, parts)

@@ -1,0 +1,44 @@
+"""Sending dead letters again, when some of them are refused."""
+
+from rich.progress import Progress
+
+from tandembus.amqp.encoding.delivery_states import Outcome
+from tandembus.amqp.encoding.sections import application_properties_section, data_section
+from tandembus.amqp.engine import AmqpError
+from tandembus.cli.deadletter import _resubmit
+from tandembus.client import connect
+from tandembus.errors import InvalidOperation
+from tests.covers import covers
+from tests.unit.client.fake_namespace import FakeNamespace
+
+DEAD = "orders/$DeadLetterQueue"
+REASON = application_properties_section({"DeadLetterReason": "why"})
+OUTCOMES = {0x24: "completed", 0x26: "released"}
+
+
+@covers("M3")
+async def test_accepted_ones_leave_the_dead_letter_queue_and_refused_ones_are_given_back_at_the_end() -> None:
+    async with FakeNamespace() as namespace:
+        names = (b"a", b"bad-1", b"b", b"bad-2", b"c")
+        namespace.queues[DEAD] = [REASON + data_section(name) for name in names]
+        namespace.refusals[b"bad"] = AmqpError("amqp:not-allowed", "not like this")
+        progress = Progress(disable=True)
+        async with await connect(namespace.connection_string) as bus:
+            moved, refusals = await _resubmit(bus, "orders", 100, progress, progress.add_task(""))
+        assert moved == 3
+        assert [type(refusal) for refusal in refusals] == [InvalidOperation, InvalidOperation]
+        assert namespace.queues["orders"] == [data_section(name) for name in (b"a", b"b", b"c")]
+        settled = [(first, OUTCOMES[o.code]) for first, _, o in namespace.settled if isinstance(o, Outcome)]
+        assert settled == [(0, "completed"), (2, "completed"), (4, "completed"), (1, "released"), (3, "released")]
+
+
+@covers("M3")
+async def test_no_more_are_taken_than_were_asked_for() -> None:
+    async with FakeNamespace() as namespace:
+        namespace.queues[DEAD] = [data_section(b"%d" % number) for number in range(500)]
+        progress = Progress(disable=True)
+        async with await connect(namespace.connection_string) as bus:
+            moved, _ = await _resubmit(bus, "orders", 250, progress, progress.add_task(""))
+        assert moved == 250
+        assert len(namespace.queues["orders"]) == 250
+        assert len(namespace.queues[DEAD]) == 250
