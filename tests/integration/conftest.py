@@ -1,15 +1,36 @@
-"""Fixtures of the tests with real clients: a running namespace, and queues of their own for each test."""
+"""Fixtures of the tests with real clients: running namespaces, queues of their own for each test, the SDK's clients."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from tests.integration.bus import Bus
+from tests.integration.python_sdk import AsyncSdk, Closer, LoopThread, PythonSdk, SyncSdk
 from tests.integration.serving import RunningNamespace, start_namespace
+
+SMALL = """
+[[policies]]
+name = "sends"
+key = "c2VuZHMgb25seSwgZm9yIHRlc3Rz"
+rights = ["Send"]
+
+[[policies]]
+name = "listens"
+key = "bGlzdGVucyBvbmx5LCBmb3IgdGVzdHM="
+rights = ["Listen"]
+
+[limits]
+size_choices_megabytes = [1, 1024]
+min_lock_duration_s = 1.0
+token_check_interval_s = 0.2
+"""
+"""Short and small, so that a test gets to the end of them."""
 
 
 @pytest.fixture(scope="session")
@@ -20,12 +41,34 @@ def running_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
 
 
 @pytest.fixture(scope="session")
-def admin(running_namespace: RunningNamespace) -> Iterator[ServiceBusAdministrationClient]:
+def small_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNamespace]:
+    folder = tmp_path_factory.mktemp("small")
+    config = folder / "config.toml"
+    config.write_text(SMALL)
+    namespace = start_namespace(folder / "data", "--config", str(config))
+    yield namespace
+    assert namespace.stop() == 0, "".join(namespace.log)
+
+
+@pytest.fixture(scope="session")
+def bus(running_namespace: RunningNamespace) -> Iterator[Bus]:
+    bus = Bus(running_namespace)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture(scope="session")
+def small_bus(small_namespace: RunningNamespace) -> Iterator[Bus]:
+    """A namespace whose limits are within a test's reach: see SMALL."""
+    bus = Bus(small_namespace)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture(scope="session")
+def admin(bus: Bus) -> ServiceBusAdministrationClient:
     """The unmodified administration client, over TLS with the namespace's own authority."""
-    with ServiceBusAdministrationClient.from_connection_string(
-        running_namespace.connection_string, connection_verify=str(running_namespace.ca_path)
-    ) as client:
-        yield client
+    return bus.admin
 
 
 QueueMaker = Callable[..., str]
@@ -36,7 +79,7 @@ def make_queue(admin: ServiceBusAdministrationClient) -> Iterator[QueueMaker]:
     """`make_queue(lock_duration=...)` returns the name of a new queue, deleted after the test."""
     made: list[str] = []
 
-    def make(**settings: object) -> str:
+    def make(**settings: Any) -> str:
         name = f"queue-{uuid.uuid4().hex[:12]}"
         admin.create_queue(name, **settings)
         made.append(name)
@@ -55,3 +98,57 @@ def queue_name(make_queue: QueueMaker) -> str:
 @pytest.fixture
 def data_folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
+
+
+@pytest.fixture(scope="session")
+def closer(running_namespace: RunningNamespace, small_namespace: RunningNamespace) -> Iterator[Closer]:
+    """Named after the namespaces, so that it finishes before they stop."""
+    closer = Closer()
+    yield closer
+    closer.finish()
+
+
+@pytest.fixture(scope="session")
+def loop_thread() -> Iterator[LoopThread]:
+    loop = LoopThread()
+    yield loop
+    loop.stop()
+
+
+Connect = Callable[..., PythonSdk]
+
+
+@pytest.fixture(params=["sync", "async"])
+def connect(request: pytest.FixtureRequest, loop_thread: LoopThread, closer: Closer) -> Iterator[Connect]:
+    """`connect(connection_string)` gives a client of the Python SDK; tests that use it run with both of its kinds."""
+    made: list[PythonSdk] = []
+
+    def connect(connection_string: str, **options: object) -> PythonSdk:
+        sdk: PythonSdk
+        if request.param == "sync":
+            sdk = SyncSdk(connection_string, closer, **options)
+        else:
+            sdk = AsyncSdk(connection_string, closer, loop_thread, **options)
+        made.append(sdk)
+        return sdk
+
+    yield connect
+    for sdk in made:
+        sdk.close()
+
+
+@pytest.fixture
+def sdk(connect: Connect, bus: Bus) -> PythonSdk:
+    return connect(bus.connection_string)
+
+
+@pytest.fixture
+def impatient_sdk(connect: Connect, bus: Bus) -> PythonSdk:
+    """One that tries nothing twice: for errors that the SDK would retry."""
+    return connect(bus.connection_string, retry_total=0)
+
+
+@pytest.fixture
+def small_sdk(connect: Connect, small_bus: Bus) -> PythonSdk:
+    """Connected to the namespace with small limits."""
+    return connect(small_bus.connection_string)

@@ -1,0 +1,47 @@
+"""A running namespace as tests use it: queues of their own, and what is in them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, NamedTuple
+
+from azure.servicebus.management import QueueRuntimeProperties, ServiceBusAdministrationClient
+
+from tests.integration.serving import RunningNamespace
+
+
+class Counts(NamedTuple):
+    active: int
+    scheduled: int = 0
+    dead: int = 0
+
+
+class Bus:
+    def __init__(self, running: RunningNamespace) -> None:
+        self.running = running
+        self.connection_string = running.connection_string
+        self.admin = ServiceBusAdministrationClient.from_connection_string(
+            running.connection_string, connection_verify=str(running.ca_path)
+        )
+
+    def make_queue(self, **settings: Any) -> str:
+        """A queue nobody else has. It stays until the namespace goes: links may still be closing."""
+        name = f"queue-{uuid.uuid4().hex[:12]}"
+        self.admin.create_queue(name, **settings)
+        return name
+
+    def properties(self, queue: str) -> QueueRuntimeProperties:
+        return self.admin.get_queue_runtime_properties(queue)
+
+    def counts(self, queue: str) -> Counts:
+        found = self.properties(queue)
+        return Counts(
+            found.active_message_count or 0, found.scheduled_message_count or 0, found.dead_letter_message_count or 0
+        )
+
+    def connection_string_of(self, policy: str, key: str) -> str:
+        """For somebody else than the root policy."""
+        return f"Endpoint=sb://localhost:{self.running.port}/;SharedAccessKeyName={policy};SharedAccessKey={key};UseDevelopmentEmulator=true"
+
+    def close(self) -> None:
+        self.admin.close()
