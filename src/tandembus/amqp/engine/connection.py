@@ -74,7 +74,8 @@ from tandembus.amqp.engine.settings import MAX_PIPELINED_BYTES, MAX_SASL_FRAME_S
 from tandembus.amqp.engine.states import ConnectionState, SessionState
 from tandembus.errors import InvalidOperation, MalformedData
 
-RETAINED_BUFFER_BYTES: Final = 65_536
+RETAINED_BUFFER_BYTES: Final = 8_192
+"""What an idle connection may keep of its write buffer: there may be thousands of them."""
 
 
 @final
@@ -150,6 +151,7 @@ class Connection:
             self._fail(AmqpError(DECODE_ERROR, str(error)), events)
         except ProtocolViolation as violation:
             self._fail(violation.error, events)
+        self._fields.data = b""  # an idle connection must not keep the last read's bytes alive
         return events
 
     def data_to_send(self) -> bytes:
@@ -361,6 +363,7 @@ class Connection:
             self._fail(AmqpError(NOT_ALLOWED, f"The server does not offer {mechanism}."), events)
             return
         write_init(self.out, mechanism, self._initial_response, self.settings.hostname)
+        self._initial_response = b""
 
     def _take_outcome(self, ok: bool, events: list[Event]) -> None:
         events.append(SaslOutcome(ok))

@@ -275,7 +275,7 @@ def test_an_array_of_four_billion_items_without_bytes_is_refused_at_once() -> No
         bomb = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff" + bytes((constructor,))
         with pytest.raises(MalformedData):
             decode(bomb)
-    assert time.perf_counter() - began < 0.06
+    assert time.perf_counter() - began < 0.5  # microseconds each, on a machine that may be busy
 
 
 @covers("F13")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tandembus.amqp.encoding import symbol, symbols, ubyte
@@ -33,6 +35,7 @@ from tests.unit.amqp.engine.peers import (
     only,
     open_frame,
     server_settings,
+    transfer_frame,
 )
 
 
@@ -276,6 +279,15 @@ def test_performatives_may_be_named_by_symbol_or_by_a_long_code() -> None:
     for descriptor in (b"\xa3\x0eamqp:open:list", b"\x80" + bytes(7) + b"\x10"):
         body = b"\x00" + descriptor + plain[11:]
         only(Opened, HandWritten().send(AMQP_HEADER, (len(body) + 8).to_bytes(4, "big") + plain[4:8] + body))
+
+
+def test_an_idle_connection_keeps_nothing_of_what_was_read() -> None:
+    peer = HandWritten().open()
+    peer.attach_sender(1, credit=100)
+    read = transfer_frame(0, b"x" * 50_000)
+    users = sys.getrefcount(read)
+    peer.server.receive_data(read)
+    assert sys.getrefcount(read) == users
 
 
 def test_sessions_are_limited_in_number_and_by_channel() -> None:
