@@ -2,4 +2,4 @@
 
 from tandembus.cli import main
 
-main()
+main(prog_name="tandembus")

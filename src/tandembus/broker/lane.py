@@ -193,21 +193,29 @@ class Lane:
 
     def _drop_complete(self, changes: Changes) -> None:
         dropped = 0
-        newest = (self.next_number - 1) // self._block_size
-        while self._complete and dropped < MAX_BLOCKS_DROPPED:
-            block = self._complete[0]
+        newest = self._newest_block()
+        for _ in range(len(self._complete)):
+            block = self._complete.popleft()
             if block.index == newest:
-                break
-            self._complete.popleft()
-            del self._blocks[int(block.index)]
-            first = block.index * self._block_size
-            fragment, lane = int(self.fragment), int(self.code)
-            changes.dropped_bodies.append(BodyRange(fragment, lane, int(first), int(first + self._block_size - 1)))
-            changes.dropped_blocks.append(Place(fragment, lane, int(block.index)))
-            block.earliest_expiry = 0
-            if block.indexed_expiry != 0:
-                self._index_expiry(block, changes)
+                self._complete.append(block)
+                continue
+            self._drop_block(block, changes)
             dropped += 1
+            if dropped == MAX_BLOCKS_DROPPED:
+                return
+
+    def _newest_block(self) -> i64:
+        return (self.next_number - 1) // self._block_size
+
+    def _drop_block(self, block: Block, changes: Changes) -> None:
+        del self._blocks[int(block.index)]
+        first = block.index * self._block_size
+        fragment, lane = int(self.fragment), int(self.code)
+        changes.dropped_bodies.append(BodyRange(fragment, lane, int(first), int(first + self._block_size - 1)))
+        changes.dropped_blocks.append(Place(fragment, lane, int(block.index)))
+        block.earliest_expiry = 0
+        if block.indexed_expiry != 0:
+            self._index_expiry(block, changes)
 
     def _index_expiry(self, block: Block, changes: Changes) -> None:
         fragment, lane, index = int(self.fragment), int(self.code), int(block.index)
@@ -218,8 +226,11 @@ class Lane:
         block.indexed_expiry = block.earliest_expiry
 
     def has_more_to_drop(self) -> bool:
-        newest = (self.next_number - 1) // self._block_size
-        return len(self._complete) > 0 and self._complete[0].index != newest
+        count = len(self._complete)
+        newest = self._blocks.get(int(self._newest_block()))
+        if newest is not None and self._is_complete(newest):
+            count -= 1
+        return count > 0
 
     def expire_again(self, index: i64, earliest_expiry: i64) -> None:
         """A sweep has looked at the block; this is what it found for next time."""
@@ -244,10 +255,11 @@ class Lane:
         return found
 
     def thin(self, changes: Changes, least_debt: i64) -> bool:
-        """Delete settled bodies from one block that stragglers keep alive. Returns whether there was one."""
+        """Delete settled bodies from one block that stays: because of stragglers, or because it is the newest. Returns
+        whether there was one."""
         for index in self._blocks:
             block = self._blocks[index]
-            if block.thin_debt >= least_debt and block.live_count > 0:
+            if block.thin_debt >= least_debt:
                 self._thin_block(block, changes)
                 return True
         return False

@@ -83,6 +83,10 @@ class MessageBroker:
         return self._store
 
     @property
+    def is_short_of_room(self) -> bool:
+        return self._is_short_of_room
+
+    @property
     def failure(self) -> StoreUnavailable | None:
         return self._failure
 

@@ -24,6 +24,8 @@ log = logging.getLogger("tandembus.broker")
 LONGEST_SLEEP_S = 1.0
 SHORTEST_SLEEP_S = 0.01
 DUE_SLICE = 500
+THIN_SLICE = 64
+"""Blocks freed of settled bodies in one go."""
 READ_BYTES = 8 * 1024 * 1024
 
 
@@ -56,9 +58,15 @@ class DueWork:
             await self._activate(due)
         for due in await self._broker.store.expiries_before(now_ms + 1, DUE_SLICE):
             await self._sweep(due)
-        if self._broker.commit_count == self._commits_seen:
-            await self._broker.thin()
+        if self._broker.commit_count == self._commits_seen or self._broker.is_short_of_room:
+            await self._thin()
         self._commits_seen = self._broker.commit_count
+
+    async def _thin(self) -> None:
+        for _ in range(THIN_SLICE):
+            if not await self._broker.thin():
+                return
+            await asyncio.sleep(0)
 
     async def _activate(self, due: Due) -> None:
         fragment = await self._broker.open_by_key(due.fragment)
