@@ -62,6 +62,8 @@ NODE_CREDIT = 100
 MAX_REQUESTS = 200
 """Management requests of one connection under way at the same time."""
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
+UNREAD_CLOSE_S = 5.0
+"""How long a closed connection may take to read what was written before."""
 MAX_EARLY_DELIVERIES = 1000
 """Transfers kept for a link whose entity is still being opened."""
 
@@ -113,6 +115,7 @@ class AmqpConnection(asyncio.Protocol):
             self.engine,
             self._transport.write,
             self._resume_reading,
+            self.feed,
             self._front_end.flusher,
             self.limits.unsent_bytes_per_connection,
             self.limits.unacknowledged_bytes_per_connection,
@@ -146,7 +149,6 @@ class AmqpConnection(asyncio.Protocol):
 
     def feed(self) -> None:
         """There is room for deliveries again."""
-        self.host.is_stalled = False
         for entity_link in self._links.values():
             if not entity_link.is_sender:
                 self._front_end.namespace.broker.want(entity_link.entity.fragment)
@@ -170,8 +172,6 @@ class AmqpConnection(asyncio.Protocol):
         if self.limits.link_idle_timeout_s is not None:
             for entity_link in list(self._links.values()):
                 entity_link.check_activity(now, self.limits.link_idle_timeout_s)
-        if self.host.is_stalled and not self.host.is_backed_up:
-            self.feed()
         self.host.flush()
 
     def check_claims(self) -> None:
@@ -183,7 +183,12 @@ class AmqpConnection(asyncio.Protocol):
         self.engine.close(error)
         self.host.flush()
         self._end(is_orderly=True)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close after what is written has gone out, but do not wait for ever on a peer that does not read."""
         self._transport.close()
+        asyncio.get_running_loop().call_later(UNREAD_CLOSE_S, self._transport.abort)
 
     def _end(self, is_orderly: bool) -> None:
         if self._is_lost:
@@ -221,7 +226,7 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(event, ConnectionClosed):
             self.host.flush()
             self._end(is_orderly=event.by_peer)
-            self._transport.close()
+            self._hang_up()
 
     def _take_identity(self, event: SaslInit) -> None:
         is_known = event.mechanism in ("ANONYMOUS", "MSSBCBS")
@@ -236,7 +241,7 @@ class AmqpConnection(asyncio.Protocol):
         self.engine.sasl_outcome(is_known)
         if not is_known:
             self.host.flush()
-            self._transport.close()
+            self._hang_up()
             return
         self._handle_all(self.engine.receive_data(b""))
 

@@ -26,16 +26,7 @@ class AmqpFrontEnd:
         self.flusher = Flusher()
         self._connections: set[AmqpConnection] = set()
         self._ticker: asyncio.Task[None] | None = None
-        namespace.broker.on_turn_end = self._turn_ended
-
-    def _turn_ended(self) -> None:
-        self.flusher.flush()
-        for connection in self._stalled():
-            connection.feed()
-
-    def _stalled(self) -> list[AmqpConnection]:
-        """Connections whose deliveries were put off and have room again now that they are flushed."""
-        return [one for one in self._connections if one.host.is_stalled and not one.host.is_backed_up]
+        namespace.broker.on_turn_end = self.flusher.flush
 
     def start(self) -> None:
         self._ticker = asyncio.create_task(self._tick(), name="AMQP ticks")

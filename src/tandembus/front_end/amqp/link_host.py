@@ -26,12 +26,19 @@ class Flusher:
 
     def __init__(self) -> None:
         self.hosts: list[LinkHost] = []
+        self.stalled: list[LinkHost] = []
 
     def flush(self) -> None:
+        """Write everybody's answers; then feed those whose deliveries were put off and who have room again."""
         hosts = self.hosts
         self.hosts = []
         for host in hosts:
             host.flush()
+        if self.stalled:
+            stalled = self.stalled
+            self.stalled = []
+            for host in stalled:
+                host.feed_again()
 
 
 @final
@@ -41,6 +48,7 @@ class LinkHost:
         engine: Connection,
         write: Callable[[bytes], None],
         resume: Callable[[], None],
+        feed: Callable[[], None],
         flusher: Flusher,
         max_unsent_bytes: i64,
         max_unacknowledged_bytes: i64,
@@ -48,12 +56,13 @@ class LinkHost:
         self.engine: Final = engine
         self.is_backed_up: bool = False
         """The transport holds more than its limit: the peer does not read."""
-        self.is_stalled: bool = False
-        """A delivery was put off because of what is unsent; somebody must ask again after the flush."""
+        self._is_stalled: bool = False
+        """A delivery was put off because of what is unsent; it is asked for again after the flush."""
         self.unacknowledged_bytes: i64 = 0
         self.is_unread: bool = False
         """The peer sends faster than we store: its socket is not read for the moment."""
         self._resume: Final = resume
+        self._feed: Final = feed
         self._write: Final = write
         self._flusher: Final = flusher
         self._max_unsent_bytes: i64 = max_unsent_bytes
@@ -73,9 +82,17 @@ class LinkHost:
 
     def can_take(self) -> bool:
         if self.is_backed_up or self.engine.pending_bytes() > self._max_unsent_bytes:
-            self.is_stalled = True
+            if not self._is_stalled:
+                self._is_stalled = True
+                self._flusher.stalled.append(self)
             return False
         return True
+
+    def feed_again(self) -> None:
+        """A host that is still backed up is fed when its transport can write again."""
+        self._is_stalled = False
+        if not self.is_backed_up:
+            self._feed()
 
     def flush(self) -> None:
         self._is_dirty = False
