@@ -17,11 +17,11 @@ class Counts(NamedTuple):
 
 
 class Bus:
-    def __init__(self, running: RunningNamespace) -> None:
+    def __init__(self, running: RunningNamespace, connection_string: str | None = None) -> None:
         self.running = running
-        self.connection_string = running.connection_string
+        self.connection_string = connection_string or running.connection_string
         self.admin = ServiceBusAdministrationClient.from_connection_string(
-            running.connection_string, connection_verify=str(running.ca_path)
+            self.connection_string, connection_verify=str(running.ca_path)
         )
 
     def make_queue(self, **settings: Any) -> str:
@@ -41,7 +41,8 @@ class Bus:
 
     def connection_string_of(self, policy: str, key: str) -> str:
         """For somebody else than the root policy."""
-        return f"Endpoint=sb://localhost:{self.running.port}/;SharedAccessKeyName={policy};SharedAccessKey={key};UseDevelopmentEmulator=true"
+        endpoint = f"Endpoint=sb://localhost:{self.running.port}/"
+        return f"{endpoint};SharedAccessKeyName={policy};SharedAccessKey={key};UseDevelopmentEmulator=true"
 
     def close(self) -> None:
         self.admin.close()

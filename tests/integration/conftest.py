@@ -14,15 +14,17 @@ from tests.integration.bus import Bus
 from tests.integration.python_sdk import AsyncSdk, Closer, LoopThread, PythonSdk, SyncSdk
 from tests.integration.serving import RunningNamespace, start_namespace
 
-SMALL = """
+SENDS_KEY = "c2VuZHMgb25seSwgZm9yIHRlc3Rz"
+LISTENS_KEY = "bGlzdGVucyBvbmx5LCBmb3IgdGVzdHM="
+SMALL = f"""
 [[policies]]
 name = "sends"
-key = "c2VuZHMgb25seSwgZm9yIHRlc3Rz"
+key = "{SENDS_KEY}"
 rights = ["Send"]
 
 [[policies]]
 name = "listens"
-key = "bGlzdGVucyBvbmx5LCBmb3IgdGVzdHM="
+key = "{LISTENS_KEY}"
 rights = ["Listen"]
 
 [limits]
