@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from tandembus.amqp.encoding.codec import encode
+from tandembus.amqp.encoding.codec import decode_between, encode
 from tandembus.amqp.encoding.descriptors import COORDINATOR, SOURCE, TARGET
 from tandembus.amqp.encoding.fields import Fields
 from tandembus.amqp.encoding.values import symbol, symbol_map, symbols, uint
@@ -120,6 +120,7 @@ def read_terminus(raw: bytes) -> Terminus | None:
     """From a field of attach as it stands; None for null."""
     if not raw:
         return None
+    decode_between(raw, 0, len(raw))  # it will be echoed: what is malformed in a field that we pass over ends here
     fields = Fields()
     code = int(fields.open(raw, 0, len(raw)))
     content = raw[fields.list_at :]  # the descriptor is written by us, always in the short form

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandembus.amqp.encoding import Described, decode, symbol, symbols, ubyte, uint
+from tandembus.amqp.encoding import Described, Encoded, decode, symbol, symbols, ubyte, uint
 from tandembus.amqp.encoding.frames import AMQP_HEADER, frame
 from tandembus.amqp.engine import (
     AmqpError,
@@ -387,3 +387,11 @@ def test_one_capability_may_stand_for_an_array_of_one() -> None:
     link = only(LinkAttaching, HandWritten().open().send(attach_frame(source=source))).link
     assert link.source is not None
     assert link.source.capabilities == ["topic"]
+
+
+def test_a_source_that_is_malformed_where_nobody_looks_is_not_echoed() -> None:
+    passed_over = b"\x00\x53\x28\xc0\x0c\x09\xa1\x01q" + b"\x40" * 5 + b"\xa1\x01\xff\x40"
+    for source in (passed_over, b"\x00\x53\x28\xc0\x05\x01\xa1\x01q\x40"):
+        closed = only(ConnectionClosed, HandWritten().open().send(attach_frame(source=Encoded(source))))
+        assert closed.error is not None
+        assert closed.error.condition == "amqp:decode-error"
