@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tandembus.broker.fragment import IS_SCHEDULED, Fragment
+from tandembus.broker.changes import IS_SCHEDULED
+from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import CallbackSettleReply, MessageLock
 from tandembus.broker.message_broker import MessageBroker

@@ -50,6 +50,9 @@ class LaneConsumers:
         self._locks = locks
         self.removals = []
         self.expired = []
+        for consumer in self._consumers:
+            consumer.credit += consumer.removing_count
+            consumer.removing_count = 0
 
     def is_empty(self) -> bool:
         return not self._consumers

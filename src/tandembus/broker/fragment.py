@@ -13,11 +13,18 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.broker.budget import Budget
+from tandembus.broker.changes import (
+    IS_SCHEDULED,
+    write_activation,
+    write_arrival,
+    write_dead_letter,
+    write_gone,
+    write_settlement,
+)
 from tandembus.broker.consumers import LaneConsumers, Removal
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import (
     ABANDON,
-    COMPLETE,
     DEAD_LETTER,
     DEFER,
     EXPIRE,
@@ -33,31 +40,30 @@ from tandembus.broker.operations import Consumer, SendOperation
 from tandembus.broker.settings import FragmentSettings
 from tandembus.clock import Clock
 from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, StoreFull
-from tandembus.message import Message, copy_of
-from tandembus.message_encoding import application_properties_with, with_application_properties
-from tandembus.store.messaging_store import (
-    ACTIVE,
-    DEFERRED,
-    MAIN,
-    SCHEDULED,
-    BlockRecord,
-    Changes,
-    Due,
-    Overlay,
-    Place,
-    PutBody,
-)
+from tandembus.message import Message
+from tandembus.message_encoding import application_properties_with
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
+from tandembus.store.messaging_store import MAIN, BlockRecord, Changes
 
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
-IS_SCHEDULED: Final = 1
-"""Message flag: `expires_at` holds the time to live, which counts from activation."""
 
 _LOCK_LOST: Final = (
     "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
     "Receive the message again."
 )
+
+
+@final
+class Activation:
+    """A scheduled message on its way to the tail; the lock keeps others off it until then."""
+
+    __slots__ = ("due_ms", "lock", "message")
+
+    def __init__(self, message: Message, due_ms: i64, lock: MessageLock) -> None:
+        self.message: Final = message
+        self.due_ms: i64 = due_ms
+        self.lock: Final = lock
 
 
 @final
@@ -77,6 +83,8 @@ class Fragment:
         self.is_dirty: bool = False
         self.uncommitted_bytes: i64 = 0
         self.is_short_of_room: bool = False
+        self.is_full: bool = False
+        """Not even the reserve takes more: what writes bodies, such as dead-lettering, waits."""
         self.failure: BusError | None = None
         """Why the fragment takes nothing at the moment; None while it does."""
         self.index: i64 = index
@@ -92,7 +100,7 @@ class Fragment:
         self._settled: list[MessageLock] = []
         self._needing_body: list[MessageLock] = []
         self._with_body: list[tuple[MessageLock, Message]] = []
-        self._activations: list[tuple[Message, int]] = []
+        self._activations: list[Activation] = []
         # What the commit under way holds, to be answered when it is over.
         self._committing_sends: list[SendOperation] = []
         self._committing_locks: list[MessageLock] = []
@@ -175,6 +183,7 @@ class Fragment:
         if lock.lane != MAIN:
             return settlement
         if lock.expires_at != 0 and not lock.is_deferred and lock.expires_at <= self._clock.now_ms():
+            _give_expiry_as_reason(lock)
             return EXPIRE
         if lock.delivery_count + 1 >= self.settings.max_delivery_count:
             lock.reason = "MaxDeliveryCountExceeded"
@@ -200,8 +209,7 @@ class Fragment:
         lock = self.lock_number(MAIN, message.number, len(message.sections), message.expires_at)
         lock.delivery_count = message.delivery_count
         lock.application_properties = message.application_properties
-        lock.reason = "TTLExpiredException"
-        lock.description = "The message expired and was dead lettered."
+        _give_expiry_as_reason(lock)
         self._end(lock, EXPIRE, None)
 
     def renew(self, token: bytes) -> i64:
@@ -228,8 +236,9 @@ class Fragment:
         """A scheduled message's time has come: it takes a new number at the tail."""
         if not self.main.is_resting(message.number):
             return  # cancelled meanwhile
-        self.lock_number(MAIN, message.number, len(message.sections), 0)
-        self._activations.append((message, due_ms))
+        lock = self.lock_number(MAIN, message.number, len(message.sections), 0)
+        lock.settlement = REMOVE
+        self._activations.append(Activation(message, due_ms, lock))
         self._stir()
 
     def release_consumer(self, consumer: Consumer, code: i64, is_orderly: bool) -> None:
@@ -250,8 +259,11 @@ class Fragment:
     # Bodies that settlements need.
 
     def take_needing_body(self) -> list[MessageLock]:
-        """Settlements that cannot be carried out without the message itself, up to one commit's worth."""
+        """Settlements that cannot be carried out without the message itself, up to one commit's worth. They write it
+        again, so that they wait while the store is full."""
         taken: list[MessageLock] = []
+        if self.is_full:
+            return taken
         size: i64 = 0
         for lock in self._needing_body:
             if taken and size + lock.size_bytes > self.settings.commit_bytes:
@@ -294,41 +306,8 @@ class Fragment:
         locks = self._settled[:most]
         del self._settled[:most]
         for lock in locks:
-            self._write_settlement(lock, changes)
+            write_settlement(self.lane(lock.lane), lock, changes)
         self._committing_locks = locks
-
-    def _write_settlement(self, lock: MessageLock, changes: Changes) -> None:
-        settlement = lock.settlement
-        if settlement == COMPLETE or settlement == REMOVE or settlement == EXPIRE:
-            self._write_gone(lock, changes)
-        elif settlement == ABANDON or settlement == LAPSE:
-            self._write_overlay(lock, lock.delivery_count + 1, lock.is_deferred, changes)
-        elif settlement == DEFER:
-            if not lock.is_deferred:
-                self.lane(lock.lane).park(lock.number, True)
-            self._write_overlay(lock, lock.delivery_count, True, changes)
-
-    def _write_gone(self, lock: MessageLock, changes: Changes) -> None:
-        lane = self.lane(lock.lane)
-        if lock.is_deferred or lock.is_scheduled:
-            lane.unpark(lock.number, lock.is_deferred)
-        lane.settle(lock.number, lock.size_bytes, changes)
-        if lock.is_damaged:
-            changes.quarantined.append(Place(int(self.key), int(lock.lane), int(lock.number)))
-        if lock.delivery_count > 0 or lock.application_properties or lock.is_deferred or lock.is_scheduled:
-            changes.dropped_overlays.append(Place(int(self.key), int(lock.lane), int(lock.number)))
-
-    def _write_overlay(self, lock: MessageLock, delivery_count: i64, is_deferred: bool, changes: Changes) -> None:
-        changes.overlays.append(
-            Overlay(
-                int(self.key),
-                int(lock.lane),
-                int(lock.number),
-                DEFERRED if is_deferred else ACTIVE,
-                int(delivery_count),
-                lock.application_properties,
-            )
-        )
 
     def _collect_with_body(self, changes: Changes) -> None:
         for lock, message in self._with_body:
@@ -336,53 +315,26 @@ class Fragment:
                 lock.application_properties = application_properties_with(message, lock.changes)
                 message.application_properties = lock.application_properties
             if lock.settlement == DEAD_LETTER or lock.settlement == EXPIRE:
-                self._write_gone(lock, changes)
-                self._write_dead_letter(lock, message, changes)
+                write_gone(self.main, lock, changes)
+                self._committing_dead.append(write_dead_letter(self.dead_letter, lock, message, changes))
             else:
-                self._write_settlement(lock, changes)
+                write_settlement(self.lane(lock.lane), lock, changes)
             self._committing_locks.append(lock)
         self._with_body = []
-
-    def _write_dead_letter(self, lock: MessageLock, message: Message, changes: Changes) -> None:
-        added: dict[str, object] = {}
-        if lock.reason is not None:
-            added["DeadLetterReason"] = lock.reason
-        if lock.description is not None:
-            added["DeadLetterErrorDescription"] = lock.description
-        section = application_properties_with(message, added)
-        dead = with_application_properties(message, section)
-        dead.expires_at = 0
-        dead.number = self.dead_letter.give_number(len(dead.sections), 0)
-        changes.bodies.append(PutBody(int(self.key), DEAD_LETTER_LANE, dead))
-        self._committing_dead.append(dead)
 
     def _collect_removals(self, changes: Changes) -> None:
         removals = self.main_consumers.removals + self.dead_letter_consumers.removals
         self.main_consumers.removals = []
         self.dead_letter_consumers.removals = []
         for removal in removals:
-            self._write_gone(removal.lock, changes)
+            write_gone(self.lane(removal.lock.lane), removal.lock, changes)
         self._committing_removals = removals
 
     def _collect_activations(self, changes: Changes, now_ms: i64) -> None:
-        main = self.main
-        for message, due_ms in self._activations:
-            number = message.number
-            size: i64 = len(message.sections)
-            main.unpark(number, False)
-            main.settle(number, size, changes)
-            place = Place(int(self.key), MAIN, int(number))
-            changes.dropped_overlays.append(place)
-            changes.dropped_schedules.append(Due(due_ms, int(self.key), MAIN, int(number)))
-            main.held.pop(int(number), None)
-            arrived = copy_of(message)
-            arrived.flags = message.flags & ~IS_SCHEDULED
-            arrived.enqueued_at = now_ms
-            arrived.expires_at = now_ms + message.expires_at if message.expires_at > 0 else 0
-            arrived.number = main.give_number(size, arrived.expires_at)
-            arrived.original_number = main.sequence_base | arrived.number
-            changes.bodies.append(PutBody(int(self.key), MAIN, arrived))
+        for activation in self._activations:
+            arrived = write_activation(self.main, activation.message, activation.due_ms, now_ms, changes)
             self._committing_arrivals.append(arrived)
+            self._committing_locks.append(activation.lock)
         self._activations = []
 
     def _collect_sends(self, changes: Changes, now_ms: i64) -> None:
@@ -398,31 +350,9 @@ class Fragment:
             size += operation.size_bytes
             for message in operation.messages:
                 if not message.is_ping:
-                    self._write_arrival(message, now_ms, changes)
+                    write_arrival(self.main, message, now_ms, settings.default_ttl_ms, changes)
         self._committing_sends = self._sends[:count]
         del self._sends[:count]
-
-    def _write_arrival(self, message: Message, now_ms: i64, changes: Changes) -> None:
-        main = self.main
-        size: i64 = len(message.sections)
-        ttl = message.ttl_ms
-        default_ttl = self.settings.default_ttl_ms
-        if default_ttl > 0 and (ttl < 0 or default_ttl < ttl):
-            ttl = default_ttl
-        message.enqueued_at = now_ms
-        if message.scheduled_at > now_ms:
-            message.flags = message.flags | IS_SCHEDULED
-            message.expires_at = max(ttl, i64(0))
-            message.number = main.give_number(size, 0)
-            main.park(message.number, False)
-            number = int(message.number)
-            changes.overlays.append(Overlay(int(self.key), MAIN, number, SCHEDULED, 0, b""))
-            changes.schedules.append(Due(int(message.scheduled_at), int(self.key), MAIN, number))
-        else:
-            message.expires_at = now_ms + ttl if ttl >= 0 else 0
-            message.number = main.give_number(size, message.expires_at)
-        message.original_number = main.sequence_base | message.number
-        changes.bodies.append(PutBody(int(self.key), MAIN, message))
 
     def applied(self) -> None:
         """The commit is durable: answer, make visible, hand over."""
@@ -495,10 +425,11 @@ class Fragment:
         self.main.emit(changes)
 
     def is_idle(self) -> bool:
+        """Nothing is staged that the next commit could carry out."""
         return not (
             self._sends
             or self._settled
-            or self._needing_body
+            or (self._needing_body and not self.is_full)
             or self._with_body
             or self._activations
             or self.main_consumers.removals
@@ -565,3 +496,8 @@ class Fragment:
                 self.expire(message)
         if consumers.removals:
             self._stir()
+
+
+def _give_expiry_as_reason(lock: MessageLock) -> None:
+    lock.reason = "TTLExpiredException"
+    lock.description = "The message expired and was dead lettered."

@@ -268,7 +268,19 @@ class MessageBroker:
             del changes.bodies[bodies:], changes.overlays[overlays:], changes.schedules[schedules:]
             for fragment in fragments:
                 fragment.refuse_sends(changes, error)
+            await self._commit_without_sends(fragments, changes)
+
+    async def _commit_without_sends(self, fragments: list[Fragment], changes: Changes) -> None:
+        try:
             await self.store.commit(changes)
+        except StoreFull as error:
+            # Nothing was written, and nothing more can be: what the fragments had in hand is refused, and what is true
+            # is what the store holds. Settlements that need no room work again at once.
+            log.error("the messaging store is full to the last page: dead-lettering waits for room")
+            for fragment in fragments:
+                fragment.fail(error)
+                await self._load(fragment)
+                fragment.is_full = True
 
     async def _read_needed_bodies(self, fragment: Fragment) -> None:
         locks = fragment.take_needing_body()
@@ -396,6 +408,7 @@ class MessageBroker:
         self._is_short_of_room = is_short
         for fragment in self._fragments.values():
             fragment.is_short_of_room = is_short
+            fragment.is_full = fragment.is_full and is_short
 
     async def _fail(self, error: Exception) -> None:
         log.error("the messaging store failed, its last commit's outcome is unknown: %s", error, exc_info=error)

@@ -1,0 +1,110 @@
+"""How operations become changes of a lane: plain data for the store, bits and counts in memory, nothing decided."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from tandembus.broker.lane import Lane
+from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, EXPIRE, LAPSE, REMOVE, MessageLock
+from tandembus.message import Message, copy_of
+from tandembus.message_encoding import application_properties_with, with_application_properties
+from tandembus.store.messaging_store import ACTIVE, DEFERRED, SCHEDULED, Changes, Due, Overlay, Place, PutBody
+
+IS_SCHEDULED: Final = 1
+"""Message flag: `expires_at` holds the time to live, which counts from activation."""
+
+
+def write_arrival(lane: Lane, message: Message, now_ms: i64, default_ttl_ms: i64, changes: Changes) -> None:
+    """A sent message takes the next number: available at once, or parked until its time."""
+    size: i64 = len(message.sections)
+    ttl = message.ttl_ms
+    if default_ttl_ms > 0 and (ttl < 0 or default_ttl_ms < ttl):
+        ttl = default_ttl_ms
+    message.enqueued_at = now_ms
+    if message.scheduled_at > now_ms:
+        message.flags = message.flags | IS_SCHEDULED
+        message.expires_at = max(ttl, i64(0))
+        message.number = lane.give_number(size, 0)
+        lane.park(message.number, False)
+        changes.overlays.append(_overlay(lane, message.number, SCHEDULED, 0, b""))
+        changes.schedules.append(_due(lane, message.scheduled_at, message.number))
+    else:
+        message.expires_at = now_ms + ttl if ttl >= 0 else 0
+        message.number = lane.give_number(size, message.expires_at)
+    message.original_number = lane.sequence_base | message.number
+    changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
+
+
+def write_activation(lane: Lane, message: Message, due_ms: i64, now_ms: i64, changes: Changes) -> Message:
+    """A scheduled message's time has come: it leaves its number and takes a new one at the tail."""
+    size: i64 = len(message.sections)
+    lane.unpark(message.number, False)
+    lane.settle(message.number, size, changes)
+    changes.dropped_overlays.append(_place(lane, message.number))
+    changes.dropped_schedules.append(_due(lane, due_ms, message.number))
+    arrived = copy_of(message)
+    arrived.flags = message.flags & ~IS_SCHEDULED
+    arrived.enqueued_at = now_ms
+    arrived.expires_at = now_ms + message.expires_at if message.expires_at > 0 else 0
+    arrived.number = lane.give_number(size, arrived.expires_at)
+    arrived.original_number = lane.sequence_base | arrived.number
+    changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), arrived))
+    return arrived
+
+
+def write_settlement(lane: Lane, lock: MessageLock, changes: Changes) -> None:
+    settlement = lock.settlement
+    if settlement == COMPLETE or settlement == REMOVE or settlement == EXPIRE:
+        write_gone(lane, lock, changes)
+    elif settlement == ABANDON or settlement == LAPSE:
+        state = DEFERRED if lock.is_deferred else ACTIVE
+        count = lock.delivery_count + 1
+        changes.overlays.append(_overlay(lane, lock.number, state, count, lock.application_properties))
+    elif settlement == DEFER:
+        if not lock.is_deferred:
+            lane.park(lock.number, True)
+        count = lock.delivery_count
+        changes.overlays.append(_overlay(lane, lock.number, DEFERRED, count, lock.application_properties))
+
+
+def write_gone(lane: Lane, lock: MessageLock, changes: Changes) -> None:
+    if lock.is_deferred or lock.is_scheduled:
+        lane.unpark(lock.number, lock.is_deferred)
+    lane.settle(lock.number, lock.size_bytes, changes)
+    if lock.is_damaged:
+        changes.quarantined.append(_place(lane, lock.number))
+    if lock.delivery_count > 0 or lock.application_properties or lock.is_deferred or lock.is_scheduled:
+        changes.dropped_overlays.append(_place(lane, lock.number))
+
+
+def write_dead_letter(dead_letter: Lane, lock: MessageLock, message: Message, changes: Changes) -> Message:
+    """The message among the dead letters: its reason added, its delivery count kept, for ever alive."""
+    added: dict[str, object] = {}
+    if lock.reason is not None:
+        added["DeadLetterReason"] = lock.reason
+    if lock.description is not None:
+        added["DeadLetterErrorDescription"] = lock.description
+    dead = with_application_properties(message, application_properties_with(message, added))
+    dead.expires_at = 0
+    dead.number = dead_letter.give_number(len(dead.sections), 0)
+    dead.delivery_count = lock.delivery_count
+    if lock.asked == ABANDON or lock.asked == LAPSE:
+        dead.delivery_count += 1
+    if dead.delivery_count > 0:
+        changes.overlays.append(_overlay(dead_letter, dead.number, ACTIVE, dead.delivery_count, b""))
+    changes.bodies.append(PutBody(int(dead_letter.fragment), int(dead_letter.code), dead))
+    return dead
+
+
+def _overlay(lane: Lane, number: i64, state: int, delivery_count: i64, application_properties: bytes) -> Overlay:
+    return Overlay(int(lane.fragment), int(lane.code), int(number), state, int(delivery_count), application_properties)
+
+
+def _place(lane: Lane, number: i64) -> Place:
+    return Place(int(lane.fragment), int(lane.code), int(number))
+
+
+def _due(lane: Lane, at_ms: i64, number: i64) -> Due:
+    return Due(int(at_ms), int(lane.fragment), int(lane.code), int(number))
