@@ -12,6 +12,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.integration.bus import Bus
 from tests.integration.python_sdk import AsyncSdk, Closer, LoopThread, PythonSdk, SyncSdk
+from tests.integration.raw_amqp import RawAmqp
 from tests.integration.serving import RunningNamespace, start_namespace
 
 SENDS_KEY = "c2VuZHMgb25seSwgZm9yIHRlc3Rz"
@@ -154,3 +155,17 @@ def impatient_sdk(connect: Connect, bus: Bus) -> PythonSdk:
 def small_sdk(connect: Connect, small_bus: Bus) -> PythonSdk:
     """Connected to the namespace with small limits."""
     return connect(small_bus.connection_string)
+
+
+@pytest.fixture
+def queue(bus: Bus) -> str:
+    """A queue of the test's own, as the service makes it by default."""
+    return bus.make_queue()
+
+
+@pytest.fixture
+def raw(bus: Bus) -> Iterator[RawAmqp]:
+    """A raw connection that has logged in with the root policy's key and begun a session."""
+    with RawAmqp(bus.running.port) as raw:
+        raw.log_in()
+        yield raw

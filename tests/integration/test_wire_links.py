@@ -1,0 +1,171 @@
+"""What the contract says about links beside the rules that break clients: payloads, credit, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandembus.amqp.encoding import descriptors as codes
+from tandembus.amqp.encoding.frames import AMQP_HEADER
+from tandembus.amqp.encoding.sections import (
+    amqp_value_section,
+    data_section,
+    header_section,
+    map_section,
+    message_annotations_section,
+    properties_section,
+)
+from tandembus.amqp.encoding.values import ULONG, Array, Described, Typed, symbol, ubyte, uint, ulong
+from tests.covers import covers
+from tests.integration.bus import Bus, Counts
+from tests.integration.raw_amqp import (
+    BATCH_FORMAT,
+    FIRST,
+    MESSAGE,
+    PIPELINED_OPENING,
+    RECEIVER,
+    SENDER,
+    SETTLED,
+    RawAmqp,
+    assert_has_three_fields,
+    source_of,
+    target_of,
+    texts,
+)
+
+
+def test_a_client_may_say_everything_before_it_hears_anything(bus: Bus, queue: str) -> None:
+    with RawAmqp(bus.running.port) as raw:
+        begin = [None, uint(0), uint(65536), uint(65536), uint(255)]
+        attach = ["cbs", uint(1), False, ubyte(0), ubyte(0), source_of("$cbs"), target_of("$cbs"), None, None, uint(0)]
+        raw.send(PIPELINED_OPENING + AMQP_HEADER)
+        raw.open()
+        raw.perform(codes.BEGIN, list(begin), channel=1)
+        raw.perform(codes.ATTACH, list(attach), channel=1)
+        assert raw.read(8)[4] == 3
+        assert [raw.next_frame().code for _ in range(2)] == [codes.SASL_MECHANISMS, codes.SASL_OUTCOME]
+        assert raw.read(8) == AMQP_HEADER
+        raw.expect(codes.OPEN)
+        assert raw.expect(codes.BEGIN).plain(0) == 1
+        assert raw.expect(codes.ATTACH)[0] == "cbs"
+
+
+def test_sections_come_in_any_order_and_a_body_may_be_missing(raw: RawAmqp, queue: str) -> None:
+    late = map_section(codes.DELIVERY_ANNOTATIONS, {"x-late": 1})
+    payloads = [
+        properties_section(message_id="no body"),
+        data_section(b"early") + properties_section(message_id="early") + header_section(ttl_ms=60_000) + late,
+        amqp_value_section(None) + properties_section(message_id="null"),
+    ]
+    raw.attach_sender(SENDER, queue)
+    for number, payload in enumerate(payloads):
+        assert raw.send_message(SENDER, number, payload).described(4)[0] == codes.ACCEPTED
+    raw.attach_receiver(RECEIVER, queue)
+    raw.flow(RECEIVER, 3)
+    messages = [raw.receive_message()[1] for _ in range(3)]
+    assert [message.property_at(0) for message in messages] == ["no body", "early", "null"]
+    assert messages[1].body == b"early"
+    assert messages[1].header is not None
+    assert messages[1].header[2] == uint(60_000)
+
+
+def test_a_settled_send_is_stored_and_not_answered(raw: RawAmqp, bus: Bus, queue: str) -> None:
+    raw.attach_sender(SENDER, queue)
+    raw.transfer(SENDER, 0, MESSAGE, settled=True)
+    assert raw.send_message(SENDER, 1, MESSAGE).plain(1) == 1
+    assert bus.counts(queue) == Counts(2)
+
+
+def test_an_aborted_delivery_leaves_nothing(raw: RawAmqp, bus: Bus, queue: str) -> None:
+    raw.attach_sender(SENDER, queue)
+    fields: list[object] = [uint(SENDER), uint(0), b"tag", uint(0), False]
+    raw.perform(codes.TRANSFER, [*fields, True], MESSAGE)
+    raw.perform(codes.TRANSFER, [*fields, False, None, None, False, True])
+    raw.send_message(SENDER, 1, MESSAGE)
+    assert bus.counts(queue) == Counts(1)
+
+
+@covers("M12")
+def test_a_batch_is_stored_as_a_whole_or_not_at_all(raw: RawAmqp, bus: Bus, queue: str) -> None:
+    envelope = message_annotations_section({"x-opt-partition-key": "first"}) + properties_section(message_id="first")
+    good = envelope + b"".join(data_section(properties_section(message_id=str(n)) + MESSAGE) for n in range(3))
+    raw.attach_sender(SENDER, queue)
+    assert raw.send_message(SENDER, 0, good + data_section(b"bad"), BATCH_FORMAT).described(4)[0] == codes.REJECTED
+    assert bus.counts(queue) == Counts(0)
+    assert raw.send_message(SENDER, 1, good, BATCH_FORMAT).described(4)[0] == codes.ACCEPTED
+    raw.attach_receiver(RECEIVER, queue)
+    raw.flow(RECEIVER, 3)
+    messages = [raw.receive_message()[1] for _ in range(3)]
+    assert [message.property_at(0) for message in messages] == ["0", "1", "2"]
+    assert not any("x-opt-partition-key" in texts(message.message_annotations) for message in messages)
+
+
+@covers("M12")
+def test_credit_is_replaced_by_each_flow_and_nothing_comes_without_it(raw: RawAmqp, queue: str) -> None:
+    raw.attach_sender(SENDER, queue)
+    raw.attach_receiver(RECEIVER, queue)
+    for number in range(6):
+        raw.send_message(SENDER, number, MESSAGE)
+    raw.flow(RECEIVER, 3)
+    for _ in range(3):
+        raw.receive_message()
+    raw.flow(RECEIVER, 3, delivery_count=1)  # what it says it has not seen yet is on its way: one more
+    raw.receive_message()
+    raw.flow(RECEIVER, 0, delivery_count=4, echo=True)
+    flow = raw.expect(codes.FLOW)
+    assert (flow.plain(5), flow.plain(6)) == (4, 0)
+
+
+@covers("M12")
+@pytest.mark.parametrize("waiting", [0, 2, 5])
+def test_a_drain_brings_what_is_there_and_uses_up_the_credit(raw: RawAmqp, queue: str, waiting: int) -> None:
+    raw.attach_sender(SENDER, queue)
+    for number in range(waiting):
+        raw.send_message(SENDER, number, MESSAGE)
+    attach = raw.attach_receiver(RECEIVER, queue, (SETTLED, FIRST))
+    raw.flow(RECEIVER, 5, drain=True)
+    for _ in range(waiting):
+        raw.expect(codes.TRANSFER)
+    flow = raw.expect(codes.FLOW)
+    assert flow.plain(4) == attach.plain(1)
+    assert (flow.plain(5), flow.plain(6), flow[8]) == (5, 0, True)
+
+
+def test_transactions_are_refused_as_not_implemented(raw: RawAmqp) -> None:
+    coordinator = Described(ulong(codes.COORDINATOR), [Array(0xA3, ["amqp:local-transactions"])])
+    raw.attach(SENDER, False, source_of("mine"), coordinator)
+    raw.expect(codes.ATTACH)
+    assert_has_three_fields(raw.expect(codes.DETACH).error(2), "amqp:not-implemented")
+
+
+def test_a_session_receiver_is_refused_by_a_queue_without_sessions(raw: RawAmqp, queue: str) -> None:
+    session_filter = {symbol("com.microsoft:session-filter"): "session"}
+    source = source_of(queue, uint(0), None, uint(0), False, None, None, session_filter)
+    raw.attach(RECEIVER, True, source, target_of("mine"))
+    raw.expect(codes.ATTACH)
+    assert_has_three_fields(raw.expect(codes.DETACH).error(2), "amqp:not-allowed")
+
+
+def test_nobody_sends_to_a_dead_letter_queue(raw: RawAmqp, queue: str) -> None:
+    raw.attach(SENDER, False, source_of("mine"), target_of(f"{queue}/$DeadLetterQueue"))
+    raw.expect(codes.ATTACH)
+    assert_has_three_fields(raw.expect(codes.DETACH).error(2), "amqp:not-allowed")
+
+
+@covers("M2")
+def test_what_the_broker_adds_to_a_message_has_the_types_that_clients_read(raw: RawAmqp, queue: str) -> None:
+    raw.attach_sender(SENDER, queue)
+    raw.send_message(SENDER, 0, message_annotations_section({"x-mine": ulong(7)}) + MESSAGE)
+    raw.attach_receiver(RECEIVER, queue)
+    raw.flow(RECEIVER, 1)
+    _, message = raw.receive_message()
+    annotations = texts(message.message_annotations)
+    kinds = {name: value.code if isinstance(value, Typed) else type(value) for name, value in annotations.items()}
+    assert kinds == {
+        "x-opt-sequence-number": int,
+        "x-opt-enqueue-sequence-number": int,
+        "x-opt-enqueued-time": 0x83,
+        "x-opt-locked-until": 0x83,
+        "x-mine": ULONG,
+    }
+    assert message.header is not None
+    assert message.header[4] == uint(0)
