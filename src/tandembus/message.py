@@ -31,6 +31,8 @@ BATCH_FORMAT: Final = 0x80013700
 MAX_KEY_CHARACTERS: Final = 128
 DEFAULT_PRIORITY: Final = 4
 UINT_MAX: Final = 0xFFFFFFFF
+MAX_TTL_MS: Final = 922_337_203_685_477
+"""The longest time span that the service knows; more would not fit behind any date."""
 
 PING_CONTENT_TYPE: Final = b"application/vnd.ms-servicebus-ping"
 PARTITION_KEY: Final = b"x-opt-partition-key"
@@ -359,7 +361,7 @@ class _Envelope:
             raise MalformedData("the properties list's size and count disagree")
         if self._ttl_ms == UINT_MAX and expires_at > created_at and created_at > 0:
             # A time to live beyond 49 days does not fit the header's field: the two times say what was meant.
-            self._ttl_ms = expires_at - created_at
+            self._ttl_ms = min(expires_at - created_at, MAX_TTL_MS)
 
 
 def _body_is_empty(message: Message) -> bool:

@@ -7,8 +7,7 @@ from typing import Final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64, u8
 
-from tandembus.amqp.encoding.codec import decode, encode
-from tandembus.amqp.encoding.values import timestamp
+from tandembus.amqp.encoding.codec import encode, skip_value
 from tandembus.message import DEFAULT_PRIORITY, UINT_MAX, Message, compound_count, copy_of, replace_section
 
 _SEQUENCE_NUMBER_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
@@ -27,19 +26,49 @@ def with_application_properties(message: Message, section: bytes) -> Message:
     return copy
 
 
-def application_properties_with(message: Message, changes: dict[str, object]) -> bytes:
-    """The application-properties section after `changes`."""
+def encode_changes(changes: dict[str, object]) -> dict[bytes, bytes]:
+    """Names and encoded values of properties to be set. Raises InvalidArgument for what AMQP has no form for."""
+    encoded: dict[bytes, bytes] = {}
+    for name, value in changes.items():
+        encoded[encode(name)] = encode(value)
+    return encoded
+
+
+def application_properties_with(message: Message, changes: dict[bytes, bytes]) -> bytes:
+    """The application-properties section after `changes`. All others stay as the bytes that came: they were never
+    decoded here, and nothing in them may be in the way of moving a message."""
     section = message.application_properties
     if not section:
         section = message.sections[message.properties_end : message.application_end]
-    properties: dict[object, object] = {}
+    out = BytesWriter()
+    count: i64 = 0
     if section:
-        value, _ = decode(section, 3, True)
-        assert isinstance(value, dict)
-        properties = value
-    for key, change in changes.items():
-        properties[key] = change
-    return b"\x00\x53\x74" + encode(properties)
+        position: i64 = 6 if section[3] == 0xC1 else 12
+        end: i64 = len(section)
+        while position < end:
+            value_at = skip_value(section, position, end)
+            behind = skip_value(section, value_at, end)
+            if _short_key(section[position:value_at]) not in changes:
+                out.write(section[position:behind])
+                count += 2
+            position = behind
+    for name, value in changes.items():
+        out.write(name)
+        out.write(value)
+        count += 2
+    content = out.getvalue()
+    head = BytesWriter()
+    head.write(b"\x00\x53\x74\xd1")
+    write_i32_be(head, i32(len(content) + 4))
+    write_i32_be(head, i32(count))
+    return head.getvalue() + content
+
+
+def _short_key(key: bytes) -> bytes:
+    """A string as `encode` writes it: senders may write a short one in the long form."""
+    if key[0] == 0xB1 and len(key) < 261:
+        return b"\xa1" + key[4:]
+    return key
 
 
 def encode_delivery(
@@ -125,15 +154,40 @@ def _write_header(out: BytesWriter, message: Message) -> None:
 
 
 def _properties_with_expiry(message: Message) -> bytes:
-    """On output absolute-expiry-time is what the broker computed, whatever the sender wrote there."""
-    fields: list[object] = []
-    if message.properties_end > message.annotations_end:
-        value, _ = decode(message.sections, int(message.annotations_end) + 3, True)
-        if isinstance(value, list):
-            fields = value
-    while len(fields) < 10:
-        fields.append(None)
-    fields[8] = timestamp(int(message.expires_at))
-    if fields[9] is None:
-        fields[9] = timestamp(int(message.enqueued_at))
-    return b"\x00\x53\x73" + encode(fields)
+    """On output absolute-expiry-time is what the broker computed, whatever the sender wrote there. The other fields go
+    as they came."""
+    data = message.sections
+    at: i64 = message.annotations_end + 3
+    end: i64 = message.properties_end
+    position: i64 = end
+    left: i64 = 0
+    if end > message.annotations_end and data[at] != 0x45:
+        position = at + (3 if data[at] == 0xC0 else 9)
+        left = compound_count(data, at, 0xC0)
+    out = BytesWriter()
+    index: i64 = 0
+    while index < 10 or left > 0:
+        behind = skip_value(data, position, end) if left > 0 else position
+        is_set = behind > position and data[position] != 0x40
+        if index == 8:
+            _write_timestamp(out, message.expires_at)
+        elif index == 9 and not is_set:
+            _write_timestamp(out, message.enqueued_at)
+        elif behind > position:
+            out.write(data[position:behind])
+        else:
+            out.append(0x40)
+        position = behind
+        left -= 1
+        index += 1
+    content = out.getvalue()
+    head = BytesWriter()
+    head.write(b"\x00\x53\x73\xd0")
+    write_i32_be(head, i32(len(content) + 4))
+    write_i32_be(head, i32(index))
+    return head.getvalue() + content
+
+
+def _write_timestamp(out: BytesWriter, at_ms: i64) -> None:
+    out.append(0x83)
+    write_i64_be(out, at_ms)

@@ -34,6 +34,7 @@ class Block:
         "is_touched",
         "live_bytes",
         "live_count",
+        "newer_expiry",
         "parked",
         "scheduled_count",
         "settled",
@@ -50,6 +51,8 @@ class Block:
         self.earliest_expiry: i64 = NEVER
         self.indexed_expiry: i64 = NEVER
         """What the store's due index says; differs from earliest_expiry until the next commit."""
+        self.newer_expiry: i64 = NEVER
+        """The earliest of what was added since a sweep of this block began, which the sweep has not seen."""
         self.is_touched: bool = False
         self.thin_debt: i64 = 0
         """Settled numbers whose bodies may still be stored."""
@@ -74,9 +77,15 @@ class Block:
         at = offset >> 3
         self.parked[at] = u8(i64(self.parked[at]) & (255 - (i64(1) << (offset & 7))))
 
+    def is_later(self, expires_at: i64) -> bool:
+        """Whether the block's earliest expiry lies behind this one."""
+        return expires_at != NEVER and (self.earliest_expiry == NEVER or expires_at < self.earliest_expiry)
+
     def expire_from(self, expires_at: i64) -> None:
-        if expires_at != NEVER and (self.earliest_expiry == NEVER or expires_at < self.earliest_expiry):
+        if self.is_later(expires_at):
             self.earliest_expiry = expires_at
+        if expires_at != NEVER and (self.newer_expiry == NEVER or expires_at < self.newer_expiry):
+            self.newer_expiry = expires_at
 
     def record(self, fragment: i64, lane: i64) -> BlockRecord:
         return BlockRecord(

@@ -13,9 +13,9 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import CallbackSettleReply, MessageLock
 from tandembus.broker.message_broker import MessageBroker
-from tandembus.errors import BusError, MessageNotFound
+from tandembus.errors import BusError, InvalidArgument, MessageNotFound
 from tandembus.message import Message, parse_message
-from tandembus.store.messaging_store import ACTIVE, DEFERRED, SCHEDULED, Changes, Due
+from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NEVER, SCHEDULED, Changes, Due
 
 DELETE_SLICE = 1000
 READ_BYTES = 8 * 1024 * 1024
@@ -71,12 +71,13 @@ async def receive_deferred(
     broker: MessageBroker, fragment: Fragment, code: int, numbers: Sequence[int], is_destructive: bool
 ) -> list[tuple[MessageLock, Message]]:
     """Lock deferred messages by number: all of them or none. Destructive: they are gone when this returns."""
-    lane = fragment.lane(code)
-    messages = [await _parked_message(broker, fragment, lane, number, DEFERRED) for number in numbers]
-    taken: list[tuple[MessageLock, Message]] = []
+    messages = await _parked_messages(broker, fragment, code, numbers, DEFERRED)
     for message in messages:
-        if not lane.is_resting(message.number):
+        # The time to live of a deferred message is judged when somebody asks for it.
+        if code == MAIN and fragment.is_expired(message):
+            fragment.expire(message)
             raise _not_found(int(message.number), "deferred")
+    taken: list[tuple[MessageLock, Message]] = []
     for message in messages:
         lock = fragment.lock_number(code, message.number, len(message.sections), message.expires_at)
         lock.is_deferred = True
@@ -88,14 +89,31 @@ async def receive_deferred(
     return taken
 
 
-async def _parked_message(broker: MessageBroker, fragment: Fragment, lane: Lane, number: int, state: int) -> Message:
+async def _parked_messages(
+    broker: MessageBroker, fragment: Fragment, code: int, numbers: Sequence[int], state: int
+) -> list[Message]:
+    """The messages of these numbers, if all of them are in this state. Nobody has any of them when this returns."""
     what = "deferred" if state == DEFERRED else "scheduled"
-    if number < 1 or number >= lane.visible_end or not lane.is_live(number) or not lane.is_parked(number):
-        raise _not_found(number, what)
+    if len(set(numbers)) != len(numbers):
+        raise InvalidArgument("A sequence number stands twice in the request.")
+    messages = [await _parked_message(broker, fragment, code, number, state) for number in numbers]
+    for number, message in zip(numbers, messages, strict=True):
+        # Reading took its time: who came first meanwhile has it.
+        if message is None or not fragment.lane(code).is_resting(number):
+            raise _not_found(number, what)
+    return [message for message in messages if message is not None]
+
+
+async def _parked_message(
+    broker: MessageBroker, fragment: Fragment, code: int, number: int, state: int
+) -> Message | None:
+    lane = fragment.lane(code)
+    if not lane.is_resting(number):
+        return None
     for record in await broker.read_messages(fragment, lane, [number], READ_BYTES):
         if isinstance(record, Message) and await _state_of(broker, fragment, lane, record) == state:
             return record
-    raise _not_found(number, what)
+    return None
 
 
 def _not_found(number: int, what: str) -> MessageNotFound:
@@ -104,14 +122,10 @@ def _not_found(number: int, what: str) -> MessageNotFound:
 
 async def cancel_scheduled(broker: MessageBroker, fragment: Fragment, numbers: Sequence[int]) -> None:
     """Cancel scheduled messages: all of them or none."""
-    lane = fragment.main
-    messages = [await _parked_message(broker, fragment, lane, number, SCHEDULED) for number in numbers]
-    for message in messages:
-        if not lane.is_resting(message.number):
-            raise _not_found(int(message.number), "scheduled")
+    messages = await _parked_messages(broker, fragment, MAIN, numbers, SCHEDULED)
     locks: list[MessageLock] = []
     for message in messages:
-        lock = fragment.lock_number(lane.code, message.number, len(message.sections), 0)
+        lock = fragment.lock_number(MAIN, message.number, len(message.sections), NEVER)
         lock.is_scheduled = True
         locks.append(lock)
     await remove_all(fragment, locks)
@@ -119,7 +133,7 @@ async def cancel_scheduled(broker: MessageBroker, fragment: Fragment, numbers: S
     changes = Changes()
     for message in messages:
         due = scheduled_time(message)
-        changes.dropped_schedules.append(Due(due, int(fragment.key), int(lane.code), int(message.number)))
+        changes.dropped_schedules.append(Due(due, int(fragment.key), MAIN, int(message.number)))
     await broker.forget_due(changes)
 
 
@@ -129,28 +143,34 @@ def scheduled_time(message: Message) -> int:
 
 async def delete_batch(broker: MessageBroker, fragment: Fragment, code: int, count: int, before_ms: int) -> int:
     """Delete up to `count` waiting messages enqueued before a time, oldest first; locked and parked ones stay."""
-    lane = fragment.lane(code)
     deleted = 0
     from_number = 1
     while deleted < count:
+        lane = fragment.lane(code)
         numbers = lane.next_available(from_number, min(count - deleted, DELETE_SLICE))
         if not numbers:
             break
         records = await broker.read_messages(fragment, lane, numbers, READ_BYTES)
         from_number = numbers[len(records) - 1] + 1
-        locks: list[MessageLock] = []
-        for record in records:
-            if isinstance(record, Message) and record.enqueued_at < before_ms and lane.is_waiting(record.number):
-                lock = fragment.lock_number(code, record.number, len(record.sections), 0)
-                lock.delivery_count = record.delivery_count
-                lock.application_properties = record.application_properties
-                locks.append(lock)
-        if not locks:
-            break
+        messages = [record for record in records if isinstance(record, Message)]
+        locks = [
+            _lock_waiting(fragment, code, message)
+            for message in messages
+            if message.enqueued_at < before_ms and fragment.lane(code).is_waiting(message.number)
+        ]
         await remove_all(fragment, locks)
         deleted += len(locks)
+        if messages and messages[-1].enqueued_at >= before_ms:
+            break
         await asyncio.sleep(0)
     return deleted
+
+
+def _lock_waiting(fragment: Fragment, code: int, message: Message) -> MessageLock:
+    lock = fragment.lock_number(code, message.number, len(message.sections), NEVER)
+    lock.delivery_count = message.delivery_count
+    lock.application_properties = message.application_properties
+    return lock
 
 
 async def remove_all(fragment: Fragment, locks: Sequence[MessageLock]) -> None:

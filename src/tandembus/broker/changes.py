@@ -7,9 +7,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from tandembus.broker.lane import Lane
-from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, EXPIRE, LAPSE, REMOVE, MessageLock
+from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, EXPIRE, LAPSE, RELEASE, REMOVE, MessageLock
 from tandembus.message import Message, copy_of
-from tandembus.message_encoding import application_properties_with, with_application_properties
+from tandembus.message_encoding import application_properties_with, encode_changes, with_application_properties
 from tandembus.store.messaging_store import ACTIVE, DEFERRED, SCHEDULED, Changes, Due, Overlay, Place, PutBody
 
 IS_SCHEDULED: Final = 1
@@ -62,11 +62,19 @@ def write_settlement(lane: Lane, lock: MessageLock, changes: Changes) -> None:
         state = DEFERRED if lock.is_deferred else ACTIVE
         count = lock.delivery_count + 1
         changes.overlays.append(_overlay(lane, lock.number, state, count, lock.application_properties))
+        _expire_again(lane, lock)
+    elif settlement == RELEASE:
+        _expire_again(lane, lock)
     elif settlement == DEFER:
         if not lock.is_deferred:
             lane.park(lock.number, True)
         count = lock.delivery_count
         changes.overlays.append(_overlay(lane, lock.number, DEFERRED, count, lock.application_properties))
+
+
+def _expire_again(lane: Lane, lock: MessageLock) -> None:
+    if not lock.is_deferred:
+        lane.expire_from(lock.number, lock.expires_at)
 
 
 def write_gone(lane: Lane, lock: MessageLock, changes: Changes) -> None:
@@ -86,7 +94,7 @@ def write_dead_letter(dead_letter: Lane, lock: MessageLock, message: Message, ch
         added["DeadLetterReason"] = lock.reason
     if lock.description is not None:
         added["DeadLetterErrorDescription"] = lock.description
-    dead = with_application_properties(message, application_properties_with(message, added))
+    dead = with_application_properties(message, application_properties_with(message, encode_changes(added)))
     dead.expires_at = 0
     dead.number = dead_letter.give_number(len(dead.sections), 0)
     dead.delivery_count = lock.delivery_count

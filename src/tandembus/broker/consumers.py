@@ -17,6 +17,10 @@ from tandembus.message import Message
 
 TURN_MESSAGES: Final = 64
 TURN_BYTES: Final = 262144
+MAX_REMOVALS: Final = 4096
+MAX_REMOVING_BYTES: Final = 4 * 1024 * 1024
+"""Receive-and-deletes of one commit. Nothing of them is unsent yet, so no connection's limit holds them back: without
+this one a large credit would bring the whole queue into memory."""
 
 
 @final
@@ -36,6 +40,7 @@ class LaneConsumers:
     def __init__(self, lane: Lane, locks: LockTable, max_locks: i64) -> None:
         self.lane: Lane = lane
         self.removals: list[Removal] = []
+        self._removing_bytes: i64 = 0
         self.expired: list[Message] = []
         """Found past their time at hand-over: the fragment sees them off."""
         self.draining: list[Consumer] = []
@@ -48,11 +53,14 @@ class LaneConsumers:
         """The store was opened anew: the consumers stay, with their credit; what they held is void."""
         self.lane = lane
         self._locks = locks
-        self.removals = []
         self.expired = []
-        for consumer in self._consumers:
-            consumer.credit += consumer.removing_count
-            consumer.removing_count = 0
+
+    def take_removals(self) -> list[Removal]:
+        """The receive-and-deletes for the coming commit."""
+        removals = self.removals
+        self.removals = []
+        self._removing_bytes = 0
+        return removals
 
     def is_empty(self) -> bool:
         return not self._consumers
@@ -68,6 +76,7 @@ class LaneConsumers:
         kept: list[Removal] = []
         for removal in self.removals:
             if removal.consumer is consumer:
+                self._removing_bytes -= len(removal.message.sections)
                 self._undo(removal)
             else:
                 kept.append(removal)
@@ -89,14 +98,14 @@ class LaneConsumers:
             return
         waiting: list[Consumer] = []
         for consumer in self.draining:
-            if not self._is_awaited(consumer) and (consumer.credit <= 0 or self.lane.is_exhausted()):
+            if consumer.removing_count == 0 and (consumer.credit <= 0 or not self._has_more()):
                 consumer.drained()
             else:
                 waiting.append(consumer)
         self.draining = waiting
 
-    def _is_awaited(self, consumer: Consumer) -> bool:
-        return consumer.removing_count > 0
+    def _has_more(self) -> bool:
+        return not self.lane.is_exhausted() and len(self._locks) < self._max_locks
 
     def is_hungry(self) -> bool:
         for consumer in self._consumers:
@@ -108,7 +117,7 @@ class LaneConsumers:
         """Give what is ready to who has credit. What came back must be read again first: it is next."""
         count: i64 = len(self._consumers)
         idle: i64 = 0
-        while idle < count and self._has_next() and len(self._locks) < self._max_locks:
+        while idle < count and self.lane.has_next() and len(self._locks) < self._max_locks:
             consumer = self._consumers[self._turn % count]
             self._turn = (self._turn + 1) % count
             if consumer.can_take() and self._serve(consumer, now, now_ms, lock_duration_s):
@@ -116,22 +125,20 @@ class LaneConsumers:
             else:
                 idle += 1
 
-    def _has_next(self) -> bool:
-        lane = self.lane
-        if not lane.ready:
-            return False
-        return not lane.returned or lane.ready[0].number < lane.returned[0]
+    def _is_removing_enough(self) -> bool:
+        return self._removing_bytes >= MAX_REMOVING_BYTES or len(self.removals) >= MAX_REMOVALS
 
     def _serve(self, consumer: Consumer, now: float, now_ms: i64, lock_duration_s: float) -> bool:
         lane = self.lane
         given: i64 = 0
         given_bytes: i64 = 0
         while (
-            self._has_next()
+            lane.has_next()
             and given < TURN_MESSAGES
             and given_bytes < TURN_BYTES
             and consumer.can_take()
             and len(self._locks) < self._max_locks
+            and not (consumer.is_destructive and self._is_removing_enough())
         ):
             message = lane.pop_ready()
             size: i64 = len(message.sections)
@@ -150,6 +157,7 @@ class LaneConsumers:
             if consumer.is_destructive:
                 lock.settlement = REMOVE
                 consumer.removing_count += 1
+                self._removing_bytes += size
                 self.removals.append(Removal(message, lock, consumer))
             else:
                 consumer.deliver(message, lock)

@@ -41,9 +41,9 @@ from tandembus.broker.settings import FragmentSettings
 from tandembus.clock import Clock
 from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, StoreFull
 from tandembus.message import Message
-from tandembus.message_encoding import application_properties_with
+from tandembus.message_encoding import application_properties_with, encode_changes
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
-from tandembus.store.messaging_store import MAIN, BlockRecord, Changes
+from tandembus.store.messaging_store import MAIN, NEVER, BlockRecord, Changes
 
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
@@ -84,9 +84,12 @@ class Fragment:
         self.uncommitted_bytes: i64 = 0
         self.is_short_of_room: bool = False
         self.is_full: bool = False
-        """Not even the reserve takes more: what writes bodies, such as dead-lettering, waits."""
+        """Not even the reserve takes more: nothing is activated or dead-lettered until there is room."""
+        self.activating_bytes: i64 = 0
         self.failure: BusError | None = None
         """Why the fragment takes nothing at the moment; None while it does."""
+        self.is_void: bool = False
+        """All memory of it is worth nothing: the store failed, or the entity is gone."""
         self.index: i64 = index
         self.main: Lane = Lane(key, MAIN, settings.block_size, index << 48)
         self.dead_letter: Lane = Lane(key, DEAD_LETTER_LANE, settings.block_size, index << 48)
@@ -99,6 +102,7 @@ class Fragment:
         self._sends: list[SendOperation] = []
         self._settled: list[MessageLock] = []
         self._needing_body: list[MessageLock] = []
+        self._awaiting_body: list[MessageLock] = []
         self._with_body: list[tuple[MessageLock, Message]] = []
         self._activations: list[Activation] = []
         # What the commit under way holds, to be answered when it is over.
@@ -160,6 +164,9 @@ class Fragment:
             raise self.failure
         if settlement == DEAD_LETTER and lock.lane != MAIN:
             raise InvalidOperation("A message in the dead-letter queue cannot be dead-lettered again.")
+        if self.is_full and self._is_move(lock, settlement):
+            raise StoreFull("The messaging store has no room to move a message; completing goes on.")
+        lock.encoded_changes = encode_changes(lock.changes) if lock.changes else None
         self._end(lock, settlement, reply)
 
     def _end(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
@@ -168,15 +175,21 @@ class Fragment:
         if settlement == ABANDON or settlement == LAPSE:
             settlement = self._end_of_failed_delivery(lock, settlement)
         lock.settlement = settlement
-        if (
-            settlement == DEAD_LETTER
-            or (settlement == EXPIRE and self.settings.dead_letter_expired)
-            or (lock.changes and (settlement == ABANDON or settlement == DEFER))
-        ):
+        is_changed = lock.encoded_changes is not None and (settlement == ABANDON or settlement == DEFER)
+        if is_changed or self._moves(settlement):
             self._needing_body.append(lock)
         else:
             self._settled.append(lock)
         self._stir()
+
+    def _moves(self, settlement: i64) -> bool:
+        """Whether the message goes to the dead letters, and so is written once more."""
+        return settlement == DEAD_LETTER or (settlement == EXPIRE and self.settings.dead_letter_expired)
+
+    def _is_move(self, lock: MessageLock, settlement: i64) -> bool:
+        if settlement == ABANDON or settlement == LAPSE:
+            settlement = self._end_of_failed_delivery(lock, settlement)
+        return self._moves(settlement)
 
     def _end_of_failed_delivery(self, lock: MessageLock, settlement: i64) -> i64:
         """An abandoned or lapsed message is tried again, unless it was the last time, or its own time is up."""
@@ -192,8 +205,12 @@ class Fragment:
         return settlement
 
     def lock_number(self, code: i64, number: i64, size_bytes: i64, expires_at: i64) -> MessageLock:
-        """Lock a message by its number, for the management node and for the broker's own changes."""
+        """Lock a message by its number, for the management node and for the broker's own changes. Whoever asks has
+        made sure, since it last waited, that the message is free."""
+        if self.is_void and self.failure is not None:
+            raise self.failure
         lane = self.lane(code)
+        assert lane.is_free(number)
         lock = self.locks.lock(
             code, number, self._clock.monotonic(), self.settings.lock_duration_s, size_bytes, expires_at
         )
@@ -204,11 +221,18 @@ class Fragment:
         """Take a message out on the broker's or the owner's behalf."""
         self._end(lock, REMOVE, reply)
 
+    def is_expired(self, message: Message) -> bool:
+        return message.expires_at != NEVER and message.expires_at <= self._clock.now_ms()
+
     def expire(self, message: Message) -> None:
-        """A message whose time is up leaves: dropped, or to the dead letters."""
+        """A message whose time is up leaves: dropped, or to the dead letters. Until there is room for it there, it is
+        nobody's, and looked at again when its lock lapses."""
         lock = self.lock_number(MAIN, message.number, len(message.sections), message.expires_at)
+        lock.is_deferred = self.main.is_parked(message.number)
         lock.delivery_count = message.delivery_count
         lock.application_properties = message.application_properties
+        if self.is_full and self._moves(EXPIRE):
+            return
         _give_expiry_as_reason(lock)
         self._end(lock, EXPIRE, None)
 
@@ -218,26 +242,31 @@ class Fragment:
         self.locks.renew(lock, self._clock.monotonic(), self.settings.lock_duration_s)
         return i64(self._clock.now_ms()) + i64(int(self.settings.lock_duration_s * 1000))
 
-    def sweep(self, block: i64, messages: list[Message]) -> None:
-        """Look at the waiting messages of a block whose earliest expiry is due; remember the next one."""
+    def sweep(self, messages: list[Message]) -> i64:
+        """Look at messages of a block whose earliest expiry is due. Returns when the next of them expires."""
         now_ms: i64 = self._clock.now_ms()
-        earliest: i64 = 0
+        earliest: i64 = NEVER
         for message in messages:
-            if message.expires_at == 0 or not self.main.is_waiting(message.number):
+            if message.expires_at == NEVER or not self.main.is_waiting(message.number):
                 continue
             if message.expires_at <= now_ms:
                 self.expire(message)
-            elif earliest == 0 or message.expires_at < earliest:
+            elif earliest == NEVER or message.expires_at < earliest:
                 earliest = message.expires_at
-        self.main.expire_again(block, earliest)
+        return earliest
+
+    def end_sweep(self, block: i64, earliest: i64) -> None:
+        self.main.end_sweep(block, earliest)
         self._stir()
 
     def activate(self, message: Message, due_ms: int) -> None:
         """A scheduled message's time has come: it takes a new number at the tail."""
-        if not self.main.is_resting(message.number):
+        if self.is_void or not self.main.is_resting(message.number):
             return  # cancelled meanwhile
-        lock = self.lock_number(MAIN, message.number, len(message.sections), 0)
+        size: i64 = len(message.sections)
+        lock = self.lock_number(MAIN, message.number, size, NEVER)
         lock.settlement = REMOVE
+        self.activating_bytes += size
         self._activations.append(Activation(message, due_ms, lock))
         self._stir()
 
@@ -253,17 +282,18 @@ class Fragment:
         self._stir()
 
     def lapse(self) -> None:
-        for lock in self.locks.lapsed(self._clock.monotonic(), MAX_LAPSES):
-            self._end(lock, LAPSE, None)
+        now = self._clock.monotonic()
+        for lock in self.locks.lapsed(now, MAX_LAPSES):
+            if self.is_full and self._is_move(lock, LAPSE):
+                self.locks.renew(lock, now, self.settings.lock_duration_s)
+            else:
+                self._end(lock, LAPSE, None)
 
     # Bodies that settlements need.
 
     def take_needing_body(self) -> list[MessageLock]:
-        """Settlements that cannot be carried out without the message itself, up to one commit's worth. They write it
-        again, so that they wait while the store is full."""
+        """Settlements that cannot be carried out without the message itself, up to one commit's worth."""
         taken: list[MessageLock] = []
-        if self.is_full:
-            return taken
         size: i64 = 0
         for lock in self._needing_body:
             if taken and size + lock.size_bytes > self.settings.commit_bytes:
@@ -271,17 +301,20 @@ class Fragment:
             taken.append(lock)
             size += lock.size_bytes
         del self._needing_body[: len(taken)]
+        self._awaiting_body = taken
         return taken
 
-    def body_arrived(self, lock: MessageLock, message: Message) -> None:
-        message.delivery_count = lock.delivery_count
-        message.application_properties = lock.application_properties
-        self._with_body.append((lock, message))
-
-    def body_is_damaged(self, lock: MessageLock) -> None:
-        """Nothing can be moved: the record is taken out, and the settlement counts as done."""
-        lock.settlement = REMOVE
-        self._settled.append(lock)
+    def bodies_arrived(self, arrived: list[tuple[MessageLock, Message]], damaged: list[MessageLock]) -> None:
+        """All that was asked for. What is damaged cannot be moved: the record is taken out, and the settlement counts
+        as done."""
+        self._awaiting_body = []
+        for lock, message in arrived:
+            message.delivery_count = lock.delivery_count
+            message.application_properties = lock.application_properties
+            self._with_body.append((lock, message))
+        for lock in damaged:
+            lock.settlement = REMOVE
+            self._settled.append(lock)
 
     # The commit: collect, then exactly one of applied, sends_refused (and collect again), failed.
 
@@ -311,8 +344,9 @@ class Fragment:
 
     def _collect_with_body(self, changes: Changes) -> None:
         for lock, message in self._with_body:
-            if lock.changes:
-                lock.application_properties = application_properties_with(message, lock.changes)
+            encoded_changes = lock.encoded_changes
+            if encoded_changes is not None:
+                lock.application_properties = application_properties_with(message, encoded_changes)
                 message.application_properties = lock.application_properties
             if lock.settlement == DEAD_LETTER or lock.settlement == EXPIRE:
                 write_gone(self.main, lock, changes)
@@ -323,9 +357,7 @@ class Fragment:
         self._with_body = []
 
     def _collect_removals(self, changes: Changes) -> None:
-        removals = self.main_consumers.removals + self.dead_letter_consumers.removals
-        self.main_consumers.removals = []
-        self.dead_letter_consumers.removals = []
+        removals = self.main_consumers.take_removals() + self.dead_letter_consumers.take_removals()
         for removal in removals:
             write_gone(self.lane(removal.lock.lane), removal.lock, changes)
         self._committing_removals = removals
@@ -336,6 +368,7 @@ class Fragment:
             self._committing_arrivals.append(arrived)
             self._committing_locks.append(activation.lock)
         self._activations = []
+        self.activating_bytes = 0
 
     def _collect_sends(self, changes: Changes, now_ms: i64) -> None:
         settings = self.settings
@@ -356,8 +389,8 @@ class Fragment:
 
     def applied(self) -> None:
         """The commit is durable: answer, make visible, hand over."""
-        self.main.visible_end = self.main.next_number
-        self.dead_letter.visible_end = self.dead_letter.next_number
+        self.main.show()
+        self.dead_letter.show()
         settings = self.settings
         for lock in self._committing_locks:
             self._finish(lock)
@@ -422,18 +455,22 @@ class Fragment:
         for operation in refused:
             self._committed(operation)
             operation.reply.sent(operation, error)
-        self.main.emit(changes)
+        self.main.emit_again(changes)
 
     def is_idle(self) -> bool:
-        """Nothing is staged that the next commit could carry out."""
+        """Nothing is staged, and nothing is on its way to the store."""
         return not (
             self._sends
             or self._settled
-            or (self._needing_body and not self.is_full)
+            or self._needing_body
+            or self._awaiting_body
             or self._with_body
             or self._activations
             or self.main_consumers.removals
             or self.dead_letter_consumers.removals
+            or self._committing_sends
+            or self._committing_locks
+            or self._committing_removals
         )
 
     def has_staged(self) -> bool:
@@ -443,9 +480,16 @@ class Fragment:
         """The store is gone, the outcome of the commit unknown: answer everything as failed. This object is done for;
         what is true is what the store says when it is opened again."""
         self.failure = error
+        self.is_void = True
+        self.is_dirty = False
         for operation in self._committing_sends + self._sends:
             operation.reply.sent(operation, error)
-        locks = self._committing_locks + self._settled + self._needing_body
+        removals = self._committing_removals + self.main_consumers.take_removals()
+        for removal in removals + self.dead_letter_consumers.take_removals():
+            # Gone or not, it is not delivered: that is what the mode means. The credit is still the client's.
+            removal.consumer.removing_count -= 1
+            removal.consumer.credit += 1
+        locks = self._committing_locks + self._settled + self._needing_body + self._awaiting_body
         for lock, _ in self._with_body:
             locks.append(lock)
         for lock in locks:
@@ -456,8 +500,12 @@ class Fragment:
         self._sends = []
         self._settled = []
         self._needing_body = []
+        self._awaiting_body = []
         self._with_body = []
         self._activations = []
+        self.activating_bytes = 0
+        self._budget.uncommitted_bytes -= self.uncommitted_bytes
+        self.uncommitted_bytes = 0
         self._forget_commit()
 
     def start_over(self, epoch: int, main: list[BlockRecord], dead_letter: list[BlockRecord]) -> None:
@@ -471,14 +519,13 @@ class Fragment:
         self.locks = LockTable(int(self.index), epoch)
         self.main_consumers.start_over(self.main, self.locks)
         self.dead_letter_consumers.start_over(self.dead_letter, self.locks)
-        self._budget.uncommitted_bytes -= self.uncommitted_bytes
-        self.uncommitted_bytes = 0
         self.failure = None
+        self.is_void = False
 
     # Handing over.
 
     def pump(self) -> None:
-        if self.failure is not None:
+        if self.is_void:
             return
         now = self._clock.monotonic()
         now_ms: i64 = self._clock.now_ms()

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from tandembus.broker.block import Block, block_of
 from tandembus.broker.locks import MessageLock
 from tandembus.message import Message
-from tandembus.store.messaging_store import BlockRecord, BodyRange, Changes, Due, Place
+from tandembus.store.messaging_store import NEVER, BlockRecord, BodyRange, Changes, Due, Place
 
 MAX_BLOCKS_DROPPED: Final = 4
 """Blocks whose bodies are deleted in one commit: the rest goes with the next ones."""
@@ -43,8 +43,12 @@ class Lane:
         self.ready: deque[Message] = deque()
         self.ready_bytes: i64 = 0
         self.returned: list[int] = []
+        self.reading: list[int] = []
+        """Taken from the window's edge or from `returned`, their bodies on the way from the store."""
         self.held: dict[int, MessageLock] = {}
         self.newest_enqueued_at: i64 = 0
+        self._fresh_expiry: i64 = NEVER
+        """The earliest expiry among the numbers that are not durable yet, which no sweep can look at."""
         self._block_size: i64 = block_size
         self._blocks: dict[int, Block] = {}
         self._touched: list[Block] = []
@@ -84,13 +88,17 @@ class Lane:
         block = self._blocks.get(int(number // self._block_size))
         return block is not None and block.is_parked(number % self._block_size)
 
+    def is_free(self, number: i64) -> bool:
+        """Durable, not settled, and nobody's at the moment. To be asked again after every wait."""
+        return 0 < number < self.visible_end and self.is_live(number) and int(number) not in self.held
+
     def is_waiting(self, number: i64) -> bool:
         """Available and nobody's: neither locked nor part of a change under way."""
-        return self.is_live(number) and not self.is_parked(number) and int(number) not in self.held
+        return self.is_free(number) and not self.is_parked(number)
 
     def is_resting(self, number: i64) -> bool:
         """Parked (deferred or scheduled) and nobody's."""
-        return self.is_live(number) and self.is_parked(number) and int(number) not in self.held
+        return self.is_free(number) and self.is_parked(number)
 
     def _block_for(self, number: i64) -> Block:
         index = number // self._block_size
@@ -119,9 +127,16 @@ class Lane:
         block.live_count += 1
         block.live_bytes += size_bytes
         block.expire_from(expires_at)
+        if expires_at != NEVER and (self._fresh_expiry == NEVER or expires_at < self._fresh_expiry):
+            self._fresh_expiry = expires_at
         self.live_count += 1
         self.live_bytes += size_bytes
         return number
+
+    def show(self) -> None:
+        """What was given out so far is durable: everybody may see it."""
+        self.visible_end = self.next_number
+        self._fresh_expiry = NEVER
 
     def take_back_number(self, number: i64, size_bytes: i64) -> None:
         """The newest number was never stored and nobody has seen it."""
@@ -168,6 +183,10 @@ class Lane:
         block.live_bytes -= size_bytes
         self.live_count -= 1
         self.live_bytes -= size_bytes
+        if block.live_count == 0 and block.live_bytes != 0:
+            # The size of a damaged body was only guessed: with the last message the guess is made good.
+            self.live_bytes -= block.live_bytes
+            block.live_bytes = 0
         if size_bytes >= LARGE_BODY_BYTES:
             changes.dropped_bodies.append(BodyRange(int(self.fragment), int(self.code), int(number), int(number)))
         else:
@@ -179,8 +198,24 @@ class Lane:
         return block.live_count == 0 and block.given == self._block_size
 
     def emit(self, changes: Changes) -> None:
-        """Write what changed since the last commit. Complete blocks go; never the newest, which has the next number."""
+        """Write what changed since the last commit. Complete blocks go, but not the newest: it has the next number."""
         self._drop_complete(changes)
+        self._write_touched(changes)
+
+    def emit_again(self, changes: Changes) -> None:
+        """What was written into these changes has changed since: the later record stands alone. A store may put
+        records in any order, so there must never be two of one block."""
+        again: list[int] = []
+        for block in self._touched:
+            again.append(int(block.index))
+        kept: list[BlockRecord] = []
+        for record in changes.blocks:
+            if record.fragment != self.fragment or record.lane != self.code or record.block not in again:
+                kept.append(record)
+        changes.blocks = kept
+        self._write_touched(changes)
+
+    def _write_touched(self, changes: Changes) -> None:
         for block in self._touched:
             block.is_touched = False
             index = int(block.index)
@@ -232,27 +267,41 @@ class Lane:
             count -= 1
         return count > 0
 
-    def expire_again(self, index: i64, earliest_expiry: i64) -> None:
-        """A sweep has looked at the block; this is what it found for next time."""
-        block = self._blocks.get(int(index))
-        if block is not None:
+    def expire_from(self, number: i64, expires_at: i64) -> None:
+        """A message that was locked is available again: its time to live counts again, too."""
+        block = self._block_for(number)
+        if block.is_later(expires_at):
             self._touch(block)
-            block.earliest_expiry = earliest_expiry
+        block.expire_from(expires_at)
 
-    def numbers_of_block(self, index: i64) -> list[int]:
-        """Live numbers of a block that are neither parked nor held: a sweep's candidates."""
+    def is_indexed(self, index: i64, expires_at: i64) -> bool:
+        """Whether the store's due index names this block for this time. An entry that it does not know of is left
+        over from a damaged record."""
+        block = self._blocks.get(int(index))
+        return block is not None and block.indexed_expiry == expires_at
+
+    def begin_sweep(self, index: i64) -> list[int]:
+        """The numbers of a block to be looked at: available ones. Those locked are judged when their lock ends."""
         block = self._blocks.get(int(index))
         if block is None:
             return []
+        block.newer_expiry = self._fresh_expiry
         found: list[int] = []
-        first = index * self._block_size
-        offset: i64 = 0
-        while offset < block.given:
-            number = int(first + offset)
-            if not block.is_settled(offset) and not block.is_parked(offset) and number not in self.held:
-                found.append(number)
-            offset += 1
+        number = max(index * self._block_size, i64(1))
+        end = min(index * self._block_size + block.given, self.visible_end)
+        while number < end:
+            if self.is_waiting(number):
+                found.append(int(number))
+            number += 1
         return found
+
+    def end_sweep(self, index: i64, earliest_expiry: i64) -> None:
+        """What the sweep found for next time, and what has come to the block meanwhile."""
+        block = self._blocks.get(int(index))
+        if block is not None:
+            self._touch(block)
+            block.earliest_expiry = block.newer_expiry
+            block.expire_from(earliest_expiry)
 
     def thin(self, changes: Changes, least_debt: i64) -> bool:
         """Delete settled bodies from one block that stays: because of stragglers, or because it is the newest. Returns
@@ -304,24 +353,36 @@ class Lane:
         self.ready.appendleft(message)
         self.ready_bytes += len(message.sections)
 
-    def wants_refill(self, low_messages: i64) -> bool:
+    def has_next(self) -> bool:
+        """Whether the next message is in memory. What came back, or is being read, may come before what is ready."""
+        if not self.ready:
+            return False
+        number = self.ready[0].number
+        if self.returned and self.returned[0] < number:
+            return False
+        return not self.reading or number < self.reading[0]
+
+    def wants_refill(self, low_messages: i64, low_bytes: i64) -> bool:
         if len(self.returned) > 0:
             return True
-        return self.window_end < self.visible_end and len(self.ready) < low_messages
+        is_low = len(self.ready) < low_messages and self.ready_bytes < low_bytes
+        return self.window_end < self.visible_end and is_low
 
     def is_exhausted(self) -> bool:
-        """Nothing available, in memory or in the store."""
-        return not self.ready and not self.returned and self.window_end >= self.visible_end
+        """Nothing available, in memory, on its way there, or in the store."""
+        if self.ready or self.returned or self.reading:
+            return False
+        return self.window_end >= self.visible_end
 
     def plan_refill(self, count: i64) -> list[int]:
         """Numbers to read next: what came back first, then on from the window's end. The window moves over them."""
         numbers: list[int] = []
         while self.returned and len(numbers) < count:
             numbers.append(heapq.heappop(self.returned))
-        if numbers:
-            return numbers
-        numbers = self._scan(self.window_end, count, True)
-        self.window_end = self._scanned_to
+        if not numbers:
+            numbers = self._scan(self.window_end, count, True)
+            self.window_end = self._scanned_to
+        self.reading = numbers
         return numbers
 
     def _scan(self, start: i64, count: i64, only_available: bool) -> list[int]:
@@ -362,10 +423,10 @@ class Lane:
 
     def refill(self, messages: list[Message]) -> None:
         """Bodies read for planned numbers, in order. What happened to them meanwhile decides, not the plan."""
+        self.reading = []
         usable: list[Message] = []
         for message in messages:
-            number = message.number
-            if self.is_waiting(number):
+            if self.is_waiting(message.number):
                 usable.append(message)
                 self.ready_bytes += len(message.sections)
         if not usable:
@@ -390,7 +451,7 @@ class Lane:
 
     def evict(self) -> None:
         """Forget the bodies in memory: the window goes back to the first of them, and is read again when asked for."""
-        if self.ready:
+        if self.ready and not self.reading:
             self.window_end = self.ready[0].number
             self.returned = [number for number in self.returned if number < self.window_end]
             heapq.heapify(self.returned)

@@ -28,6 +28,9 @@ EXPIRE: Final = 7
 REMOVE: Final = 8
 """Taken out of the queue by its owner or by a receive-and-delete; no settlement of a client."""
 
+LEAST_OVER: Final = 1024
+"""Entries of locks that are over, before it is worth the while to look for them."""
+
 
 class SettleReply:
     """Told what became of a settlement, after its commit."""
@@ -56,6 +59,7 @@ class MessageLock:
         "delivery_count",
         "delivery_id",
         "description",
+        "encoded_changes",
         "expires_at",
         "is_damaged",
         "is_deferred",
@@ -102,6 +106,8 @@ class MessageLock:
         self.reason: str | None = None
         self.description: str | None = None
         self.changes: dict[str, object] | None = None
+        """Properties that the settlement sets on the message."""
+        self.encoded_changes: dict[bytes, bytes] | None = None
 
 
 @final
@@ -109,7 +115,8 @@ class LockTable:
     """The live locks of one fragment, by token, in the order in which they lapse.
 
     Renewals append to the order and leave their old entry behind, to be skipped; there is one order per lock duration,
-    so each is sorted without sorting.
+    so each is sorted without sorting. What was settled is left behind, too. One long lock in front must not keep all
+    that was settled since in memory: when more is over than lives, the orders are tidied.
     """
 
     def __init__(self, fragment_index: int, epoch: int) -> None:
@@ -118,6 +125,7 @@ class LockTable:
         self._nonce: i64 = int.from_bytes(os.urandom(4), "big")
         self._by_token: dict[bytes, MessageLock] = {}
         self._orders: dict[float, deque[tuple[float, MessageLock]]] = {}
+        self._over_count: i64 = 0
 
     def __len__(self) -> int:
         return len(self._by_token)
@@ -155,9 +163,26 @@ class LockTable:
     def renew(self, lock: MessageLock, now: float, duration_s: float) -> None:
         lock.locked_until = now + duration_s
         self._order(duration_s).append((lock.locked_until, lock))
+        self._leave_behind()
 
     def forget(self, lock: MessageLock) -> None:
-        self._by_token.pop(lock.token, None)
+        if self._by_token.pop(lock.token, None) is not None:
+            self._leave_behind()
+
+    def _leave_behind(self) -> None:
+        self._over_count += 1
+        if self._over_count > i64(len(self._by_token)) + LEAST_OVER:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        self._over_count = 0
+        for duration_s in list(self._orders):
+            kept: deque[tuple[float, MessageLock]] = deque()
+            for entry in self._orders[duration_s]:
+                lock = entry[1]
+                if lock.locked_until == entry[0] and lock.token in self._by_token:
+                    kept.append(entry)
+            self._orders[duration_s] = kept
 
     def void(self) -> None:
         """The broker's hold on the store is over, and every lock with it."""

@@ -15,6 +15,7 @@ from tandembus.broker.budget import Budget
 from tandembus.broker.consumers import LaneConsumers
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
+from tandembus.broker.locks import MessageLock
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.timers import DueWork
 from tandembus.clock import Clock
@@ -23,11 +24,14 @@ from tandembus.message import Message
 from tandembus.store.messaging_store import (
     DEAD_LETTER,
     MAIN,
+    NEVER,
+    SCHEDULED,
     BodyRange,
     Changes,
     Damage,
     FragmentHead,
     MessagingStore,
+    Overlay,
     Place,
 )
 
@@ -38,6 +42,7 @@ LAST_REOPEN_S = 30.0
 DROP_SLICE = 1000
 """Bodies of a deleted entity that go in one commit, so that a huge deletion holds nobody up."""
 THIN_DEBT = 64
+WATCH_S = 0.5
 
 
 class MessageBroker:
@@ -63,7 +68,10 @@ class MessageBroker:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self._is_short_of_room = False
+        self._is_full = False
         self._failure: StoreUnavailable | None = None
+        self._lost: StoreUnavailable | None = None
+        """Why the store must be given up, found by somebody beside the commit loop."""
         self._commit_done = asyncio.Event()
         self._commit_lock = asyncio.Lock()
         self._hungry: list[Fragment] = []
@@ -96,6 +104,7 @@ class MessageBroker:
         self._tasks = [
             asyncio.create_task(self._commit_loop(), name="commit loop"),
             asyncio.create_task(self._due.run(), name="due work"),
+            asyncio.create_task(self._watch_commits(), name="watching commits"),
         ]
 
     async def stop(self) -> None:
@@ -110,11 +119,15 @@ class MessageBroker:
             self._store = None
 
     async def finish_staged(self) -> None:
-        """Returns when everything staged so far is committed and answered, or the store has failed."""
+        """Returns when everything staged is committed and answered, or the store has failed."""
         while self._store is not None and not all(fragment.is_idle() for fragment in self._fragments.values()):
-            self._commit_done.clear()
-            self._work.set()
-            await self._commit_done.wait()
+            await self.next_turn()
+
+    async def next_turn(self) -> None:
+        """Returns after the next turn of the commit loop."""
+        self._commit_done.clear()
+        self._work.set()
+        await self._commit_done.wait()
 
     # Fragments.
 
@@ -136,7 +149,7 @@ class MessageBroker:
     async def _open(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
         fragment = Fragment(key, index, settings, self._clock, self.store.epoch, self._budget, self._wake)
         await self._load(fragment)
-        fragment.is_short_of_room = self._is_short_of_room
+        self._tell_room(fragment)
         self._fragments[key] = fragment
         return fragment
 
@@ -185,7 +198,21 @@ class MessageBroker:
     async def _commit_alone(self, changes: Changes) -> None:
         """A commit of the broker's own, between two turns."""
         async with self._commit_lock:
-            await self.store.commit(changes)
+            store = self.store
+            try:
+                await store.commit(changes)
+            except StoreFull:
+                raise
+            except StoreUnavailable as error:
+                self.give_up(store, error)
+                raise
+
+    def give_up(self, store: MessagingStore, error: StoreUnavailable) -> None:
+        """Somebody beside the commit loop found the store unusable: the loop fails and reopens it, even if nobody
+        commits anything for long."""
+        if self._store is store:
+            self._lost = error
+            self._work.set()
 
     async def forget_due(self, changes: Changes) -> None:
         """Due entries that lead nowhere any more."""
@@ -201,7 +228,7 @@ class MessageBroker:
                     break
             if changes.dropped_bodies:
                 await self.store.commit(changes)
-            return bool(changes.dropped_bodies)
+        return bool(changes.dropped_bodies)
 
     # The commit loop.
 
@@ -214,9 +241,13 @@ class MessageBroker:
             await self._work.wait()
             self._work.clear()
             try:
+                if self._lost is not None:
+                    raise self._lost
                 await self._turn()
             except asyncio.CancelledError:
                 raise
+            except StoreFull as error:
+                await self._start_over_as_full(error)
             except Exception as error:
                 await self._fail(error)
             self._commit_done.set()
@@ -227,25 +258,30 @@ class MessageBroker:
         self._work.set()
 
     async def _turn(self) -> None:
-        fragments = [fragment for fragment in self._dirty if self._fragments.get(int(fragment.key)) is fragment]
-        hungry = [fragment for fragment in self._hungry if fragment not in fragments]
-        self._dirty = []
-        self._hungry = []
+        dirty, hungry = self._dirty, self._hungry
+        self._dirty, self._hungry = [], []
+        fragments = self._open_ones(dirty)
+        for fragment in fragments:
+            fragment.is_dirty = False
         if fragments:
             await self._commit_staged(fragments)
-        for fragment in fragments + hungry:
+        for fragment in self._open_ones(fragments + hungry):
             await self.hand_over(fragment)
             if fragment.has_staged() and not fragment.is_dirty:
                 fragment.is_dirty = True
                 self._wake(fragment)
         self.on_turn_end()
 
+    def _open_ones(self, fragments: list[Fragment]) -> list[Fragment]:
+        """Each once, and only those that were not closed or dropped meanwhile."""
+        return [one for one in dict.fromkeys(fragments) if self._fragments.get(int(one.key)) is one]
+
     async def _commit_staged(self, fragments: list[Fragment]) -> None:
         for fragment in fragments:
-            fragment.is_dirty = False
             await self._read_needed_bodies(fragment)
         changes, arrivals = Changes(), Changes()
         async with self._commit_lock:
+            fragments = self._open_ones(fragments)
             for fragment in fragments:
                 fragment.collect(changes, arrivals)
             self._commit_began_at = self._clock.monotonic()
@@ -268,22 +304,12 @@ class MessageBroker:
             del changes.bodies[bodies:], changes.overlays[overlays:], changes.schedules[schedules:]
             for fragment in fragments:
                 fragment.refuse_sends(changes, error)
-            await self._commit_without_sends(fragments, changes)
-
-    async def _commit_without_sends(self, fragments: list[Fragment], changes: Changes) -> None:
-        try:
             await self.store.commit(changes)
-        except StoreFull as error:
-            # Nothing was written, and nothing more can be: what the fragments had in hand is refused, and what is true
-            # is what the store holds. Settlements that need no room work again at once.
-            log.error("the messaging store is full to the last page: dead-lettering waits for room")
-            for fragment in fragments:
-                fragment.fail(error)
-                await self._load(fragment)
-                fragment.is_full = True
 
     async def _read_needed_bodies(self, fragment: Fragment) -> None:
         locks = fragment.take_needing_body()
+        arrived: list[tuple[MessageLock, Message]] = []
+        damaged: list[MessageLock] = []
         for lane in (MAIN, DEAD_LETTER):
             of_lane = [lock for lock in locks if lock.lane == lane]
             position = 0
@@ -294,9 +320,12 @@ class MessageBroker:
                     position += 1
                     if isinstance(record, Damage):
                         self.report_damage(fragment, lane, record)
-                        fragment.body_is_damaged(lock)
+                        lock.is_damaged = not record.is_missing
+                        damaged.append(lock)
                     else:
-                        fragment.body_arrived(lock, record)
+                        arrived.append((lock, record))
+        if not fragment.is_void:
+            fragment.bodies_arrived(arrived, damaged)
 
     # Handing over.
 
@@ -310,7 +339,8 @@ class MessageBroker:
     async def _serve_lane(self, fragment: Fragment, consumers: LaneConsumers) -> None:
         fragment.pump()
         settings = fragment.settings
-        while consumers.is_hungry() and consumers.lane.wants_refill(settings.window_messages // 2):
+        low_messages, low_bytes = settings.window_messages // 2, settings.window_bytes // 2
+        while consumers.is_hungry() and consumers.lane.wants_refill(low_messages, low_bytes):
             if len(fragment.locks) >= settings.max_locks:
                 break
             before = consumers.lane.window_end, len(consumers.lane.returned)
@@ -341,9 +371,10 @@ class MessageBroker:
             for overlay in await self.store.overlays(key, code, numbers[0], numbers[len(records) - 1])
         }
         for record in records:
+            overlay = overlays.get(int(record.number))
             if isinstance(record, Damage):
-                self._take_out(fragment, lane, record)
-            elif (overlay := overlays.get(int(record.number))) is not None:
+                self._take_out(fragment, code, record, overlay)
+            elif overlay is not None:
                 record.delivery_count = overlay.delivery_count
                 record.application_properties = overlay.application_properties
         return records
@@ -358,16 +389,28 @@ class MessageBroker:
             damage.reason,
         )
 
-    def _take_out(self, fragment: Fragment, lane: Lane, damage: Damage) -> None:
-        if damage.number in lane.held or not lane.is_live(damage.number):
-            return
-        self.report_damage(fragment, int(lane.code), damage)
-        size = lane.live_bytes // max(lane.live_count, 1)
-        lock = fragment.lock_number(lane.code, damage.number, size, 0)
+    def _take_out(self, fragment: Fragment, code: int, damage: Damage, overlay: Overlay | None) -> None:
+        lane = fragment.lane(code)
+        if fragment.is_void or not lane.is_free(damage.number):
+            return  # gone since it was asked for
+        self.report_damage(fragment, code, damage)
+        lock = fragment.lock_number(code, damage.number, lane.live_bytes // max(lane.live_count, 1), NEVER)
         lock.is_damaged = not damage.is_missing
+        if overlay is not None:
+            lock.delivery_count = overlay.delivery_count
+            lock.application_properties = overlay.application_properties
+        if lane.is_parked(damage.number):
+            lock.is_scheduled = overlay is not None and overlay.state == SCHEDULED
+            lock.is_deferred = not lock.is_scheduled
         fragment.remove(lock, None)
 
     # Trouble.
+
+    async def _watch_commits(self) -> None:
+        """In a task of its own: everything else may be waiting for the commit that hangs."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            self.check_commit()
 
     def check_commit(self) -> None:
         """A commit that hangs is an outage, not overload: new sends get a time-out, which clients count as such."""
@@ -406,28 +449,54 @@ class MessageBroker:
         if is_short != self._is_short_of_room:
             log.warning("the messaging store %s", "is short of room" if is_short else "has room again")
         self._is_short_of_room = is_short
+        self._is_full = self._is_full and is_short
         for fragment in self._fragments.values():
-            fragment.is_short_of_room = is_short
-            fragment.is_full = fragment.is_full and is_short
+            self._tell_room(fragment)
+
+    def _tell_room(self, fragment: Fragment) -> None:
+        fragment.is_short_of_room = self._is_short_of_room
+        fragment.is_full = self._is_full
+
+    async def _start_over_as_full(self, error: StoreFull) -> None:
+        """Even what only moves messages does not fit. Nothing was written, so the store is as it was before: take up
+        its state again, and leave activating and dead-lettering until there is room. Locks are lost, messages not."""
+        log.warning("the messaging store has no room to move messages: only receiving and completing go on")
+        self._end_all(error)
+        self._is_full = True
+        try:
+            for fragment in self.fragments():
+                await self._load(fragment)
+                self._tell_room(fragment)
+                self.want(fragment)
+        except Exception as failure:
+            await self._fail(failure)
+
+    def _end_all(self, error: BusError) -> None:
+        """Answer all that is staged or under way as failed; memory of the fragments is void."""
+        self._commit_began_at = None
+        self._dirty = []
+        for fragment in self._fragments.values():
+            fragment.fail(error)
+        self.on_turn_end()
 
     async def _fail(self, error: Exception) -> None:
         log.error("the messaging store failed, its last commit's outcome is unknown: %s", error, exc_info=error)
-        known: BusError = (
-            error if isinstance(error, StoreUnavailable) else StoreUnavailable("The messaging store failed.")
-        )
-        self._failure = known if isinstance(known, StoreUnavailable) else None
-        for fragment in self._fragments.values():
-            fragment.fail(known)
-        self.on_turn_end()
-        self._commit_began_at = None
+        self._failure = StoreUnavailable("The messaging store failed.")
+        if isinstance(error, StoreUnavailable):
+            self._failure = error
+        self._end_all(self._failure)
+        await self._close_store()
+        if not self._is_stopping:
+            await self._reopen()
+
+    async def _close_store(self) -> None:
         store, self._store = self._store, None
+        self._lost = None
         if store is not None:
             try:
                 await store.close()
             except Exception:
                 log.exception("closing the failed store")
-        if not self._is_stopping:
-            await self._reopen()
 
     async def _reopen(self) -> None:
         delay = FIRST_REOPEN_S
@@ -435,18 +504,17 @@ class MessageBroker:
             await asyncio.sleep(delay)
             try:
                 self._store = await self._open_store()
-                for fragment in self._fragments.values():
+                for fragment in self.fragments():
                     await self._load(fragment)
+                    self.want(fragment)
                 break
             except Exception as error:
-                self._store = None
                 log.error("the messaging store cannot be opened yet: %s", error)
+                self._end_all(self._failure or StoreUnavailable("The messaging store failed."))
+                await self._close_store()
                 delay = min(delay * 2, LAST_REOPEN_S)
         self._failure = None
         log.warning("the messaging store is open again")
-        for fragment in self._fragments.values():
-            await self.hand_over(fragment)
-        self.on_turn_end()
 
 
 def _nothing() -> None:

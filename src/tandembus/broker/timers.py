@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tandembus.broker.fragment import Fragment
 from tandembus.clock import Clock
-from tandembus.errors import BusError
+from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message
-from tandembus.store.messaging_store import Changes, Due
+from tandembus.store.messaging_store import NEVER, Changes, Due
 
 if TYPE_CHECKING:
     from tandembus.broker.message_broker import MessageBroker
@@ -26,7 +26,11 @@ SHORTEST_SLEEP_S = 0.01
 DUE_SLICE = 500
 THIN_SLICE = 64
 """Blocks freed of settled bodies in one go."""
+SWEEP_SLICE = 32
+"""Messages of a block looked at together: a block of large ones must not come into memory as a whole."""
 READ_BYTES = 8 * 1024 * 1024
+ACTIVATING_BYTES = 4 * 1024 * 1024
+"""Scheduled messages that wait for one commit."""
 
 
 class DueWork:
@@ -34,33 +38,50 @@ class DueWork:
         self._broker = broker
         self._clock = clock
         self._commits_seen = 0
+        self._leading_nowhere = Changes()
+        """Due entries found to be left over: they go together at the end of the turn."""
 
     async def run(self) -> None:
         while True:
             delay = LONGEST_SLEEP_S
             if self._broker.failure is None:
-                try:
-                    await self.work()
-                    delay = await self._delay()
-                except BusError as error:
-                    log.warning("due work is put off: %s", error)
+                delay = await self._turn()
             await asyncio.sleep(delay)
 
-    async def work(self) -> None:
-        """One look at everything that may be due now."""
-        self._broker.check_room()
-        self._broker.check_commit()
-        self._broker.check_windows()
-        for fragment in self._broker.fragments():
+    async def _turn(self) -> float:
+        """Returns how long nothing is due. What goes wrong here must not end the lapsing of locks for ever."""
+        store = self._broker.store
+        try:
+            if await self.work():
+                return await self._delay()
+        except StoreFull as error:
+            log.warning("due work is put off: %s", error)
+        except StoreUnavailable as error:
+            self._broker.give_up(store, error)
+        except Exception:
+            log.exception("due work is put off")
+        return LONGEST_SLEEP_S
+
+    async def work(self) -> bool:
+        """One look at everything that may be due now. Returns False when something due has to wait."""
+        broker = self._broker
+        broker.check_room()
+        broker.check_windows()
+        for fragment in broker.fragments():
             fragment.lapse()
         now_ms = self._clock.now_ms()
-        for due in await self._broker.store.schedules_before(now_ms + 1, DUE_SLICE):
-            await self._activate(due)
-        for due in await self._broker.store.expiries_before(now_ms + 1, DUE_SLICE):
-            await self._sweep(due)
-        if self._broker.commit_count == self._commits_seen or self._broker.is_short_of_room:
+        is_done = True
+        for due in await broker.store.schedules_before(now_ms + 1, DUE_SLICE):
+            is_done = await self._activate(due) and is_done
+        for due in await broker.store.expiries_before(now_ms + 1, DUE_SLICE):
+            is_done = await self._sweep(due) and is_done
+        if self._leading_nowhere.dropped_schedules or self._leading_nowhere.dropped_expiries:
+            changes, self._leading_nowhere = self._leading_nowhere, Changes()
+            await broker.forget_due(changes)
+        if broker.commit_count == self._commits_seen or broker.is_short_of_room:
             await self._thin()
-        self._commits_seen = self._broker.commit_count
+        self._commits_seen = broker.commit_count
+        return is_done
 
     async def _thin(self) -> None:
         for _ in range(THIN_SLICE):
@@ -68,27 +89,50 @@ class DueWork:
                 return
             await asyncio.sleep(0)
 
-    async def _activate(self, due: Due) -> None:
-        fragment = await self._broker.open_by_key(due.fragment)
-        if fragment is None or not fragment.main.is_live(due.number) or not fragment.main.is_parked(due.number):
-            changes = Changes()
-            changes.dropped_schedules.append(due)
-            await self._broker.forget_due(changes)
-            return
-        if due.number in fragment.main.held:
-            return
-        for message in await self._read(fragment, [due.number]):
-            fragment.activate(message, due.at_ms)
-
-    async def _sweep(self, due: Due) -> None:
+    async def _activate(self, due: Due) -> bool:
         fragment = await self._broker.open_by_key(due.fragment)
         if fragment is None:
-            changes = Changes()
-            changes.dropped_expiries.append(due)
-            await self._broker.forget_due(changes)
-            return
-        numbers = fragment.main.numbers_of_block(due.number)
-        fragment.sweep(due.number, await self._read(fragment, numbers))
+            return await self._forget_if_dropped(due, self._leading_nowhere.dropped_schedules)
+        if not fragment.main.is_live(due.number) or not fragment.main.is_parked(due.number):
+            self._leading_nowhere.dropped_schedules.append(due)
+            return True
+        if fragment.is_full or due.number in fragment.main.held:
+            return False
+        if fragment.activating_bytes > ACTIVATING_BYTES:
+            return True  # there is enough for one commit; the next look is soon
+        for message in await self._read(fragment, [due.number]):
+            fragment.activate(message, due.at_ms)
+        return True
+
+    async def _sweep(self, due: Due) -> bool:
+        fragment = await self._broker.open_by_key(due.fragment)
+        if fragment is None:
+            return await self._forget_if_dropped(due, self._leading_nowhere.dropped_expiries)
+        if not fragment.main.is_indexed(due.number, due.at_ms):
+            self._leading_nowhere.dropped_expiries.append(due)
+            return True
+        if fragment.is_full and fragment.settings.dead_letter_expired:
+            return False
+        numbers = fragment.main.begin_sweep(due.number)
+        earliest = NEVER
+        position = 0
+        while position < len(numbers) and not fragment.is_void:
+            messages = await self._read(fragment, numbers[position : position + SWEEP_SLICE])
+            position += SWEEP_SLICE
+            found = int(fragment.sweep(messages))
+            if found != NEVER and (earliest == NEVER or found < earliest):
+                earliest = found
+        if not fragment.is_void:
+            fragment.end_sweep(due.number, earliest)
+        return True
+
+    async def _forget_if_dropped(self, due: Due, forgotten: list[Due]) -> bool:
+        """Of a fragment that nobody knows. Unless the store says that it was dropped, the entry stays: what it leads to
+        may be known later, and nothing else would ever activate a scheduled message."""
+        if any(head.fragment == due.fragment for head in await self._broker.store.heads()):
+            return False
+        forgotten.append(due)
+        return True
 
     async def _read(self, fragment: Fragment, numbers: list[int]) -> list[Message]:
         found: list[Message] = []

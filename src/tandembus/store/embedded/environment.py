@@ -17,6 +17,7 @@ from tandembus.store.embedded.folder_lock import FolderLock
 from tandembus.store.embedded.keys import BODY_TREE, LOG_TREE, META_KEY, STATE_TREE
 from tandembus.store.embedded.lmdb_file import DATA_FILE, check_length
 from tandembus.store.embedded.records import FORMAT_VERSION, decode_meta, encode_meta
+from tandembus.store.messaging_store import BLOCK_SIZE
 
 MEGABYTE: Final = 1 << 20
 MIN_MAP_BYTES: Final = 64 * MEGABYTE
@@ -44,6 +45,8 @@ class EmbeddedSettings:
     settling_bytes: int = 4 * MEGABYTE
     """Room no body may take: even a deletion first writes new pages, and must find some. Also the size of
     the ballast that is dropped where others have filled the volume."""
+    block_size: int = BLOCK_SIZE
+    """Numbers in a block, as the broker counts them: fewer only in tests, which reach the edges sooner then."""
     commit_mode: CommitMode = "auto"
     loop_commit_limit_s: float = 0.002
     """Commits as short as this run in the event loop; longer ones would hold everybody up, and go to a
@@ -64,6 +67,7 @@ class OpenedStore:
     store_id: bytes
     epoch: int
     map_bytes: int
+    block_size: int
     commit_s: float
     """How long a small commit takes: the shortest of a few, so that a busy moment does not decide."""
 
@@ -118,7 +122,10 @@ def _open_locked(
     except BaseException:
         environment.close()
         raise
-    return OpenedStore(lock, ballast, environment, body, state, log, meta, store_id, epoch, map_bytes, min(times))
+    trees = (body, state, log)
+    return OpenedStore(
+        lock, ballast, environment, *trees, meta, store_id, epoch, map_bytes, settings.block_size, min(times)
+    )
 
 
 def _map(folder: Path, map_bytes: int) -> tuple[lmdb.Environment, int]:

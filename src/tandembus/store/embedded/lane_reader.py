@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import lmdb
 
@@ -55,8 +54,6 @@ from tandembus.store.messaging_store import (
     Overlay,
     Place,
 )
-
-LAST_BLOCK: Final = MAX_NUMBER // BLOCK_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +197,13 @@ def _blocks_without_record(
     per body."""
     missing: list[int] = []
     last = body_key(fragment, lane, MAX_NUMBER)
+    last_block = MAX_NUMBER // opened.block_size
     block = 0
     with txn.cursor(opened.body) as cursor:
-        while block <= LAST_BLOCK and cursor.set_range(body_key(fragment, lane, block * BLOCK_SIZE)):
+        while block <= last_block and cursor.set_range(body_key(fragment, lane, block * opened.block_size)):
             if cursor.key() > last:
                 break
-            block = number_at(cursor.key(), 0) // BLOCK_SIZE
+            block = number_at(cursor.key(), 0) // opened.block_size
             if block not in recorded:
                 missing.append(block)
                 block += 1
@@ -219,8 +217,8 @@ def _rebuilt(
 ) -> BlockRecord:
     """All numbers count as given, since one given twice would be worse than some never used. Bodies that are
     there count as unsettled; the damaged ones among them are found when they are read."""
-    first = block * BLOCK_SIZE
-    last = first + BLOCK_SIZE - 1
+    first = block * opened.block_size
+    last = first + opened.block_size - 1
     settled = bytearray(b"\xff" * BITS_BYTES)
     live_bytes = 0
     expiries: list[int] = []
@@ -240,7 +238,7 @@ def _rebuilt(
         fragment,
         lane,
         block,
-        BLOCK_SIZE,
+        opened.block_size,
         bytes(settled),
         bytes(parked),
         BLOCK_SIZE - sum(byte.bit_count() for byte in settled),

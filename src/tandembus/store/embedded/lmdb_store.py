@@ -248,6 +248,9 @@ class LmdbStore:
         if state:
             with txn.cursor(self._opened.state) as cursor:
                 cursor.putmulti(state)
+        elif not bodies:
+            # A transaction without changes would not touch the disk, and so prove nothing about it.
+            txn.put(META_KEY, self._opened.meta, db=self._opened.state)
 
     def _require_room(self, put_bytes: int) -> None:
         """Growth stops while there is still room to delete. Looked at only after as much was put as was free
