@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i32, i64
 
 from tandembus.amqp.encoding.codec import encode, skip_value
 from tandembus.message import DEFAULT_PRIORITY, UINT_MAX, Message, compound_count, copy_of, replace_section
@@ -15,6 +15,11 @@ _ENQUEUED_TIME_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
 _LOCKED_UNTIL_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
 _ORIGINAL_NUMBER_KEY: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
 _STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
+
+_ALWAYS_BYTES: Final = 4 + len(_SEQUENCE_NUMBER_KEY) + len(_ENQUEUED_TIME_KEY) + len(_ORIGINAL_NUMBER_KEY) + 24
+"""The count, and the annotations that every delivery has, each with a value of eight bytes."""
+_LOCKED_UNTIL_BYTES: Final = len(_LOCKED_UNTIL_KEY) + 8
+_STATE_BYTES: Final = len(_STATE_KEY) + 1
 
 
 def with_application_properties(message: Message, section: bytes) -> Message:
@@ -86,17 +91,21 @@ def encode_delivery(
     out = BytesWriter()
     _write_header(out, message)
     data = message.sections
-    annotations_end = message.annotations_end
-    out.write(b"\x00\x53\x72\xd1")
-    size_at: i64 = len(out)
-    write_i32_be(out, 0)
-    write_i32_be(out, 0)
+    kept = _annotation_entries(data, message.annotations_end)
     count: i64 = 6 + more_count
-    if annotations_end > 0 and data[3] != 0xC1 and data[3] != 0xD1:
-        annotations_end = 0
-    if annotations_end > 0:
+    size: i64 = _ALWAYS_BYTES + i64(len(kept)) + i64(len(more_annotations))
+    if kept:
         count += compound_count(data, 3, 0xC1)
-        out.write(data[6:annotations_end] if data[3] == 0xC1 else data[12:annotations_end])
+    if locked_until_ms > 0:
+        count += 2
+        size += _LOCKED_UNTIL_BYTES
+    if state > 0:
+        count += 2
+        size += _STATE_BYTES
+    out.write(b"\x00\x53\x72\xd1")
+    write_i32_be(out, i32(size))
+    write_i32_be(out, i32(count))
+    out.write(kept)
     out.write(_SEQUENCE_NUMBER_KEY)
     write_i64_be(out, sequence_number)
     out.write(_ENQUEUED_TIME_KEY)
@@ -104,17 +113,13 @@ def encode_delivery(
     out.write(_ORIGINAL_NUMBER_KEY)
     write_i64_be(out, message.original_number)
     if locked_until_ms > 0:
-        count += 2
         out.write(_LOCKED_UNTIL_KEY)
         write_i64_be(out, locked_until_ms)
     if state > 0:
-        count += 2
         out.write(_STATE_KEY)
         out.append(int(state))
     if more_count > 0:
         out.write(more_annotations)
-    _patch_u32(out, size_at, i64(len(out)) - size_at - 4)
-    _patch_u32(out, size_at + 4, count)
     rest_at = message.annotations_end
     if message.expires_at > 0:
         out.write(_properties_with_expiry(message))
@@ -127,11 +132,11 @@ def encode_delivery(
     return out.getvalue()
 
 
-def _patch_u32(out: BytesWriter, at: i64, value: i64) -> None:
-    out[at] = u8((value >> 24) & 255)
-    out[at + 1] = u8((value >> 16) & 255)
-    out[at + 2] = u8((value >> 8) & 255)
-    out[at + 3] = u8(value & 255)
+def _annotation_entries(data: bytes, end: i64) -> bytes:
+    """The sender's annotations without their map around them."""
+    if end == 0:
+        return b""
+    return data[6:end] if data[3] == 0xC1 else data[12:end]
 
 
 def _write_header(out: BytesWriter, message: Message) -> None:

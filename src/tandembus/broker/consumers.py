@@ -129,40 +129,43 @@ class LaneConsumers:
         return self._removing_bytes >= MAX_REMOVING_BYTES or len(self.removals) >= MAX_REMOVALS
 
     def _serve(self, consumer: Consumer, now: float, now_ms: i64, lock_duration_s: float) -> bool:
+        """One consumer's turn. It was asked once whether it can take more: a turn is short enough for that."""
         lane = self.lane
+        most = min(consumer.credit, i64(TURN_MESSAGES), self._max_locks - i64(len(self._locks)))
+        locked_until_ms: i64 = now_ms + i64(int(lock_duration_s * 1000))
         given: i64 = 0
         given_bytes: i64 = 0
-        while (
-            lane.has_next()
-            and given < TURN_MESSAGES
-            and given_bytes < TURN_BYTES
-            and consumer.can_take()
-            and len(self._locks) < self._max_locks
-            and not (consumer.is_destructive and self._is_removing_enough())
-        ):
+        while given < most and given_bytes < TURN_BYTES and lane.has_next():
+            if consumer.is_destructive and self._is_removing_enough():
+                break
             message = lane.pop_ready()
-            size: i64 = len(message.sections)
-            if int(message.number) in lane.held or not lane.is_live(message.number):
-                continue  # expired, purged or cancelled while it was kept ready
+            if lane.is_thinned and not lane.is_waiting(message.number):
+                continue  # expired or purged while it was kept ready
             if message.expires_at != 0 and message.expires_at <= now_ms:
                 self.expired.append(message)
                 continue
+            size: i64 = len(message.sections)
             lock = self._locks.lock(lane.code, message.number, now, lock_duration_s, size, message.expires_at)
             lock.delivery_count = message.delivery_count
             lock.application_properties = message.application_properties
-            lock.locked_until_ms = now_ms + i64(int(lock_duration_s * 1000))
+            lock.locked_until_ms = locked_until_ms
             lock.owner = consumer
             lane.held[int(message.number)] = lock
             consumer.credit -= 1
-            if consumer.is_destructive:
-                lock.settlement = REMOVE
-                consumer.removing_count += 1
-                self._removing_bytes += size
-                self.removals.append(Removal(message, lock, consumer))
-            else:
-                consumer.deliver(message, lock)
             given += 1
             given_bytes += size
+            if consumer.is_destructive:
+                self._stage_removal(message, lock, consumer)
+            else:
+                consumer.deliver(message, lock)
+        if not lane.ready:
+            lane.is_thinned = False
         if given > 0:
             consumer.flush()
         return given > 0
+
+    def _stage_removal(self, message: Message, lock: MessageLock, consumer: Consumer) -> None:
+        lock.settlement = REMOVE
+        consumer.removing_count += 1
+        self._removing_bytes += len(message.sections)
+        self.removals.append(Removal(message, lock, consumer))

@@ -214,7 +214,7 @@ class Fragment:
         lock = self.locks.lock(
             code, number, self._clock.monotonic(), self.settings.lock_duration_s, size_bytes, expires_at
         )
-        lane.held[int(number)] = lock
+        lane.hold(number, lock)
         return lock
 
     def remove(self, lock: MessageLock, reply: SettleReply | None) -> None:

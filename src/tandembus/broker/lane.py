@@ -42,6 +42,8 @@ class Lane:
         self.live_bytes: i64 = 0
         self.ready: deque[Message] = deque()
         self.ready_bytes: i64 = 0
+        self.is_thinned: bool = False
+        """Something in `ready` may have been taken out of the queue meanwhile: look before handing over."""
         self.returned: list[int] = []
         self.reading: list[int] = []
         """Taken from the window's edge or from `returned`, their bodies on the way from the store."""
@@ -343,15 +345,16 @@ class Lane:
         if number < self.window_end:
             heapq.heappush(self.returned, int(number))
 
+    def hold(self, number: i64, lock: MessageLock) -> None:
+        """Take a message by its number, wherever it is."""
+        self.held[int(number)] = lock
+        if number < self.window_end and self.ready:
+            self.is_thinned = True
+
     def pop_ready(self) -> Message:
         message = self.ready.popleft()
         self.ready_bytes -= len(message.sections)
         return message
-
-    def put_back(self, message: Message) -> None:
-        """A message popped and not used after all is next again."""
-        self.ready.appendleft(message)
-        self.ready_bytes += len(message.sections)
 
     def has_next(self) -> bool:
         """Whether the next message is in memory. What came back, or is being read, may come before what is ready."""

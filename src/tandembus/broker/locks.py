@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
-from librt.strings import BytesWriter, write_i64_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter, write_i16_be, write_i64_be
+from mypy_extensions import i16, i64
 
 from tandembus.errors import BusError
 
@@ -146,8 +146,7 @@ class LockTable:
         out = BytesWriter()
         out.write(self._prefix)
         write_i64_be(out, (self._counter << 16) | (self._nonce >> 16))
-        out.append(int((self._nonce >> 8) & 0xFF))
-        out.append(int(self._nonce & 0xFF))
+        write_i16_be(out, i16(self._nonce & 0x7FFF))
         return out.getvalue()
 
     def _order(self, duration_s: float) -> deque[tuple[float, MessageLock]]:
