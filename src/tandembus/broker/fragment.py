@@ -346,8 +346,7 @@ class Fragment:
         for lock, message in self._with_body:
             encoded_changes = lock.encoded_changes
             if encoded_changes is not None:
-                lock.application_properties = application_properties_with(message, encoded_changes)
-                message.application_properties = lock.application_properties
+                self._change_properties(lock, message, encoded_changes)
             if lock.settlement == DEAD_LETTER or lock.settlement == EXPIRE:
                 write_gone(self.main, lock, changes)
                 self._committing_dead.append(write_dead_letter(self.dead_letter, lock, message, changes))
@@ -355,6 +354,17 @@ class Fragment:
                 write_settlement(self.lane(lock.lane), lock, changes)
             self._committing_locks.append(lock)
         self._with_body = []
+
+    def _change_properties(self, lock: MessageLock, message: Message, encoded_changes: dict[bytes, bytes]) -> None:
+        """A message may not outgrow its limit change by change: then it is a dead letter, as it was before."""
+        properties = application_properties_with(message, encoded_changes)
+        if i64(len(properties)) <= self.settings.max_properties_bytes:
+            lock.application_properties = properties
+            message.application_properties = properties
+        elif lock.lane == MAIN:
+            lock.settlement = DEAD_LETTER
+            lock.reason = "HeaderSizeExceeded"
+            lock.description = f"The application properties would exceed {self.settings.max_properties_bytes} bytes."
 
     def _collect_removals(self, changes: Changes) -> None:
         removals = self.main_consumers.take_removals() + self.dead_letter_consumers.take_removals()

@@ -20,6 +20,7 @@ class FragmentSettings:
         "lock_duration_s",
         "max_delivery_count",
         "max_locks",
+        "max_properties_bytes",
         "max_size_bytes",
         "window_bytes",
         "window_messages",
@@ -38,6 +39,7 @@ class FragmentSettings:
         window_messages: i64 = 1000,
         window_bytes: i64 = 4 << 20,
         block_size: i64 = BLOCK_SIZE,
+        max_properties_bytes: i64 = 65_536,
     ) -> None:
         self.lock_duration_s: float = lock_duration_s
         self.max_delivery_count: i64 = max_delivery_count
@@ -51,3 +53,4 @@ class FragmentSettings:
         self.window_messages: i64 = window_messages
         self.window_bytes: i64 = window_bytes
         self.block_size: i64 = block_size
+        self.max_properties_bytes: i64 = max_properties_bytes

@@ -109,4 +109,5 @@ def fragment_settings(entry: QueueEntry, limits: Limits) -> FragmentSettings:
         commit_bytes=limits.commit_bytes,
         window_messages=limits.window_messages,
         window_bytes=limits.window_bytes,
+        max_properties_bytes=limits.max_properties_size_bytes,
     )

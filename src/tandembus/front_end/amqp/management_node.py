@@ -36,7 +36,8 @@ from tandembus.errors import (
 )
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_of
-from tandembus.front_end.amqp.requests import Body
+from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
+from tandembus.front_end.amqp.requests import Body, plain
 from tandembus.front_end.amqp.sender_link import SendChecks
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
@@ -99,13 +100,13 @@ class ManagementNode:
         try:
             request = decode_message(payload, typed=True)
             correlation_id = request.property_at(MESSAGE_ID)
-            status, condition, body = await self._carry_out(decode_message(payload))
+            status, condition, body = await self._carry_out(request)
         except BusError as error:
             return _reply(correlation_id, MANAGEMENT_STATUSES[type(error)], str(error), condition_of(error), None)
         return _reply(correlation_id, status, "OK", condition, body)
 
     async def _carry_out(self, request: MessageSections) -> Answer:
-        properties = request.application_properties or {}
+        properties = {plain(key): plain(value) for key, value in (request.application_properties or {}).items()}
         name = properties.get("operation")
         if not isinstance(name, str) or name not in self._operations:
             raise NotSupported(f"The management operation {name!r} is not known here.")
@@ -189,7 +190,7 @@ class ManagementNode:
         return 200, None, {"messages": messages}
 
     async def _update_disposition(self, entity: Entity, body: Body) -> Answer:
-        name = body.text("disposition-status")
+        name = body.text("disposition-status", MAX_REASON_CHARACTERS)
         settlement = DISPOSITIONS.get(name or "")
         if settlement is None:
             raise InvalidArgument(f"The disposition-status {name!r} is not one of {', '.join(DISPOSITIONS)}.")
@@ -198,10 +199,13 @@ class ManagementNode:
         locks = [fragment.find_lock(token) for token in tokens]
         if len({lock.token for lock in locks}) != len(locks):
             raise InvalidArgument("A lock token stands twice in the request.")
+        reason = body.text("deadletter-reason", MAX_REASON_CHARACTERS)
+        description = body.text("deadletter-description", MAX_REASON_CHARACTERS)
+        changes = body.changes("properties-to-modify", self._namespace.limits.max_properties_size_bytes)
         for lock in locks:
-            lock.reason = body.text("deadletter-reason")
-            lock.description = body.text("deadletter-description")
-            lock.changes = body.changes("properties-to-modify")
+            lock.reason = reason
+            lock.description = description
+            lock.changes = changes
         await settle_all(entity, locks, settlement)
         operation = {COMPLETE: operations.COMPLETE, ABANDON: operations.ABANDON, DEFER: operations.DEFER}.get(
             settlement, operations.DEAD_LETTER

@@ -1,10 +1,14 @@
-"""The body of a management request, read with a clear error for everything that is missing or of the wrong type."""
+"""The body of a management request, read with a clear error for everything that is missing or of the wrong type.
+
+It comes decoded with its AMQP types: most of them do not matter here, but what is written into a message keeps its own.
+"""
 
 from __future__ import annotations
 
 import uuid
 
-from tandembus.amqp.encoding.values import Described
+from tandembus.amqp.encoding.encoder import encode
+from tandembus.amqp.encoding.values import Array, Described, Typed
 from tandembus.errors import InvalidArgument
 
 
@@ -14,29 +18,33 @@ class Body:
             value = {}
         if not isinstance(value, dict):
             raise InvalidArgument("The body of a management request must be a map.")
-        self._entries: dict[object, object] = value
+        self._entries = {plain(key): item for key, item in value.items()}
 
     def integer(self, key: str, least: int | None, most: int | None) -> int:
-        value = self._entries.get(key)
+        value = plain(self._entries.get(key))
         if not isinstance(value, int) or isinstance(value, bool):
             raise InvalidArgument(f"The request needs '{key}' as an integer.")
         if (least is not None and value < least) or (most is not None and value > most):
             raise InvalidArgument(f"'{key}' is {value}; it must be from {least} to {most}.")
         return value
 
-    def text(self, key: str) -> str | None:
-        value = self._entries.get(key)
-        if value is not None and not isinstance(value, str):
+    def text(self, key: str, most: int) -> str | None:
+        """A string, cut where it is longer than `most` characters."""
+        value = plain(self._entries.get(key))
+        if value is None:
+            return None
+        if not isinstance(value, str):
             raise InvalidArgument(f"'{key}' must be a string.")
-        return value
+        return value[:most]
 
     def _items(self, key: str, most: int) -> list[object]:
         value = self._entries.get(key)
-        if not isinstance(value, list) or not value:
+        items = value.items if isinstance(value, Array) else value
+        if not isinstance(items, list) or not items:
             raise InvalidArgument(f"The request needs '{key}' as a non-empty array.")
-        if len(value) > most:
+        if len(items) > most:
             raise InvalidArgument(f"'{key}' may hold at most {most} entries.")
-        return value
+        return [plain(item) for item in items]
 
     def integers(self, key: str, most: int) -> list[int]:
         items = self._items(key, most)
@@ -65,14 +73,17 @@ class Body:
             payloads.append(payload)
         return payloads
 
-    def changes(self, key: str) -> dict[str, object] | None:
+    def changes(self, key: str, most_bytes: int) -> dict[str, object] | None:
+        """Properties to be set on a message, with the types that they came with."""
         value = self._entries.get(key)
         if value is None:
             return None
         if not isinstance(value, dict):
             raise InvalidArgument(f"'{key}' must be a map.")
-        return {str(name): _unwrapped(item) for name, item in value.items()}
+        if len(encode(value)) > most_bytes:
+            raise InvalidArgument(f"'{key}' may hold at most {most_bytes} bytes.")
+        return {str(plain(name)): item for name, item in value.items()}
 
 
-def _unwrapped(value: object) -> object:
-    return value.value if isinstance(value, Described) else value
+def plain(value: object) -> object:
+    return value.value if isinstance(value, Typed | Described) else value
