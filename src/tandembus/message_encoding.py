@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64
+from librt.strings import BytesWriter, write_i64_be
+from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import encode, skip_value
 from tandembus.message import DEFAULT_PRIORITY, UINT_MAX, Message, compound_count, copy_of, replace_section
@@ -18,6 +18,8 @@ _STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
 
 _ALWAYS_BYTES: Final = 4 + len(_SEQUENCE_NUMBER_KEY) + len(_ENQUEUED_TIME_KEY) + len(_ORIGINAL_NUMBER_KEY) + 24
 """The count, and the annotations that every delivery has, each with a value of eight bytes."""
+_ANNOTATIONS_START: Final = 0x005372D1
+"""Descriptor and constructor of the annotations section, as a number."""
 _LOCKED_UNTIL_BYTES: Final = len(_LOCKED_UNTIL_KEY) + 8
 _STATE_BYTES: Final = len(_STATE_KEY) + 1
 
@@ -64,8 +66,8 @@ def application_properties_with(message: Message, changes: dict[bytes, bytes]) -
     content = out.getvalue()
     head = BytesWriter()
     head.write(b"\x00\x53\x74\xd1")
-    write_i32_be(head, i32(len(content) + 4))
-    write_i32_be(head, i32(count))
+    size: i64 = len(content) + 4
+    write_i64_be(head, (size << 32) | count)
     return head.getvalue() + content
 
 
@@ -93,7 +95,7 @@ def encode_delivery(
     data = message.sections
     kept = _annotation_entries(data, message.annotations_end)
     count: i64 = 6 + more_count
-    size: i64 = _ALWAYS_BYTES + i64(len(kept)) + i64(len(more_annotations))
+    size: i64 = _ALWAYS_BYTES + len(kept) + len(more_annotations)
     if kept:
         count += compound_count(data, 3, 0xC1)
     if locked_until_ms > 0:
@@ -102,10 +104,10 @@ def encode_delivery(
     if state > 0:
         count += 2
         size += _STATE_BYTES
-    out.write(b"\x00\x53\x72\xd1")
-    write_i32_be(out, i32(size))
-    write_i32_be(out, i32(count))
-    out.write(kept)
+    write_i64_be(out, (message.delivery_count << 32) | _ANNOTATIONS_START)
+    write_i64_be(out, (size << 32) | count)
+    if kept:
+        out.write(kept)
     out.write(_SEQUENCE_NUMBER_KEY)
     write_i64_be(out, sequence_number)
     out.write(_ENQUEUED_TIME_KEY)
@@ -140,9 +142,9 @@ def _annotation_entries(data: bytes, end: i64) -> bytes:
 
 
 def _write_header(out: BytesWriter, message: Message) -> None:
+    """All of the header but the four bytes of its last field, the delivery count."""
     if message.expires_at == 0 and message.priority == DEFAULT_PRIORITY:
         out.write(b"\x00\x53\x70\xc0\x0a\x05\x41\x40\x40\x40\x70")
-        write_i32_be(out, i32(message.delivery_count))
         return
     ttl = 0
     out.write(b"\x00\x53\x70\xc0\x0f\x05\x41\x50" if message.expires_at > 0 else b"\x00\x53\x70\xc0\x0b\x05\x41\x50")
@@ -155,7 +157,6 @@ def _write_header(out: BytesWriter, message: Message) -> None:
     else:
         out.append(0x40)
     out.write(b"\x40\x70")
-    write_i32_be(out, i32(message.delivery_count))
 
 
 def _properties_with_expiry(message: Message) -> bytes:
@@ -188,8 +189,8 @@ def _properties_with_expiry(message: Message) -> bytes:
     content = out.getvalue()
     head = BytesWriter()
     head.write(b"\x00\x53\x73\xd0")
-    write_i32_be(head, i32(len(content) + 4))
-    write_i32_be(head, i32(index))
+    size: i64 = len(content) + 4
+    write_i64_be(head, (size << 32) | index)
     return head.getvalue() + content
 
 

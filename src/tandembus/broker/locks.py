@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
-from librt.strings import BytesWriter, write_i16_be, write_i64_be
-from mypy_extensions import i16, i64
+from mypy_extensions import i64
 
 from tandembus.errors import BusError
 
@@ -121,8 +120,8 @@ class LockTable:
 
     def __init__(self, fragment_index: int, epoch: int) -> None:
         self._prefix: Final = fragment_index.to_bytes(2, "big") + (epoch & 0xFFFFFFFF).to_bytes(4, "big")
-        self._counter: i64 = 0
-        self._nonce: i64 = int.from_bytes(os.urandom(4), "big")
+        self._counter = 0
+        self._nonce = int.from_bytes(os.urandom(4), "big")
         self._by_token: dict[bytes, MessageLock] = {}
         self._orders: dict[float, deque[tuple[float, MessageLock]]] = {}
         self._over_count: i64 = 0
@@ -143,11 +142,7 @@ class LockTable:
         # A 32-bit linear congruence walks through all values: tokens are not guessable from their neighbours' counter
         # alone, and making one costs no system call. They are no secret: the claim on the entity is what is checked.
         self._nonce = (self._nonce * 1664525 + 1013904223) & 0xFFFFFFFF
-        out = BytesWriter()
-        out.write(self._prefix)
-        write_i64_be(out, (self._counter << 16) | (self._nonce >> 16))
-        write_i16_be(out, i16(self._nonce & 0x7FFF))
-        return out.getvalue()
+        return self._prefix + ((self._counter << 32) | self._nonce).to_bytes(10, "big")
 
     def _order(self, duration_s: float) -> deque[tuple[float, MessageLock]]:
         order = self._orders.get(duration_s)

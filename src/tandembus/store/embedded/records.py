@@ -46,13 +46,13 @@ from tandembus.store.embedded.keys import (
     place_at,
     place_key,
     signed_32,
-    write_place,
 )
 from tandembus.store.messaging_store import BlockRecord, Changes, Damage, FragmentHead, Overlay, PutBody
 
 FORMAT_VERSION: Final = 1
 """Of the store as a whole. A store written by a newer version is refused, never guessed at."""
 RECORD_VERSION: Final = 1
+_VERSION_BITS: Final = RECORD_VERSION << 56
 
 BODY_HEAD_BYTES: Final = 60
 _CRC_AT: Final = 56
@@ -81,26 +81,26 @@ def encode_bodies(puts: list[PutBody]) -> list[tuple[bytes, bytes]]:
 
 
 def encode_body(put: PutBody) -> tuple[bytes, bytes]:
-    """The sections are copied once, into the value; the head is small."""
+    """The sections are copied once, into the value; the head is small, and written eight bytes at a time:
+    version, flags, hops, priority and fragment; lane, number and a zero; three times; four offsets; CRC."""
     message = put.message
     sections = message.sections
+    size: i64 = len(sections)
+    fragment: i64 = put.fragment
+    lane: i64 = put.lane
     out = BytesWriter()
-    out.append(RECORD_VERSION)
-    out.append(int(message.flags))
-    out.append(int(message.hops))
-    out.append(int(message.priority))
-    write_place(out, put.fragment, put.lane, message.number)
-    out.append(0)
+    kind = (_VERSION_BITS | (message.flags << 48)) | ((message.hops << 40) | (message.priority << 32))
+    write_i64_be(out, kind | fragment)
+    # Sign-extended, since a lane of 128 or more would not fit the signed number otherwise.
+    write_i64_be(out, (((lane ^ 0x80) - 0x80) << 56) | (message.number << 8))
     write_i64_be(out, message.enqueued_at)
     write_i64_be(out, message.expires_at)
     write_i64_be(out, message.original_number)
-    write_i32_be(out, signed_32(message.annotations_end))
-    write_i32_be(out, signed_32(message.properties_end))
-    write_i32_be(out, signed_32(message.application_end))
-    write_i32_be(out, signed_32(len(sections)))
+    write_i64_be(out, (message.annotations_end << 32) | message.properties_end)
+    write_i64_be(out, (message.application_end << 32) | size)
     head = out.getvalue()
-    write_i32_be(out, signed_32(zlib.crc32(sections, zlib.crc32(head))))
-    return head[4 : 4 + PLACE_BYTES], out.getvalue() + sections
+    crc = zlib.crc32(sections, zlib.crc32(head))
+    return head[4 : 4 + PLACE_BYTES], head + crc.to_bytes(4, "big") + sections
 
 
 def size_of(items: list[tuple[bytes, bytes]]) -> int:
@@ -132,11 +132,14 @@ def decode_body(key: bytes, value: bytes | None) -> Message | Damage:
 
 
 def _message_of(number: i64, value: bytes, sections: bytes) -> Message | Damage:
-    annotations_end: i64 = _u32(value, 40)
-    properties_end: i64 = _u32(value, 44)
-    application_end: i64 = _u32(value, 48)
+    first_pair: i64 = read_i64_be(value, 40)
+    second_pair: i64 = read_i64_be(value, 48)
+    annotations_end: i64 = first_pair >> 32
+    properties_end: i64 = first_pair & 0xFFFFFFFF
+    application_end: i64 = second_pair >> 32
     size: i64 = len(sections)
-    if _u32(value, 52) != size or not annotations_end <= properties_end <= application_end <= size:
+    is_ordered = 0 <= annotations_end <= properties_end <= application_end <= size
+    if second_pair & 0xFFFFFFFF != size or not is_ordered:
         return Damage(int(number), "the sections do not fit their offsets", False)
     return stored_message(
         number,
