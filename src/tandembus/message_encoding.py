@@ -160,8 +160,8 @@ def _write_header(out: BytesWriter, message: Message) -> None:
 
 
 def _properties_with_expiry(message: Message) -> bytes:
-    """On output absolute-expiry-time is what the broker computed, whatever the sender wrote there. The other fields go
-    as they came."""
+    """On output absolute-expiry-time is what the broker computed, whatever the sender wrote there, and creation-time is
+    the time of enqueueing: clients take their difference for the time to live. The other fields go as they came."""
     data = message.sections
     at: i64 = message.annotations_end + 3
     end: i64 = message.properties_end
@@ -174,10 +174,9 @@ def _properties_with_expiry(message: Message) -> bytes:
     index: i64 = 0
     while index < 10 or left > 0:
         behind = skip_value(data, position, end) if left > 0 else position
-        is_set = behind > position and data[position] != 0x40
         if index == 8:
             _write_timestamp(out, message.expires_at)
-        elif index == 9 and not is_set:
+        elif index == 9:
             _write_timestamp(out, message.enqueued_at)
         elif behind > position:
             out.write(data[position:behind])
