@@ -1,0 +1,26 @@
+// Messaging with the unmodified SDK: every scenario on a queue of its own, all at the same time over one connection.
+// Prints what they saw as one JSON document, by the scenarios' names.
+import { ServiceBusClient } from "@azure/service-bus";
+import * as browsing from "./scenarios/browsing.mjs";
+import * as receiving from "./scenarios/receiving.mjs";
+import * as sending from "./scenarios/sending.mjs";
+import * as settling from "./scenarios/settling.mjs";
+
+const client = new ServiceBusClient(process.env.CONNECTION_STRING, { retryOptions: { maxRetries: 0 } });
+const scenarios = { ...browsing, ...receiving, ...sending, ...settling };
+
+async function run(name) {
+  const began = Date.now();
+  try {
+    return await scenarios[name](client, `${process.env.QUEUE_PREFIX}${name}`);
+  } catch (error) {
+    return { failed: error.stack, code: error.code };
+  } finally {
+    if (process.env.SHOW_TIMES) console.error(name, Date.now() - began);
+  }
+}
+
+const names = Object.keys(scenarios);
+const seen = await Promise.all(names.map(run));
+await client.close();
+console.log(JSON.stringify(Object.fromEntries(names.map((name, at) => [name, seen[at]]))));
