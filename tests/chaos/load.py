@@ -1,0 +1,70 @@
+"""Clients that send and receive as fast as they are let, and write down what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from tandembus.client import connect
+from tandembus.client.errors import ClientFailure
+from tests.chaos.history import History
+
+WINDOW = 40
+BATCH = 20
+PATIENCE_S = 60.0
+
+
+async def keep_sending(connection_string: str, queue: str, history: History, told: Callable[[], None]) -> None:
+    """Until the connection is lost: always `WINDOW` sends under way on one link."""
+    try:
+        async with await connect(connection_string, timeout_s=PATIENCE_S) as client:
+            sender = await client.sender(queue)
+
+            async def send_one_after_another() -> None:
+                while True:
+                    message_id, message = history.new_message()
+                    await sender.send(message)
+                    history.accepted.add(message_id)
+                    told()
+
+            await _all(*(send_one_after_another() for _ in range(WINDOW)))
+    except ClientFailure:
+        return
+
+
+async def keep_receiving(connection_string: str, queue: str, history: History) -> None:
+    """Until the connection is lost: complete everything that comes."""
+    try:
+        async with await connect(connection_string, timeout_s=PATIENCE_S) as client:
+            receiver = await client.receiver(queue, prefetch=2 * BATCH)
+            while True:
+                messages = await receiver.receive(BATCH, PATIENCE_S)
+                ids = {history.received(message) for message in messages}
+                history.unsure |= ids
+                await receiver.complete(*messages)
+                history.completed |= ids
+                history.unsure -= ids
+    except ClientFailure:
+        return
+
+
+async def drain(connection_string: str, queue: str, history: History) -> set[str]:
+    """Everything that is left, completed."""
+    left: set[str] = set()
+    async with await connect(connection_string, timeout_s=PATIENCE_S) as client:
+        receiver = await client.receiver(queue)
+        while messages := await receiver.receive(500, 1.0):
+            left.update(history.received(message) for message in messages)
+            await receiver.complete(*messages)
+    return left
+
+
+async def _all(*work: Coroutine[object, object, None]) -> None:
+    """Like a task group: the first failure ends the others."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
