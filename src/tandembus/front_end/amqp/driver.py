@@ -101,6 +101,9 @@ class AmqpConnection(asyncio.Protocol):
             idle_timeout_ms=int(self.limits.idle_timeout_s * 1000),
             max_sessions=self.limits.max_amqp_sessions_per_connection,
             max_links=self.limits.max_links_per_connection,
+            max_unfinished_bytes=max(
+                self.limits.unacknowledged_bytes_per_connection, 2 * self.limits.max_message_size_bytes
+            ),
         )
         self.engine = Connection(settings, self.began_at)
         self._transport: asyncio.Transport
@@ -194,6 +197,7 @@ class AmqpConnection(asyncio.Protocol):
         if self._is_lost:
             return
         self._is_lost = True
+        self.host.is_gone = True
         for entity_link in self._links.values():
             entity_link.release(is_orderly)
         self._links = {}

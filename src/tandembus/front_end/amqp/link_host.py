@@ -54,6 +54,8 @@ class LinkHost:
         max_unacknowledged_bytes: i64,
     ) -> None:
         self.engine: Final = engine
+        self.is_gone: bool = False
+        """The connection is over: answers that come now have nobody to go to."""
         self.is_backed_up: bool = False
         """The transport holds more than its limit: the peer does not read."""
         self._is_stalled: bool = False
@@ -102,6 +104,8 @@ class LinkHost:
             for link in answering:
                 link.write_answers()
         data = self.engine.data_to_send()
+        if self.is_gone:
+            return
         if data:
             self._write(data)
         if self.is_unread and self.unacknowledged_bytes <= self._max_unacknowledged_bytes // 2:
