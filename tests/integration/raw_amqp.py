@@ -154,6 +154,24 @@ class RawAmqp:
         except ConnectionError:
             return found
 
+    def send_whatever(self, data: bytes) -> None:
+        """As much of it as the server takes before it hangs up."""
+        try:
+            self.socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def read_whatever(self, within_s: float) -> bytes:
+        """Everything until the server hangs up; raises TimeoutError when it does not."""
+        self.socket.settimeout(within_s)
+        answer = self._received
+        try:
+            while part := self.socket.recv(65536):
+                answer += part
+        except ConnectionResetError:
+            pass
+        return answer
+
     def perform(self, code: int, fields: list[object], payload: bytes = b"", channel: int = 0) -> None:
         self.send(frame(AMQP_FRAME, channel, code, fields, payload))
 
