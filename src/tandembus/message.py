@@ -318,6 +318,8 @@ class _Envelope:
             code: i64 = data[position]
             if code == 0xA3 or code == 0xA1:
                 self._read_annotation(data, data[position + 2 : value_at], value_at)
+            elif code == 0xB3 or code == 0xB1:
+                self._read_annotation(data, data[position + 5 : value_at], value_at)
             position = behind
             count -= 2
         if position != end:
@@ -348,7 +350,8 @@ class _Envelope:
                     if behind - position > self._max_key_characters + 2:
                         _short_text(data, position, self._max_key_characters, "MessageId")
                 elif index == 6:
-                    self._is_ping = data[position + 2 : behind] == PING_CONTENT_TYPE
+                    text_at = position + (2 if code < 0xB0 else 5)
+                    self._is_ping = data[text_at:behind] == PING_CONTENT_TYPE
                 elif index == 8 and code == 0x83:
                     expires_at = read_i64_be(data, position + 1)
                 elif index == 9 and code == 0x83:

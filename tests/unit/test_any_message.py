@@ -1,0 +1,64 @@
+"""What holds for every message that a client may send."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandembus.amqp.encoding.sections import MessageSections, decode_message, encode_message
+from tandembus.message import parse_message
+from tandembus.message_encoding import encode_delivery
+from tests.covers import covers
+from tests.unit.any_message import messages, sections_apart
+
+
+@given(messages())
+@settings(max_examples=200, deadline=None)
+def test_it_parses_and_keeps_all_but_header_and_delivery_annotations(sent: MessageSections) -> None:
+    found = decode_message(parse_message(encode_message(sent)).sections, typed=True)
+    assert (found.header, found.delivery_annotations) == (None, None)
+    assert found.message_annotations == sent.message_annotations
+    assert found.application_properties == sent.application_properties
+    assert (found.bodies, found.footer) == (sent.bodies, sent.footer)
+    if sent.property_at(0) is not None:
+        assert found.properties == sent.properties
+
+
+@given(messages(), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_the_order_of_its_sections_does_not_matter(sent: MessageSections, order: random.Random) -> None:
+    sent.properties = ["id"]
+    parts = sections_apart(sent)
+    order.shuffle(parts)
+    assert parse_message(b"".join(parts)).sections == parse_message(encode_message(sent)).sections
+
+
+@covers("M1")
+@given(messages())
+@settings(max_examples=200, deadline=None)
+def test_a_delivery_has_its_properties_and_body_byte_for_byte(sent: MessageSections) -> None:
+    message = parse_message(encode_message(sent))
+    delivery = encode_delivery(message, 7, 0, 0, b"", 0)
+    assert delivery.endswith(message.sections[message.annotations_end :])
+
+
+@given(messages())
+@settings(max_examples=200, deadline=None)
+def test_a_delivery_has_its_annotations_with_their_types(sent: MessageSections) -> None:
+    delivery = encode_delivery(parse_message(encode_message(sent)), 7, 0, 0, b"", 0)
+    found = decode_message(delivery, typed=True).message_annotations or {}
+    for name, value in (sent.message_annotations or {}).items():
+        assert found[name] == value
+
+
+@given(messages())
+@settings(max_examples=100, deadline=None)
+def test_a_delivery_can_be_sent_again_as_it_is(sent: MessageSections) -> None:
+    message = parse_message(encode_message(sent))
+    again = parse_message(encode_delivery(message, 7, 9, 0, b"", 0))
+    rest, rest_again = message.sections[message.annotations_end :], again.sections[again.annotations_end :]
+    assert rest_again == rest
+    found = decode_message(again.sections, typed=True).message_annotations
+    assert (found or {}) == (sent.message_annotations or {})
