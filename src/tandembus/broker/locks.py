@@ -199,7 +199,7 @@ class LockTable:
                 if until > now and not is_over:
                     break
                 order.popleft()
-                if not is_over and lock.locked_until <= now:
+                if not is_over and lock.locked_until == until:
                     found.append(lock)
         return found
 

@@ -70,11 +70,24 @@ class CallbackSendReply(SendReply):
         self.callback(operation, error)
 
 
+def _nothing() -> None:
+    return
+
+
 @final
 class CallbackConsumer(Consumer):
-    def __init__(self, is_destructive: bool, callback: Callable[[Message, MessageLock], None]) -> None:
+    def __init__(
+        self,
+        is_destructive: bool,
+        callback: Callable[[Message, MessageLock], None],
+        when_drained: Callable[[], None] = _nothing,
+    ) -> None:
         super().__init__(is_destructive)
         self.callback: Final = callback
+        self.when_drained: Final = when_drained
 
     def deliver(self, message: Message, lock: MessageLock) -> None:
         self.callback(message, lock)
+
+    def drained(self) -> None:
+        self.when_drained()
