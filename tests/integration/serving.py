@@ -53,6 +53,11 @@ class RunningNamespace:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOPS_WITHIN_S)
 
+    def stop_in_peace(self) -> None:
+        """Stop it, and look whether anything went wrong that no client has seen."""
+        assert self.stop() == 0, "".join(self.log)
+        assert not [line for line in self.log if "Traceback" in line or " ERROR " in line], "".join(self.log)
+
 
 def start_namespace(
     data: Path,

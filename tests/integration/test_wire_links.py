@@ -14,7 +14,7 @@ from tandembus.amqp.encoding.sections import (
     message_annotations_section,
     properties_section,
 )
-from tandembus.amqp.encoding.values import ULONG, Array, Described, Typed, symbol, ubyte, uint, ulong
+from tandembus.amqp.encoding.values import ULONG, Array, Described, Typed, int_, symbol, timestamp, ubyte, uint, ulong
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.raw_amqp import (
@@ -169,3 +169,51 @@ def test_what_the_broker_adds_to_a_message_has_the_types_that_clients_read(raw: 
     }
     assert message.header is not None
     assert message.header[4] == uint(0)
+
+
+LEAST_TIME, LARGEST_TIME = -(2**63), 2**63 - 1
+
+
+@covers("M5", "M6")
+@pytest.mark.parametrize(
+    "payload",
+    [
+        message_annotations_section({"x-opt-scheduled-enqueue-time": timestamp(LARGEST_TIME)}) + MESSAGE,
+        message_annotations_section({"x-opt-scheduled-enqueue-time": timestamp(LEAST_TIME)}) + MESSAGE,
+        message_annotations_section({"x-opt-scheduled-enqueue-time": timestamp(-1)}) + MESSAGE,
+        properties_section(absolute_expiry_time=LARGEST_TIME, creation_time=LEAST_TIME) + MESSAGE,
+        properties_section(absolute_expiry_time=LEAST_TIME, creation_time=LARGEST_TIME) + MESSAGE,
+        header_section(ttl_ms=2**32 - 1) + properties_section(absolute_expiry_time=LARGEST_TIME, creation_time=0),
+        header_section(ttl_ms=2**32 - 1) + properties_section(absolute_expiry_time=0, creation_time=LARGEST_TIME),
+        header_section(ttl_ms=0) + MESSAGE,
+        header_section(delivery_count=2**32 - 1) + MESSAGE,
+        message_annotations_section({"x-opt-scheduled-enqueue-time": timestamp(LARGEST_TIME)})
+        + header_section(ttl_ms=2**32 - 1)
+        + MESSAGE,
+    ],
+    ids=[
+        "scheduled for the end of time",
+        "scheduled for its beginning",
+        "scheduled before 1970",
+        "the longest life",
+        "a life backwards",
+        "beyond the largest ttl",
+        "beyond it backwards",
+        "no life at all",
+        "delivered often",
+        "scheduled and mortal",
+    ],
+)
+def test_extreme_times_are_answered_and_harm_nobody(raw: RawAmqp, bus: Bus, payload: bytes) -> None:
+    queue = bus.make_queue(default_message_time_to_live="P10000D")
+    raw.attach_sender(SENDER, queue)
+    raw.send_message(SENDER, 0, payload)
+    raw.send_message(SENDER, 1, properties_section(message_id="after") + MESSAGE)
+    node = raw.attach_node(f"{queue}/$management")
+    body = {"message-count": int_(10), "from-sequence-number": 1}
+    assert node.manage("com.microsoft:peek-message", body)[0] == 200
+    raw.attach_receiver(RECEIVER, queue)
+    raw.flow(RECEIVER, 1)
+    while raw.receive_message()[1].property_at(0) != "after":
+        raw.flow(RECEIVER, 1, delivery_count=1)
+    assert bus.counts(queue).active in (1, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -59,7 +60,10 @@ from tandembus.security.claims import Right
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 from tandembus.store.messaging_store import MAIN
 
+log = logging.getLogger("tandembus.amqp")
+
 LONG, UUID, TIMESTAMP = 0x81, 0x98, 0x83
+LARGEST_LONG = 2**63 - 1
 MESSAGE_ID = 0
 
 DISPOSITIONS: Mapping[str, int] = {
@@ -103,6 +107,9 @@ class ManagementNode:
             status, condition, body = await self._carry_out(request)
         except BusError as error:
             return _reply(correlation_id, MANAGEMENT_STATUSES[type(error)], str(error), condition_of(error), None)
+        except Exception:
+            log.exception("a fault of ours in a request to '%s'", self._address.path)
+            return _reply(correlation_id, 500, "The operation failed in the broker.", "amqp:internal-error", None)
         return _reply(correlation_id, status, "OK", condition, body)
 
     async def _carry_out(self, request: MessageSections) -> Answer:
@@ -147,7 +154,7 @@ class ManagementNode:
             self._namespace.broker,
             entity.fragment,
             self._lane,
-            max(start, 1),
+            min(max(start, 1), LARGEST_LONG),
             min(count, limits.max_management_messages),
             limits.max_peek_bytes,
         )
