@@ -200,7 +200,7 @@ class MessageBroker:
         async with self._commit_lock:
             store = self.store
             try:
-                await store.commit(changes)
+                await self._watched(store, changes)
             except StoreFull:
                 raise
             except StoreUnavailable as error:
@@ -227,7 +227,7 @@ class MessageBroker:
                 if fragment.main.thin(changes, THIN_DEBT) or fragment.dead_letter.thin(changes, THIN_DEBT):
                     break
             if changes.dropped_bodies:
-                await self.store.commit(changes)
+                await self._watched(self.store, changes)
         return bool(changes.dropped_bodies)
 
     # The commit loop.
@@ -284,9 +284,7 @@ class MessageBroker:
             fragments = self._open_ones(fragments)
             for fragment in fragments:
                 fragment.collect(changes, arrivals)
-            self._commit_began_at = self._clock.monotonic()
             await self._commit(fragments, changes, arrivals)
-            self._commit_began_at = None
         self.commit_count += 1
         for fragment in fragments:
             fragment.applied()
@@ -297,14 +295,22 @@ class MessageBroker:
         changes.overlays += arrivals.overlays
         changes.schedules += arrivals.schedules
         try:
-            await self.store.commit(changes)
+            await self._watched(self.store, changes)
         except StoreFull as error:
             log.warning("the messaging store is full: sends are refused until there is room")
             self._set_short_of_room(True)
             del changes.bodies[bodies:], changes.overlays[overlays:], changes.schedules[schedules:]
             for fragment in fragments:
                 fragment.refuse_sends(changes, error)
-            await self.store.commit(changes)
+            await self._watched(self.store, changes)
+
+    async def _watched(self, store: MessagingStore, changes: Changes) -> None:
+        """Every commit's time is taken: whichever hangs holds up all that are to follow."""
+        self._commit_began_at = self._clock.monotonic()
+        try:
+            await store.commit(changes)
+        finally:
+            self._commit_began_at = None
 
     async def _read_needed_bodies(self, fragment: Fragment) -> None:
         locks = fragment.take_needing_body()
@@ -473,7 +479,6 @@ class MessageBroker:
 
     def _end_all(self, error: BusError) -> None:
         """Answer all that is staged or under way as failed; memory of the fragments is void."""
-        self._commit_began_at = None
         self._dirty = []
         for fragment in self._fragments.values():
             fragment.fail(error)

@@ -155,6 +155,8 @@ class OneQueue:
         self.fragment: Fragment
         self.open_faults: list[BusError] = []
         """What opening the store raises, one after the other, before it succeeds."""
+        self._turn_ended = asyncio.Event()
+        self.broker.on_turn_end = self._turn_ended.set
 
     async def _open_store(self) -> MessagingStore:
         if self.open_faults:
@@ -241,6 +243,13 @@ class OneQueue:
         await self.broker.next_turn()
         await self.broker.next_turn()
         await self.broker.finish_staged()
+
+    async def failed(self) -> BusError:
+        """Until the fragment takes nothing any more; why."""
+        while self.fragment.failure is None:
+            self._turn_ended.clear()
+            await self._turn_ended.wait()
+        return self.fragment.failure
 
     async def pass_time(self, seconds: float) -> None:
         """Let time go by, and do what is due then."""
