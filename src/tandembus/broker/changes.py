@@ -25,7 +25,8 @@ def write_arrival(lane: Lane, message: Message, now_ms: i64, default_ttl_ms: i64
     message.enqueued_at = now_ms
     if message.scheduled_at > now_ms:
         message.flags = message.flags | IS_SCHEDULED
-        message.expires_at = max(ttl, i64(0))
+        # 0 means for ever: a message that may not live at all gets the shortest life there is.
+        message.expires_at = max(ttl, i64(1)) if ttl >= 0 else i64(0)
         message.number = lane.give_number(size, 0)
         lane.park(message.number, False)
         changes.overlays.append(_overlay(lane, message.number, SCHEDULED, 0, b""))
