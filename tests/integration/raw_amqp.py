@@ -101,6 +101,8 @@ class RawAmqp:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname=host)
+        self.open_timeout_ms: int | None = None
+        """The idle time-out that `open` tells."""
         self._received = b""
         self.frames: list[Frame] = []
         """Everything that came, in order."""
@@ -193,7 +195,8 @@ class RawAmqp:
         self.expect(codes.OPEN)
 
     def open(self, max_frame_size: int = 65536, channel_max: int = 255) -> None:
-        self.perform(codes.OPEN, ["raw", "localhost", uint(max_frame_size), ushort(channel_max)])
+        timeout = None if self.open_timeout_ms is None else uint(self.open_timeout_ms)
+        self.perform(codes.OPEN, ["raw", "localhost", uint(max_frame_size), ushort(channel_max), timeout])
 
     def log_in(self, policy: str = ROOT_POLICY, key: str = KEY) -> None:
         """With name and key, and one session on channel 0."""
