@@ -18,6 +18,7 @@ from tandembus.amqp.encoding.delivery_states import (
     Outcome,
     rejected_state,
 )
+from tandembus.amqp.encoding.values import Typed
 from tandembus.amqp.engine.link import OutgoingDelivery, OutgoingLink
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import (
@@ -281,6 +282,8 @@ def _read_dead_letter(lock: MessageLock, outcome: Outcome) -> None:
 
 
 def _text(value: object) -> str | None:
+    if isinstance(value, Typed):
+        value = value.value
     if value is None:
         return None
     return str(value)[:MAX_REASON_CHARACTERS]
