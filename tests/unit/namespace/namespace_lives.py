@@ -1,0 +1,265 @@
+"""A namespace over records and a disk in memory, whose power goes out after so many commits of either."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+from tandembus.broker import browsing
+from tandembus.broker.locks import MessageLock
+from tandembus.broker.message_broker import MessageBroker
+from tandembus.broker.operations import CallbackConsumer, CallbackSendReply, SendOperation
+from tandembus.clock import ManualClock
+from tandembus.errors import BusError, StoreUnavailable
+from tandembus.limits import Limits
+from tandembus.message import Message
+from tandembus.namespace.catalog import Catalog
+from tandembus.namespace.entity import Entity
+from tandembus.namespace.namespace import Namespace
+from tandembus.store.embedded.catalog_store import DamagedRecord, Document
+from tandembus.store.memory import MemoryDisk, MemoryStore
+from tandembus.store.messaging_store import (
+    MAIN,
+    BlockRecord,
+    Changes,
+    Damage,
+    Due,
+    FragmentHead,
+    MessagingStore,
+    Overlay,
+    Room,
+)
+from tests.unit.broker.one_queue import Answer, body_of, message
+
+
+class Outcome(Enum):
+    WRITTEN = "as it should be"
+    LOST = "the power went out before"
+    KEPT = "the power went out after"
+
+
+class Power:
+    """Lasts for so many commits; the one behind them is the last, written or not."""
+
+    def __init__(self) -> None:
+        self.commit_count = 0
+        self.went_out = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._fails_at: int | None = None
+        self._is_last_kept = False
+
+    def fail_after(self, commits: int, is_last_kept: bool) -> None:
+        self._fails_at = self.commit_count + commits + 1
+        self._is_last_kept = is_last_kept
+
+    def cut(self) -> None:
+        self.fail_after(0, False)
+
+    def restore(self) -> None:
+        self._fails_at = None
+        self.went_out.clear()
+
+    @property
+    def is_out(self) -> bool:
+        return self._fails_at is not None and self.commit_count >= self._fails_at
+
+    def next(self) -> Outcome:
+        self.commit_count += 1
+        if self._fails_at is None or self.commit_count < self._fails_at:
+            return Outcome.WRITTEN
+        self._loop.call_soon_threadsafe(self.went_out.set)
+        if self.commit_count == self._fails_at and self._is_last_kept:
+            return Outcome.KEPT
+        return Outcome.LOST
+
+
+class Records:
+    """What the catalog writes to."""
+
+    def __init__(self, power: Power) -> None:
+        self.documents: dict[bytes, str] = {}
+        self._power = power
+
+    def read_all(self) -> tuple[dict[bytes, Document], list[DamagedRecord]]:
+        return {key: json.loads(text) for key, text in self.documents.items()}, []
+
+    def commit(self, puts: Mapping[bytes, Document], drops: Iterable[bytes] = ()) -> None:
+        outcome = self._power.next()
+        if outcome is not Outcome.LOST:
+            for key in drops:
+                self.documents.pop(key, None)
+            self.documents.update({key: json.dumps(document) for key, document in puts.items()})
+        if outcome is not Outcome.WRITTEN:
+            raise StoreUnavailable("the power is out")
+
+    def reopen(self) -> None:
+        if self._power.is_out:
+            raise StoreUnavailable("the power is out")
+
+    def close(self) -> None:
+        return
+
+
+class PoweredStore:
+    """A memory store whose commits need power."""
+
+    def __init__(self, store: MemoryStore, power: Power) -> None:
+        self._store = store
+        self._power = power
+
+    @property
+    def epoch(self) -> int:
+        return self._store.epoch
+
+    async def commit(self, changes: Changes) -> None:
+        outcome = self._power.next()
+        if outcome is not Outcome.LOST:
+            await self._store.commit(changes)
+        if outcome is not Outcome.WRITTEN:
+            raise StoreUnavailable("the power is out")
+
+    async def heads(self) -> Sequence[FragmentHead]:
+        return await self._store.heads()
+
+    async def blocks(self, fragment: int, lane: int) -> Sequence[BlockRecord]:
+        return await self._store.blocks(fragment, lane)
+
+    async def bodies(
+        self, fragment: int, lane: int, numbers: Sequence[int], max_bytes: int
+    ) -> Sequence[Message | Damage]:
+        return await self._store.bodies(fragment, lane, numbers, max_bytes)
+
+    async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]:
+        return await self._store.overlays(fragment, lane, first, last)
+
+    async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
+        return await self._store.schedules_before(at_ms, limit)
+
+    async def expiries_before(self, at_ms: int, limit: int) -> Sequence[Due]:
+        return await self._store.expiries_before(at_ms, limit)
+
+    async def earliest_due(self) -> int:
+        return await self._store.earliest_due()
+
+    async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
+        return await self._store.bodies_left(fragment, lane, limit)
+
+    def room(self) -> Room:
+        return self._store.room()
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+class Machine:
+    """What outlives the process: records, disk, clock, and the power."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.power = Power()
+        self.records = Records(self.power)
+        self.disk = MemoryDisk()
+        self.clock = ManualClock()
+        self.limits = limits or Limits()
+
+    async def open_store(self) -> MessagingStore:
+        if self.power.is_out:
+            raise StoreUnavailable("the power is out")
+        return PoweredStore(MemoryStore(self.disk), self.power)
+
+    def life(self) -> Life:
+        return Life(self)
+
+
+class Life:
+    """One life of the process. It ends without a word: nothing is written when it is over."""
+
+    def __init__(self, machine: Machine) -> None:
+        machine.power.restore()
+        self.machine = machine
+        self.clock = machine.clock
+        self.catalog = Catalog(machine.records, machine.clock.now())
+        self.broker = MessageBroker(machine.open_store, machine.clock)
+        self.namespace = Namespace("bus", self.catalog, self.broker, machine.limits, machine.clock)
+
+    async def __aenter__(self) -> Life:
+        await self.broker.start()
+        await self.namespace.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.machine.power.cut()
+        with contextlib.suppress(StoreUnavailable):
+            await self.namespace.stop()
+        await self.broker.stop()
+        self.machine.disk.is_held = False
+
+    async def quiet(self) -> None:
+        await self.broker.next_turn()
+        await self.broker.next_turn()
+        await self.broker.finish_staged()
+
+    async def dropped(self) -> None:
+        """Until everything of what was deleted is gone."""
+        for task in list(self.namespace._dropping.values()):
+            await task
+
+    async def dropped_or_out_of_power(self) -> None:
+        out = asyncio.ensure_future(self.machine.power.went_out.wait())
+        dropping = asyncio.ensure_future(self.dropped())
+        await asyncio.wait((out, dropping), return_when=asyncio.FIRST_COMPLETED)
+        out.cancel()
+
+    async def send(self, name: str, *bodies: str, scheduled_in_s: float | None = None) -> list[int]:
+        entity = await self.namespace.entity(name)
+        at_ms = None if scheduled_in_s is None else self.clock.now_ms() + int(scheduled_in_s * 1000)
+        answers = [staged(entity, message(body, scheduled_at_ms=at_ms)) for body in bodies]
+        await self.quiet()
+        assert all(answer.is_accepted for answer in answers)
+        return [int(answer.messages[0].number) for answer in answers]
+
+    async def receive(self, name: str, count: int) -> list[MessageLock]:
+        """Lock the next messages; whoever did it stays away from the entity."""
+        entity = await self.namespace.entity(name)
+        locks: list[MessageLock] = []
+        consumer = CallbackConsumer(False, lambda _message, lock: locks.append(lock))
+        entity.fragment.consumers(MAIN).add(consumer)
+        consumer.credit = count
+        self.broker.want(entity.fragment)
+        await self.quiet()
+        entity.fragment.consumers(MAIN).remove(consumer)
+        return locks
+
+    async def settle(self, name: str, lock: MessageLock, settlement: int) -> None:
+        (await self.namespace.entity(name)).fragment.settle(lock, settlement, None)
+        await self.quiet()
+
+    async def peek(self, name: str, lane: int = MAIN) -> list[str]:
+        entity = await self.namespace.entity(name)
+        found = await browsing.peek(self.broker, entity.fragment, lane, 1, 1000, 1 << 20)
+        return [body_of(one.message) for one in found]
+
+
+def staged(entity: Entity, sent: Message) -> Answer:
+    answer = Answer()
+    answer.messages = [sent]
+    reply = CallbackSendReply(lambda _operation, error: answer.give(error))
+    entity.fragment.send(SendOperation([sent], len(sent.sections), reply, 0))
+    return answer
+
+
+class Attached:
+    """A link that notes what happens to it."""
+
+    def __init__(self, is_sender: bool) -> None:
+        self.is_sender = is_sender
+        self.errors: list[BusError] = []
+        self.change_count = 0
+
+    def cut(self, error: BusError) -> None:
+        self.errors.append(error)
+
+    def entity_changed(self) -> None:
+        self.change_count += 1
