@@ -51,6 +51,11 @@ def received(run: Run, queue: str, *options: str) -> list[dict[str, Any]]:
     return lines(run("receive", queue, "--json", "--max", "100", "--wait", "200ms", *options))
 
 
+def _listen_to_ctrl_c() -> None:
+    """A shell's background jobs ignore the signal, and so would everything they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class TestQueues:
     def test_every_setting_can_be_chosen(self, run: Run) -> None:
         name = f"cli-{uuid.uuid4().hex[:12]}"
@@ -190,7 +195,14 @@ class TestReceiving:
         command = [sys.executable, "-m", "tandembus", "receive", queue, "--follow", "--json"]
         command += ["--connection-string", running_namespace.connection_string]
         root = Path(__file__).parents[2]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root) as follower:
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=root,
+            preexec_fn=_listen_to_ctrl_c,
+        ) as follower:
             assert follower.stdout is not None
             for body in ("first", "second"):
                 run("send", queue, body)
