@@ -315,11 +315,7 @@ class _Envelope:
         while count > 0:
             value_at = skip_value(data, position, end)
             behind = skip_value(data, value_at, end)
-            code: i64 = data[position]
-            if code == 0xA3 or code == 0xA1:
-                self._read_annotation(data, data[position + 2 : value_at], value_at)
-            elif code == 0xB3 or code == 0xB1:
-                self._read_annotation(data, data[position + 5 : value_at], value_at)
+            self._read_annotation(data, _text(data, position, value_at), value_at)
             position = behind
             count -= 2
         if position != end:
@@ -350,8 +346,7 @@ class _Envelope:
                     if behind - position > self._max_key_characters + 2:
                         _short_text(data, position, self._max_key_characters, "MessageId")
                 elif index == 6:
-                    text_at = position + (2 if code < 0xB0 else 5)
-                    self._is_ping = data[text_at:behind] == PING_CONTENT_TYPE
+                    self._is_ping = _text(data, position, behind) == PING_CONTENT_TYPE
                 elif index == 8 and code == 0x83:
                     expires_at = read_i64_be(data, position + 1)
                 elif index == 9 and code == 0x83:
@@ -418,6 +413,16 @@ def _check_map(data: bytes, at: i64, end: i64, what: str) -> None:
         count -= 1
     if position != end:
         raise MalformedData(f"the {what} map's size and count disagree")
+
+
+def _text(data: bytes, at: i64, behind: i64) -> bytes:
+    """The content of a string or symbol in either form; of anything else there is none."""
+    code: i64 = data[at]
+    if code == 0xA3 or code == 0xA1:
+        return data[at + 2 : behind]
+    if code == 0xB3 or code == 0xB1:
+        return data[at + 5 : behind]
+    return b""
 
 
 def _short_text(data: bytes, at: i64, max_characters: i64, what: str) -> str | None:

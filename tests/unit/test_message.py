@@ -215,7 +215,12 @@ def test_the_section_goes_when_nothing_of_it_is_left() -> None:
 
 
 def test_the_other_annotations_keep_their_types() -> None:
-    own = {"x-opt-a": uint(3), "x-opt-b": timestamp(4), "x-opt-c": symbol("s"), "x-opt-d": Described("t", "v")}
+    own = {
+        "x-opt-a": uint(3),
+        "x-opt-b": timestamp(4),
+        "x-opt-c": symbol("s"),
+        "x-opt-d": Described("t", Typed(0x94, bytes(16))),
+    }
     message = parse_message(message_annotations_section({OWNED[0]: 5, **own}) + with_id())
     assert sections_of(message).message_annotations == {symbol(name): value for name, value in own.items()}
 
@@ -374,6 +379,18 @@ def test_a_message_with_a_body_is_never_taken_for_a_ping(body: bytes) -> None:
     assert not parse_message(properties_section("id", content_type=PING) + body).is_ping
 
 
+@pytest.mark.parametrize("content_type", [True, uint(0), uint(5), b"", PING.encode(), [], ulong(2**60)])
+@covers("N10")
+def test_a_content_type_that_is_no_text_is_no_ping(content_type: object) -> None:
+    assert not parse_message(section(PROPERTIES, ["id", *[None] * 5, content_type])).is_ping
+
+
+@pytest.mark.parametrize("key", [True, uint(0), 5, b"", uuid.UUID(int=1)])
+def test_annotations_under_keys_that_are_no_text_are_kept(key: object) -> None:
+    annotations = section(0x72, {key: "value"})
+    assert parse_message(annotations + with_id()).sections == annotations + with_id()
+
+
 @covers("N10")
 def test_an_empty_message_of_another_content_type_is_no_ping() -> None:
     assert not parse_message(properties_section("id", content_type=PING + "s") + data_section(b"")).is_ping
@@ -482,10 +499,3 @@ def test_garbage_as_a_batch_is_refused_on_purpose(payload: bytes) -> None:
         split_batch(payload)
     except BusError:
         return
-
-
-def test_an_annotation_of_an_unusual_type_is_kept() -> None:
-    own = {"x-opt-own": Typed(0x94, bytes(16))}
-    assert sections_of(parse_message(message_annotations_section({OWNED[0]: 1, **own}))).message_annotations == {
-        symbol("x-opt-own"): Typed(0x94, bytes(16))
-    }
