@@ -120,6 +120,10 @@ def loop_thread() -> Iterator[LoopThread]:
 
 Connect = Callable[..., PythonSdk]
 
+# Where the wire shows no difference between them, one of the two kinds of client is enough.
+with_sync_client = pytest.mark.parametrize("connect", ["sync"], indirect=True)
+with_async_client = pytest.mark.parametrize("connect", ["async"], indirect=True)
+
 
 @pytest.fixture(params=["sync", "async"])
 def connect(request: pytest.FixtureRequest, loop_thread: LoopThread, closer: Closer) -> Iterator[Connect]:

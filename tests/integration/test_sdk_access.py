@@ -21,7 +21,7 @@ from tandembus.clock import SystemClock
 from tandembus.security.sas import ROOT_POLICY, make_token
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
-from tests.integration.conftest import LISTENS_KEY, SENDS_KEY, Connect
+from tests.integration.conftest import LISTENS_KEY, SENDS_KEY, Connect, with_async_client, with_sync_client
 from tests.integration.python_sdk import ARRIVES_WITHIN_S, PythonSdk, bodies_of, receive
 from tests.integration.serving import KEY, start_namespace
 
@@ -35,6 +35,7 @@ def test_an_unknown_queue_is_an_authentication_error_as_at_the_service(impatient
 
 
 @covers("M15")
+@with_async_client
 @pytest.mark.parametrize(
     ("policy", "key"), [(ROOT_POLICY, "d3Jvbmc="), ("nobody", KEY), (ROOT_POLICY.lower(), KEY)], ids=str
 )
@@ -75,6 +76,7 @@ def with_token(bus: Bus, path: str, lifetime_s: float) -> str:
 
 
 @covers("M15")
+@with_async_client
 def test_a_token_opens_the_queue_it_was_made_for_and_no_other(connect: Connect, bus: Bus) -> None:
     mine, other = bus.make_queue(), bus.make_queue()
     sdk = connect(with_token(bus, mine, 60), retry_total=0)
@@ -85,6 +87,7 @@ def test_a_token_opens_the_queue_it_was_made_for_and_no_other(connect: Connect, 
 
 
 @covers("M15")
+@with_async_client
 def test_an_expired_token_is_refused(connect: Connect, bus: Bus) -> None:
     with pytest.raises(ServiceBusAuthenticationError):
         connect(with_token(bus, "", -1), retry_total=0).sender(bus.make_queue())
@@ -119,6 +122,7 @@ def receive_one(receiver: ServiceBusReceiver) -> None:
 
 
 @covers("M13")
+@with_sync_client
 def test_a_disabled_queue_cuts_its_links_until_it_is_active_again(impatient_sdk: PythonSdk, bus: Bus) -> None:
     queue = bus.make_queue()
     sender, receiver = impatient_sdk.pair(queue)
@@ -135,6 +139,7 @@ def test_a_disabled_queue_cuts_its_links_until_it_is_active_again(impatient_sdk:
 
 
 @covers("M13")
+@with_sync_client
 def test_a_queue_may_be_disabled_for_sending_alone(impatient_sdk: PythonSdk, bus: Bus) -> None:
     queue = bus.make_queue()
     sender, receiver = impatient_sdk.pair(queue)
@@ -146,6 +151,7 @@ def test_a_queue_may_be_disabled_for_sending_alone(impatient_sdk: PythonSdk, bus
 
 
 @covers("M13")
+@with_sync_client
 def test_a_queue_may_be_disabled_for_receiving_alone(impatient_sdk: PythonSdk, bus: Bus) -> None:
     queue = bus.make_queue()
     sender = impatient_sdk.sender(queue)
@@ -178,6 +184,7 @@ def test_a_connection_string_without_the_emulator_s_flag_works_in_tls(connect: C
 
 
 @covers("M15")
+@with_sync_client
 def test_a_client_that_does_not_trust_the_authority_goes_no_further(connect: Connect, tls_bus: Bus, bus: Bus) -> None:
     """The other namespace's authority is another one."""
     other: Path = bus.running.ca_path

@@ -101,7 +101,12 @@ def test_what_a_receiver_prefetched_and_never_took_goes_back_uncounted(sdk: Pyth
 
 
 @covers("M1")
-@pytest.mark.parametrize("mode", list(ServiceBusReceiveMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize(
+    ("connect", "mode"),
+    [("sync", ServiceBusReceiveMode.PEEK_LOCK), ("async", ServiceBusReceiveMode.RECEIVE_AND_DELETE)],
+    indirect=["connect"],
+    ids=["peek-lock", "receive-and-delete"],
+)
 def test_competing_receivers_get_every_message_exactly_once(
     sdk: PythonSdk, bus: Bus, mode: ServiceBusReceiveMode
 ) -> None:

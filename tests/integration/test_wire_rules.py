@@ -151,7 +151,8 @@ def test_rule_4_an_accepted_link_echoes_source_and_target(raw: RawAmqp, queue: s
     sent_source = source_of(address, uint(0), symbol("session-end"), uint(0), False, None, None, {symbol("f"): "x"})
     raw.attach(SENDER, False, source_of("mine"), target_of(address))
     raw.attach(RECEIVER, True, sent_source, target_of("mine"), (SETTLED, FIRST))
-    to_sender, to_receiver = raw.expect(codes.ATTACH), raw.expect(codes.ATTACH)
+    answers = {answer[2]: answer for answer in (raw.expect(codes.ATTACH), raw.expect(codes.ATTACH))}
+    to_sender, to_receiver = answers[True], answers[False]
     assert to_sender.described(5) == (codes.SOURCE, ["mine"])
     assert to_sender.described(6) == (codes.TARGET, [address])
     assert to_receiver.described(5) == (codes.SOURCE, sent_source.value)
