@@ -8,14 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandembus.amqp.encoding.sections import MessageSections, decode_message, encode_message
-from tandembus.message import parse_message
-from tandembus.message_encoding import encode_delivery
+from tandembus.errors import BusError
+from tandembus.message import Message, parse_message
+from tandembus.message_encoding import (
+    application_properties_with,
+    encode_changes,
+    encode_delivery,
+    with_application_properties,
+)
 from tests.covers import covers
+from tests.unit.amqp.mutation import MESSAGE, Mutator
 from tests.unit.any_message import messages, sections_apart
 
 
 @given(messages())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_it_parses_and_keeps_all_but_header_and_delivery_annotations(sent: MessageSections) -> None:
     found = decode_message(parse_message(encode_message(sent)).sections, typed=True)
     assert (found.header, found.delivery_annotations) == (None, None)
@@ -37,7 +44,7 @@ def test_the_order_of_its_sections_does_not_matter(sent: MessageSections, order:
 
 @covers("M1")
 @given(messages())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_delivery_has_its_properties_and_body_byte_for_byte(sent: MessageSections) -> None:
     message = parse_message(encode_message(sent))
     delivery = encode_delivery(message, 7, 0, 0, b"", 0)
@@ -45,7 +52,7 @@ def test_a_delivery_has_its_properties_and_body_byte_for_byte(sent: MessageSecti
 
 
 @given(messages())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_delivery_has_its_annotations_with_their_types(sent: MessageSections) -> None:
     delivery = encode_delivery(parse_message(encode_message(sent)), 7, 0, 0, b"", 0)
     found = decode_message(delivery, typed=True).message_annotations or {}
@@ -62,3 +69,31 @@ def test_a_delivery_can_be_sent_again_as_it_is(sent: MessageSections) -> None:
     assert rest_again == rest
     found = decode_message(again.sections, typed=True).message_annotations
     assert (found or {}) == (sent.message_annotations or {})
+
+
+@covers("M1", "M3", "M6")
+def test_whatever_parses_can_be_delivered_changed_and_dead_lettered() -> None:
+    mutator = Mutator(20_240_702, [MESSAGE])
+    taken = 0
+    for _ in range(10_000):
+        try:
+            message = parse_message(mutator.next())
+        except BusError:
+            continue
+        taken += 1
+        deliver_in_every_way(message)
+    assert taken > 1_000
+
+
+def deliver_in_every_way(message: Message) -> None:
+    changed = application_properties_with(message, encode_changes({"DeadLetterReason": "because"}))
+    dead = with_application_properties(message, changed)
+    assert dead.sections[dead.application_end :] == message.sections[message.application_end :]
+    body = message.sections[message.application_end :]
+    for expires_at in (0, 5_000):
+        message.expires_at = dead.expires_at = expires_at
+        message.application_properties = b""
+        assert encode_delivery(message, 7, 9, 1, b"", 0).endswith(body)
+        message.application_properties = changed
+        assert encode_delivery(message, 7, 9, 1, b"", 0).endswith(changed + body)
+        assert encode_delivery(dead, 7, 9, 1, b"", 0).endswith(changed + body)
