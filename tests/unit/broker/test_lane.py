@@ -80,10 +80,12 @@ def test_parked_messages_are_counted_by_kind_and_not_available() -> None:
     lane = lane_with(5)
     lane.park(1, is_deferred=True)
     lane.park(2, is_deferred=False)
-    assert (lane.deferred_count, lane.scheduled_count, lane.available_count()) == (1, 1, 3)
+    assert (lane.deferred_count, lane.scheduled_count) == (1, 1)
+    assert lane.next_available(1, 10) == [3, 4, 5]
     lane.unpark(1, is_deferred=True)
     lane.unpark(2, is_deferred=False)
-    assert (lane.deferred_count, lane.scheduled_count, lane.available_count()) == (0, 0, 5)
+    assert (lane.deferred_count, lane.scheduled_count) == (0, 0)
+    assert lane.next_available(1, 10) == [1, 2, 3, 4, 5]
 
 
 def test_a_parked_message_rests_and_does_not_wait() -> None:

@@ -368,11 +368,13 @@ async def test_quiet_queues_give_up_their_windows_when_memory_is_short() -> None
         assert await queue.receiver().take(5) == ["a", "b"]
 
 
-async def test_a_queue_with_receivers_keeps_its_window() -> None:
-    async with OneQueue(window_bytes=10) as queue:
-        queue.receiver()
-        await queue.send("a", "b")
+async def test_a_queue_whose_receivers_wait_for_more_keeps_its_window() -> None:
+    async with OneQueue(small(max_locks=1), window_bytes=10) as queue:
+        receiver = queue.receiver()
+        receiver.consumer.credit = 5
+        await queue.send("a", "b", "c")
         queue.broker.check_windows()
+        assert receiver.bodies == ["a"]
         assert len(queue.fragment.main.ready) == 2
 
 

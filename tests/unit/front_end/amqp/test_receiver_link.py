@@ -317,6 +317,7 @@ async def test_unsent_bytes_beyond_the_limit_put_deliveries_off_until_the_flush(
         half.link.session.write_flow()
         assert linked.pair.server.pending_bytes() > 0
         assert not half.can_take()
+        half.flush()
         linked.flusher.flush()
         assert linked.fed_count == 1
 
