@@ -76,15 +76,12 @@ class Lane:
                 self.window_end = 1
             self.visible_end = self.next_number
 
-    def available_count(self) -> i64:
-        """Neither parked nor settled: waiting, or locked."""
-        return self.live_count - self.deferred_count - self.scheduled_count
-
     def is_live(self, number: i64) -> bool:
         block = self._blocks.get(int(number // self._block_size))
         if block is None or number >= self.next_number:
             return False
-        return not block.is_settled(number % self._block_size)
+        offset = number % self._block_size
+        return offset < block.given and not block.is_settled(offset)
 
     def is_parked(self, number: i64) -> bool:
         block = self._blocks.get(int(number // self._block_size))
@@ -153,6 +150,10 @@ class Lane:
         block.live_bytes -= size_bytes
         self.live_count -= 1
         self.live_bytes -= size_bytes
+        if block.given == 0 and int(block.index) - 1 in self._blocks:
+            # An empty record here would say that all numbers of the block before were given out. Only where that one is
+            # gone does this one stay: somebody must carry the next number.
+            del self._blocks[int(block.index)]
 
     def park(self, number: i64, is_deferred: bool) -> None:
         block = self._block_for(number)
@@ -185,6 +186,7 @@ class Lane:
         block.live_bytes -= size_bytes
         self.live_count -= 1
         self.live_bytes -= size_bytes
+        assert block.live_count >= 0, "more was settled than was there"
         if block.live_count == 0 and block.live_bytes != 0:
             # The size of a damaged body was only guessed: with the last message the guess is made good.
             self.live_bytes -= block.live_bytes
@@ -215,13 +217,18 @@ class Lane:
             if record.fragment != self.fragment or record.lane != self.code or record.block not in again:
                 kept.append(record)
         changes.blocks = kept
+        changes.expiries = [due for due in changes.expiries if not self._is_gone(due)]
         self._write_touched(changes)
+
+    def _is_gone(self, due: Due) -> bool:
+        """Whether this is the expiry of a block of ours that is no longer there."""
+        is_ours = due.fragment == self.fragment and due.lane == self.code
+        return is_ours and due.number not in self._blocks
 
     def _write_touched(self, changes: Changes) -> None:
         for block in self._touched:
             block.is_touched = False
-            index = int(block.index)
-            if index not in self._blocks:
+            if self._blocks.get(int(block.index)) is not block:
                 continue
             if block.earliest_expiry != block.indexed_expiry:
                 self._index_expiry(block, changes)
@@ -399,6 +406,9 @@ class Lane:
                 at = self._next_block(index + 1) * self._block_size
                 continue
             offset = at % self._block_size
+            if offset >= block.given:
+                at = self._next_block(index + 1) * self._block_size
+                continue
             is_wanted = not only_available or (not block.is_parked(offset) and int(at) not in self.held)
             if is_wanted and not block.is_settled(offset):
                 found.append(int(at))

@@ -34,6 +34,7 @@ from tandembus.store.messaging_store import (
     Overlay,
     Place,
 )
+from tandembus.tasks import WhenBroken, carry_on, essential
 
 log = logging.getLogger("tandembus.broker")
 
@@ -81,6 +82,7 @@ class MessageBroker:
         """Called after each turn's answers are written to their links, so that the sockets are flushed once."""
         self.commit_count = 0
         self.damage_count = 0
+        self.when_broken: WhenBroken = carry_on
         self._due = DueWork(self, clock)
 
     @property
@@ -102,9 +104,9 @@ class MessageBroker:
         self._store = await self._open_store()
         self._check_room()
         self._tasks = [
-            asyncio.create_task(self._commit_loop(), name="commit loop"),
-            asyncio.create_task(self._due.run(), name="due work"),
-            asyncio.create_task(self._watch_commits(), name="watching commits"),
+            essential(self._commit_loop(), "commit loop", self.when_broken),
+            essential(self._due.run(), "due work", self.when_broken),
+            essential(self._watch_commits(), "watching commits", self.when_broken),
         ]
 
     async def stop(self) -> None:
@@ -177,6 +179,8 @@ class MessageBroker:
         fragment = self._fragments.pop(key, None)
         if fragment is not None:
             fragment.fail(EntityNotFound("The messaging entity was deleted."))
+        async with self._commit_lock:
+            pass  # a commit under way may still write to it
         for lane in (MAIN, DEAD_LETTER):
             while numbers := await self.store.bodies_left(key, lane, DROP_SLICE):
                 changes = Changes()
@@ -224,6 +228,8 @@ class MessageBroker:
         async with self._commit_lock:
             changes = Changes()
             for fragment in self._fragments.values():
+                if fragment.is_void:
+                    continue  # its bits may be those of a commit that never happened
                 if fragment.main.thin(changes, THIN_DEBT) or fragment.dead_letter.thin(changes, THIN_DEBT):
                     break
             if changes.dropped_bodies:
@@ -238,6 +244,8 @@ class MessageBroker:
 
     async def _commit_loop(self) -> None:
         while True:
+            if self._work.is_set():
+                await asyncio.sleep(0)  # sockets are read between two turns, however much is staged
             await self._work.wait()
             self._work.clear()
             try:
@@ -429,13 +437,13 @@ class MessageBroker:
                 fragment.failure = None
 
     def check_windows(self) -> None:
-        """Many quiet queues must not fill the memory together: who has no receivers gives its window up."""
+        """Many quiet queues must not fill the memory together: where nobody is waiting, the window is given up."""
         used = sum(int(one.main.ready_bytes + one.dead_letter.ready_bytes) for one in self._fragments.values())
         for fragment in self._fragments.values():
             if used <= self._window_bytes:
                 return
             for consumers in (fragment.main_consumers, fragment.dead_letter_consumers):
-                if consumers.is_empty():
+                if not consumers.is_hungry():
                     used -= int(consumers.lane.ready_bytes)
                     consumers.lane.evict()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 from pathlib import Path
@@ -64,9 +65,15 @@ def serve(
         "brokers": brokers,
     }
     try:
-        settings = load_settings(config, flags={name: value for name, value in flags.items() if value is not None})
+        settings = load_settings(
+            config, os.environ, flags={name: value for name, value in flags.items() if value is not None}
+        )
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
+    if settings.brokers != 0:
+        raise click.ClickException(
+            "Message brokers in processes of their own are not available yet: --brokers must be 0."
+        )
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     raise SystemExit(_run(settings))
 
@@ -94,10 +101,23 @@ async def _serve(settings: ServeSettings) -> int:
         loop.add_signal_handler(number, stop.set)
     click.echo(f"ready {node.connection_string}")
     _tell_doors(node)
-    await stop.wait()
+    await _first_of(stop, node.broken)
     click.echo("stopping", err=True)
-    await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
-    return 0
+    try:
+        await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
+    except asyncio.TimeoutError:
+        click.echo(
+            f"not everything was finished within {settings.stop_timeout_s:g} s; nothing accepted is lost", err=True
+        )
+        return EXIT_REFUSED
+    return EXIT_REFUSED if node.broken.is_set() else 0
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def _tell_doors(node: NamespaceNode) -> None:

@@ -236,6 +236,15 @@ class Catalog:
                 del self._contents.tombstones[tombstone.fragment_key]
 
     @_uninterrupted
+    async def skip_fragment_keys(self, next_key: int, now: float) -> None:
+        """Never give out a fragment key below this one."""
+        async with self._changing:
+            await self._reload_if_needed(now)
+            facts = self._next_facts()
+            if facts.next_fragment_key < next_key:
+                await self._commit(replace(facts, next_fragment_key=next_key), now, {})
+
+    @_uninterrupted
     async def record_accesses(self, times: Mapping[str, float], now: float) -> None:
         """When queues were last used, many in one commit: for a pass once a minute."""
         async with self._changing:

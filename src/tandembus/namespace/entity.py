@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,6 +42,7 @@ class Entity:
         self.fragment = fragment
         self.accessed_at = now
         self._links: set[AttachedLink] = set()
+        self._use_count = 0
 
     @property
     def name(self) -> str:
@@ -48,6 +51,15 @@ class Entity:
     @property
     def links(self) -> frozenset[AttachedLink]:
         return frozenset(self._links)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While something that waits is being done with it, its fragment must not leave the memory."""
+        self._use_count += 1
+        try:
+            yield
+        finally:
+            self._use_count -= 1
 
     def check_can_send(self) -> None:
         if not self.entry.description.status.can_send:
@@ -92,7 +104,12 @@ class Entity:
 
     def is_unused(self) -> bool:
         """Nobody is attached, nothing is locked or staged: its memory can go until somebody comes."""
-        return not self._links and len(self.fragment.locks) == 0 and not self.fragment.has_staged()
+        return (
+            not self._links
+            and self._use_count == 0
+            and len(self.fragment.locks) == 0
+            and not self.fragment.has_staged()
+        )
 
 
 def fragment_settings(entry: QueueEntry, limits: Limits) -> FragmentSettings:

@@ -22,6 +22,7 @@ from tandembus.namespace.entity import Entity, EntityCounts, fragment_settings
 from tandembus.namespace.paths import SubQueue
 from tandembus.security.scopes import fold
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN
+from tandembus.tasks import WhenBroken, carry_on, essential
 
 log = logging.getLogger("tandembus.namespace")
 
@@ -43,6 +44,7 @@ class Namespace:
         self._housekeeper: asyncio.Task[None] | None = None
         self._accesses_recorded_at = 0.0
         broker.open_by_key = self._open_by_key
+        self.when_broken: WhenBroken = carry_on
         self.on_deleted: Callable[[str], None] = _nothing
         """Told when a queue goes on its own; who deletes one otherwise knows already."""
 
@@ -53,9 +55,26 @@ class Namespace:
     async def start(self) -> None:
         """Finish what an earlier life left undone, and keep house from now on."""
         self._by_fragment = {entry.fragment_key: entry.key for entry in self.catalog.queues()}
+        await self._compare_with_store()
         for tombstone in self.catalog.tombstones():
             self._start_dropping(tombstone)
-        self._housekeeper = asyncio.create_task(self._keep_house(), name="housekeeping")
+        self._housekeeper = essential(self._keep_house(), "housekeeping", self.when_broken)
+
+    async def _compare_with_store(self) -> None:
+        """A catalog older than the store (from a backup, say) must not give out numbers of fragments that are there: a
+        queue's messages would come up in another. What it does not know is kept, and reported."""
+        for damaged in self.catalog.damaged:
+            log.error(
+                "the catalog holds a damaged record, its queue is not served and its messages are kept: %s", damaged
+            )
+        buried = {tombstone.fragment_key for tombstone in self.catalog.tombstones()}
+        heads = await self.broker.store.heads()
+        for head in heads:
+            if head.fragment not in self._by_fragment and head.fragment not in buried:
+                log.warning("the store holds fragment %d, which the catalog does not know; it is kept", head.fragment)
+        if heads:
+            newest = max(head.fragment for head in heads)
+            await self.catalog.skip_fragment_keys(newest + 1, self.clock.now())
 
     async def stop(self) -> None:
         tasks = [*self._dropping.values()]
@@ -154,11 +173,12 @@ class Namespace:
         lane = DEAD_LETTER if sub_queue is SubQueue.DEAD_LETTER else MAIN
         before_ms = self.clock.now_ms() + 1
         deleted = 0
-        while True:
-            part = await browsing.delete_batch(self.broker, entity.fragment, lane, PURGE_SLICE, before_ms)
-            deleted += part
-            if part < PURGE_SLICE:
-                return deleted
+        with entity.in_use():
+            while True:
+                part = await browsing.delete_batch(self.broker, entity.fragment, lane, PURGE_SLICE, before_ms)
+                deleted += part
+                if part < PURGE_SLICE:
+                    return deleted
 
     # Dropping what was deleted.
 

@@ -26,6 +26,7 @@ from tandembus.security.sas import ROOT_POLICY, make_connection_string
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate, server_context
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
+from tandembus.tasks import essential
 
 log = logging.getLogger("tandembus")
 
@@ -52,6 +53,12 @@ class NamespaceNode:
         self._meter_stop = asyncio.Event()
         self._meter_task: asyncio.Task[None] | None = None
         self._is_ready = False
+        self.broken = asyncio.Event()
+        """Set when a part ended that must not: the process cannot be relied on any more and should stop."""
+
+    def _when_broken(self, _error: BaseException) -> None:
+        self._is_ready = False
+        self.broken.set()
 
     @property
     def connection_string(self) -> str:
@@ -78,12 +85,14 @@ class NamespaceNode:
             limits.broker_window_bytes,
             limits.commit_outage_s,
         )
+        self.broker.when_broken = self._when_broken
         await self.broker.start()
         self.namespace = Namespace(settings.name, self._catalog, self.broker, limits, self.clock)
         self.namespace.on_deleted = self.meter.forget
+        self.namespace.when_broken = self._when_broken
         await self.namespace.start()
         await self._open_doors()
-        self._meter_task = asyncio.create_task(self.meter.run(self._meter_stop), name="meter")
+        self._meter_task = essential(self.meter.run(self._meter_stop), "meter", self._when_broken)
         self._write_facts()
         self._is_ready = True
 
@@ -104,6 +113,7 @@ class NamespaceNode:
         settings, limits = self.settings, self.settings.limits
         authorizer = build_authorizer(settings, self.key, self._catalog)
         self.front_end = AmqpFrontEnd(self.namespace, authorizer, self.meter, self.clock)
+        self.front_end.when_broken = self._when_broken
         self.front_end.start()
         application = build_application(self.namespace, authorizer, self.meter, self.clock, lambda: self._is_ready)
         self._runner = build_runner(application)
@@ -142,6 +152,7 @@ class NamespaceNode:
         self._is_ready = False
         for listener in self._listeners:
             listener.close()
+        self.front_end.stop_reading()
         await self.broker.finish_staged()
         await self.front_end.stop()
         await self._runner.cleanup()

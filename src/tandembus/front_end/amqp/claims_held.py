@@ -32,11 +32,17 @@ class ClaimsHeld:
         return bool(self._claims)
 
     def allow(self, right: Right, path: str) -> bool:
+        """Claims reach no further than the audience they were shown for: only those of the path itself, and of what
+        lies above it, can cover it."""
         now = self._clock.now()
-        return any(
-            claims.allows(right, path, now) and self._authorizer.is_current(claims, now)
-            for claims in self._claims.values()
-        )
+        place = path
+        while True:
+            claims = self._claims.get(place)
+            if claims is not None and claims.allows(right, path, now) and self._authorizer.is_current(claims, now):
+                return True
+            if not place:
+                return False
+            place = place.rpartition("/")[0]
 
     def check(self, right: Right, path: str) -> None:
         if not self.allow(right, path):

@@ -31,6 +31,7 @@ from tandembus.amqp.engine import (
     read_plain_response,
     rejected_state,
 )
+from tandembus.amqp.engine.states import LinkState
 from tandembus.errors import (
     BusError,
     InvalidOperation,
@@ -94,6 +95,7 @@ class AmqpConnection(asyncio.Protocol):
         self._links: dict[Link, EntityLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_lost = False
+        self._is_stopping = False
         settings = EngineSettings(
             is_server=True,
             container_id=front_end.namespace.name,
@@ -140,15 +142,25 @@ class AmqpConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if not self._transport.is_closing():
+        is_held_up = self.host.is_unread or self.host.is_backed_up or self._is_stopping
+        if not is_held_up and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def stop_reading(self) -> None:
+        """The stop has begun: what is accepted is finished, nothing more is taken."""
+        self._is_stopping = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
     def pause_writing(self) -> None:
+        """Who does not read its answers may not ask for more."""
         self.host.is_backed_up = True
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self.host.is_backed_up = False
-        self.feed()
+        self._resume_reading()
+        self.host.feed_if_stalled()
 
     def feed(self) -> None:
         """There is room for deliveries again."""
@@ -296,13 +308,13 @@ class AmqpConnection(asyncio.Protocol):
 
     def _take_request(self, event: DeliveryReceived, requests: _Requests) -> None:
         link = event.link
+        if link.credit <= NODE_CREDIT // 2:
+            link.grant(NODE_CREDIT)
         if len(self._tasks) >= MAX_REQUESTS:
             self._reject(link, event.delivery_id, ServerBusy("Too many management requests at the same time."))
             return
         if not event.settled:
             link.session.settle(int(event.delivery_id), int(event.delivery_id), ACCEPTED_STATE)
-        if link.credit <= NODE_CREDIT // 2:
-            link.grant(NODE_CREDIT)
         node = requests.node
         if isinstance(node, TokenNode):
             self._reply(link, requests.address, node.answer(event.payload))
@@ -310,7 +322,11 @@ class AmqpConnection(asyncio.Protocol):
             self._start(self._answer(link, requests.address, node, event.payload))
 
     async def _answer(self, link: Link, address: str, node: ManagementNode, payload: bytes) -> None:
-        reply = await node.answer(payload)
+        self.host.unacknowledged_bytes += len(payload)
+        try:
+            reply = await node.answer(payload)
+        finally:
+            self.host.unacknowledged_bytes -= len(payload)
         self._reply(link, address, reply)
         self.host.flush()
 
@@ -377,6 +393,8 @@ class AmqpConnection(asyncio.Protocol):
         try:
             namespace = self._front_end.namespace
             entity = await namespace.entity(address.key)
+            if link.state is not LinkState.ATTACHING or not link.session.is_usable():
+                return  # the client has given up meanwhile
             early = link.context.early if isinstance(link.context, _Attaching) else []
             link.context = None
             if address.is_management:
@@ -404,6 +422,7 @@ class AmqpConnection(asyncio.Protocol):
             lane = DEAD_LETTER if address.sub_queue is SubQueue.DEAD_LETTER else MAIN
             entity_link.start_receiving(link, lane, self._front_end.meter)
         self._links[link] = entity_link
+        self._take_flow(link)  # credit may have come along with the attach
 
     def _attach_node(self, link: Link, address: str, node: TokenNode | ManagementNode) -> None:
         if isinstance(link, IncomingLink):
@@ -413,6 +432,7 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(link, OutgoingLink):
             link.context = ReplyLink(link, address)
             link.accept()
+            self._take_flow(link)
 
 
 def _right(link: Link, address: EntityAddress) -> tuple[Right, str]:

@@ -12,6 +12,7 @@ from tandembus.front_end.amqp.link_host import Flusher
 from tandembus.metering.meter import Meter
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.claims import Authorizer
+from tandembus.tasks import WhenBroken, carry_on, essential
 
 TICK_S = 1.0
 
@@ -26,10 +27,11 @@ class AmqpFrontEnd:
         self.flusher = Flusher()
         self._connections: set[AmqpConnection] = set()
         self._ticker: asyncio.Task[None] | None = None
+        self.when_broken: WhenBroken = carry_on
         namespace.broker.on_turn_end = self.flusher.flush
 
     def start(self) -> None:
-        self._ticker = asyncio.create_task(self._tick(), name="AMQP ticks")
+        self._ticker = essential(self._tick(), "AMQP ticks", self.when_broken)
 
     def connection(self, when_claimed: Callable[[], None]) -> AmqpConnection:
         return AmqpConnection(self, when_claimed)
@@ -55,6 +57,11 @@ class AmqpFrontEnd:
                 checked_at = now
                 for connection in list(self._connections):
                     connection.check_claims()
+
+    def stop_reading(self) -> None:
+        """Nothing more is taken from anybody, so that what is staged has an end."""
+        for connection in self._connections:
+            connection.stop_reading()
 
     async def stop(self) -> None:
         """Close every connection with an error that clients retry on."""

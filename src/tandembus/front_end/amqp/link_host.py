@@ -26,19 +26,13 @@ class Flusher:
 
     def __init__(self) -> None:
         self.hosts: list[LinkHost] = []
-        self.stalled: list[LinkHost] = []
 
     def flush(self) -> None:
-        """Write everybody's answers; then feed those whose deliveries were put off and who have room again."""
+        """Write everybody's answers."""
         hosts = self.hosts
         self.hosts = []
         for host in hosts:
             host.flush()
-        if self.stalled:
-            stalled = self.stalled
-            self.stalled = []
-            for host in stalled:
-                host.feed_again()
 
 
 @final
@@ -59,7 +53,7 @@ class LinkHost:
         self.is_backed_up: bool = False
         """The transport holds more than its limit: the peer does not read."""
         self._is_stalled: bool = False
-        """A delivery was put off because of what is unsent; it is asked for again after the flush."""
+        """A delivery was put off because of what is unsent; it is asked for again when there is room."""
         self.unacknowledged_bytes: i64 = 0
         self.is_unread: bool = False
         """The peer sends faster than we store: its socket is not read for the moment."""
@@ -83,17 +77,20 @@ class LinkHost:
         self.touch()
 
     def can_take(self) -> bool:
-        if self.is_backed_up or self.engine.pending_bytes() > self._max_unsent_bytes:
-            if not self._is_stalled:
-                self._is_stalled = True
-                self._flusher.stalled.append(self)
-            return False
-        return True
+        """Frames held for a session whose window is shut count as unsent: they are in memory all the same."""
+        if self._has_room():
+            return True
+        self._is_stalled = True
+        return False
 
-    def feed_again(self) -> None:
-        """A host that is still backed up is fed when its transport can write again."""
-        self._is_stalled = False
-        if not self.is_backed_up:
+    def _has_room(self) -> bool:
+        return not self.is_backed_up and self.engine.pending_bytes() <= self._max_unsent_bytes
+
+    def feed_if_stalled(self) -> None:
+        """Asked after every flush, and when the transport can write again; never while there is no room, since whoever
+        is fed in vain asks again at once."""
+        if self._is_stalled and self._has_room():
+            self._is_stalled = False
             self._feed()
 
     def flush(self) -> None:
@@ -111,6 +108,7 @@ class LinkHost:
         if self.is_unread and self.unacknowledged_bytes <= self._max_unacknowledged_bytes // 2:
             self.is_unread = False
             self._resume()
+        self.feed_if_stalled()
 
     def must_pause(self) -> bool:
         """Credit does not bind every client: what is not acknowledged yet does."""

@@ -125,7 +125,8 @@ class ManagementNode:
         timeout_s = self._namespace.limits.operation_timeout_s
         if isinstance(timeout_ms, int) and timeout_ms > 0:
             timeout_s = timeout_ms / 1000
-        return await _within(operation(entity, Body(request.body)), timeout_s)
+        with entity.in_use():
+            return await _within(operation(entity, Body(request.body)), timeout_s)
 
     def _check_claim(self, right: Right) -> None:
         """A token for the entity opens its management node too; some clients put one for the node alone."""

@@ -38,6 +38,7 @@ from tandembus.message import Message
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering.slot import MeterSlot, operations_for
 
+RECEIVED: Final = 0x23
 ACCEPTED: Final = 0x24
 REJECTED: Final = 0x25
 RELEASED: Final = 0x26
@@ -127,7 +128,7 @@ class ReceiverLink(Consumer):
         self._first: i64 = -1
         self._last: i64 = -1
         self._state: bytes = b""
-        self._delivered_since_flow: i64 = 0
+        self._delivered_since_drain: i64 = 0
 
     # Credit and deliveries.
 
@@ -135,7 +136,6 @@ class ReceiverLink(Consumer):
         """The peer's credit changed."""
         self.activity += 1
         self.credit = max(self.link.credit - self.removing_count, i64(0))
-        self._delivered_since_flow = 0
 
     def can_take(self) -> bool:
         return self.credit > 0 and self.is_open and self.link.window_is_open() and self._host.can_take()
@@ -148,7 +148,7 @@ class ReceiverLink(Consumer):
             message, self._base | message.number, until, 0, self._more_annotations, self._more_count
         )
         lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
-        self._delivered_since_flow += 1
+        self._delivered_since_drain += 1
         self.activity += 1
         size = len(payload)
         self._meter.receive.add(1, operations_for(size), size)
@@ -160,8 +160,9 @@ class ReceiverLink(Consumer):
     def drained(self) -> None:
         if not self.is_open:
             return
-        if self._delivered_since_flow == 0:
+        if self._delivered_since_drain == 0 and self.link.credit > 0:
             self._meter.empty.add(0, 1, 0)
+        self._delivered_since_drain = 0
         self.link.drained()
         self.credit = 0
         self._host.touch()
@@ -172,6 +173,8 @@ class ReceiverLink(Consumer):
         lock = delivery.context
         if not isinstance(lock, MessageLock):
             return
+        if not is_quiet and (outcome is None or outcome.code == RECEIVED):
+            return  # said on the way, and no decision yet
         lock.is_quiet = is_quiet
         try:
             settlement = self._settlement(lock, outcome)
@@ -187,7 +190,7 @@ class ReceiverLink(Consumer):
         code = outcome.code
         if code == ACCEPTED:
             return COMPLETE
-        if code == RELEASED:
+        if code == RELEASED or code == RECEIVED:
             return RELEASE
         if code == MODIFIED:
             lock.changes = _changes_of(outcome.message_annotations)

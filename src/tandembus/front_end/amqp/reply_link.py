@@ -6,24 +6,33 @@ from collections import deque
 
 from tandembus.amqp.engine.link import OutgoingLink
 
-MAX_WAITING_REPLIES = 1000
-"""A client that asks and never gives credit for the answers loses them beyond this."""
+MAX_WAITING_BYTES = 4 * 1024 * 1024
+"""A client that asks and never gives credit for the answers loses the oldest beyond this."""
 
 
 class ReplyLink:
     def __init__(self, link: OutgoingLink, node: str) -> None:
         self.link = link
         self.node = node
-        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING_REPLIES)
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._count = 0
 
     def send(self, payload: bytes) -> None:
         self._waiting.append(payload)
+        self._waiting_bytes += len(payload)
         self.flow()
+        while self._waiting_bytes > MAX_WAITING_BYTES:
+            self._take()
+
+    def _take(self) -> bytes:
+        payload = self._waiting.popleft()
+        self._waiting_bytes -= len(payload)
+        return payload
 
     def flow(self) -> None:
         while self._waiting and self.link.credit > 0:
             self._count += 1
-            self.link.send(self._count.to_bytes(4, "big"), self._waiting.popleft(), True, None)
+            self.link.send(self._count.to_bytes(4, "big"), self._take(), True, None)
         if self.link.drain and self.link.credit > 0:
             self.link.drained()
