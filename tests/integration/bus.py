@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any, NamedTuple
 
 from azure.servicebus.management import QueueRuntimeProperties, ServiceBusAdministrationClient
 
 from tests.integration.serving import RunningNamespace
+
+COMES_WITHIN_S = 20.0
 
 
 class Counts(NamedTuple):
@@ -38,6 +41,14 @@ class Bus:
         return Counts(
             found.active_message_count or 0, found.scheduled_message_count or 0, found.dead_letter_message_count or 0
         )
+
+    def comes_to(self, queue: str, expected: Counts) -> bool:
+        """Whether the counts become these: for what a client does without being told when it is done."""
+        give_up_at = time.monotonic() + COMES_WITHIN_S
+        while self.counts(queue) != expected:
+            if time.monotonic() > give_up_at:
+                return False
+        return True
 
     def connection_string_of(self, policy: str, key: str) -> str:
         """For somebody else than the root policy."""

@@ -288,7 +288,7 @@ def test_an_expired_message_is_dropped(sdk: PythonSdk, bus: Bus) -> None:
     )
     (message,) = receive(receiver, 1)
     assert body_of(message) == b"long"
-    assert bus.counts(queue) == Counts(1)
+    assert bus.comes_to(queue, Counts(1))
 
 
 @covers("M6", "M3")
