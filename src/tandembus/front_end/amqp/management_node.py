@@ -74,6 +74,14 @@ DISPOSITIONS: Mapping[str, int] = {
     "unlocked": RELEASE,
 }
 
+METERED_AS: Mapping[int, str] = {
+    COMPLETE: operations.COMPLETE,
+    ABANDON: operations.ABANDON,
+    RELEASE: operations.ABANDON,
+    DEFER: operations.DEFER,
+    DEAD_LETTER: operations.DEAD_LETTER,
+}
+
 Answer = tuple[int, str | None, object]
 """Status, error condition, body."""
 
@@ -220,10 +228,7 @@ class ManagementNode:
             lock.description = description
             lock.changes = changes
         await settle_all(entity, locks, settlement)
-        operation = {COMPLETE: operations.COMPLETE, ABANDON: operations.ABANDON, DEFER: operations.DEFER}.get(
-            settlement, operations.DEAD_LETTER
-        )
-        self._count(operation, len(locks), len(locks), 0)
+        self._count(METERED_AS[settlement], len(locks), len(locks), 0)
         return 200, None, {}
 
     async def _schedule(self, entity: Entity, body: Body) -> Answer:

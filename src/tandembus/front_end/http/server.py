@@ -30,6 +30,7 @@ from tandembus.metering import Meter
 from tandembus.metering.slot import MANAGE, NORMAL
 from tandembus.namespace.paths import SubQueue, decode_http_path
 from tandembus.security.claims import Authorizer, Right
+from tandembus.security.scopes import fold
 
 LIMITS: Final = web.AppKey("limits", Limits)
 XML_TYPES: Final = ("application/atom+xml", "application/xml", "text/xml")
@@ -150,9 +151,9 @@ class HttpFrontEnd:
             charged = charged or answer.entity
             size_bytes = len(answer.body)
         finally:
-            self._meter.count(charged, MANAGE, NORMAL, 0, 1, size_bytes)
+            self._meter.count(fold(charged), MANAGE, NORMAL, 0, 1, size_bytes)
         if request.method == "DELETE":
-            self._meter.forget(charged)
+            self._meter.forget(fold(charged))
         return _response(answer)
 
     async def _operate(self, request: web.Request, path: str, origin: Origin) -> Answer:
