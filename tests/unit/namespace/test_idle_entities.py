@@ -1,0 +1,49 @@
+"""What was idle for long leaves the memory, but not while something is being done with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tandembus.descriptions import QueueDescription
+from tandembus.namespace.paths import SubQueue
+from tests.covers import covers
+from tests.unit.namespace.namespace_lives import Life, Machine
+
+BODIES = [f"m{index:03}" for index in range(300)]
+
+
+async def purge_while_keeping_house(life: Life) -> int:
+    """Housekeeping comes by in the middle of the purge, at a queue nobody has used since long ago."""
+    reading, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold_up() -> None:
+        reading.set()
+        await go_on.wait()
+
+    await life.send("orders", *BODIES)
+    life.machine.disk.before_read = hold_up
+    purge = asyncio.create_task(life.namespace.purge("orders", SubQueue.MAIN))
+    await reading.wait()
+    life.clock.advance(life.machine.limits.fragment_idle_s + 1)
+    await life.namespace.keep_house()
+    go_on.set()
+    return await asyncio.wait_for(purge, 10.0)
+
+
+@covers("M3", "M13")
+async def test_purging_a_queue_that_was_idle_for_long_deletes_everything() -> None:
+    async with Machine().life() as life:
+        await life.namespace.create_queue(QueueDescription("orders"))
+        assert await purge_while_keeping_house(life) == len(BODIES)
+        assert (await life.namespace.counts("orders")).active == 0
+
+
+@covers("M13")
+async def test_an_idle_queue_leaves_the_memory_after_its_purge() -> None:
+    async with Machine().life() as life:
+        await life.namespace.create_queue(QueueDescription("orders"))
+        await purge_while_keeping_house(life)
+        assert len(life.broker.fragments()) == 1
+        life.clock.advance(life.machine.limits.fragment_idle_s + 1)
+        await life.namespace.keep_house()
+        assert len(life.broker.fragments()) == 0
