@@ -69,11 +69,9 @@ def serve(
             config, os.environ, flags={name: value for name, value in flags.items() if value is not None}
         )
     except ConfigurationError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.UsageError(str(error)) from error
     if settings.brokers != 0:
-        raise click.ClickException(
-            "Message brokers in processes of their own are not available yet: --brokers must be 0."
-        )
+        raise click.UsageError("Message brokers in processes of their own are not available yet: --brokers must be 0.")
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     raise SystemExit(_run(settings))
 
@@ -92,6 +90,8 @@ async def _serve(settings: ServeSettings) -> int:
         await node.start()
     except (BusError, OSError) as error:
         click.echo(f"tandembus cannot start: {error}", err=True)
+        if isinstance(error, OSError):
+            click.echo("Try: --amqp-port, --http-port and --amqps-port choose other ports (0: any free one).", err=True)
         return EXIT_REFUSED
     _calm_collector()
     _allow_many_connections(settings.limits.max_connections)

@@ -64,24 +64,29 @@ class Doors:
             del self.by_address[address]
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; who connects from now on waits until a `Listener` has it. Raises OSError naming the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.setblocking(False)
+    try:
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise OSError(f"{host} port {port} cannot be listened on ({error.strerror or error})") from error
+    return listening
+
+
 class Listener:
     """One listening socket."""
 
-    def __init__(self, doors: Doors, host: str, port: int) -> None:
+    def __init__(self, doors: Doors, listening: socket.socket) -> None:
         self._doors = doors
         self._greeting: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.setblocking(False)
-        try:
-            self._socket.bind((host, port))
-            self._socket.listen(BACKLOG)
-        except OSError:
-            self._socket.close()
-            raise
-        self.port: int = self._socket.getsockname()[1]
+        self._socket = listening
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:

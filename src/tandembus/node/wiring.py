@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import socket
 from pathlib import Path
 
 from tandembus.broker.budget import Budget
@@ -14,7 +15,7 @@ from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
-from tandembus.front_end.listener import Doors, Listener
+from tandembus.front_end.listener import Doors, Listener, listen
 from tandembus.limits import Limits
 from tandembus.metering.files import MeterSettings
 from tandembus.metering.meter import Meter
@@ -70,6 +71,8 @@ class NamespaceNode:
     async def start(self) -> None:
         settings, limits = self.settings, self.settings.limits
         data = settings.data
+        # First what fails most often, and before anything is opened that would have to be closed again.
+        sockets = self._listen()
         _make_private(data)
         self.key = ensure_key(data, settings.key)
         names = certificate_names(settings.host, settings.tls_names)
@@ -77,7 +80,6 @@ class NamespaceNode:
             data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
         )
         self._catalog = Catalog.open(data / "catalog", limits, self.clock.now())
-        self.meter = Meter(self.clock, data / "meter", settings.name, _meter_settings(limits))
         self.broker = MessageBroker(
             self._open_store,
             self.clock,
@@ -87,11 +89,12 @@ class NamespaceNode:
         )
         self.broker.when_broken = self._when_broken
         await self.broker.start()
+        self.meter = Meter(self.clock, data / "meter", settings.name, _meter_settings(limits))
         self.namespace = Namespace(settings.name, self._catalog, self.broker, limits, self.clock)
         self.namespace.on_deleted = self.meter.forget
         self.namespace.when_broken = self._when_broken
         await self.namespace.start()
-        await self._open_doors()
+        await self._open_doors(sockets)
         self._meter_task = essential(self.meter.run(self._meter_stop), "meter", self._when_broken)
         self._write_facts()
         self._is_ready = True
@@ -109,7 +112,16 @@ class NamespaceNode:
         )
         return LmdbStore.open(self.settings.data / "stores" / "0", embedded, self.clock)
 
-    async def _open_doors(self) -> None:
+    def _listen(self) -> list[socket.socket]:
+        settings = self.settings
+        sockets = [listen(settings.host, settings.amqp_port), listen(settings.host, settings.http_port)]
+        self.amqp_port, self.http_port = (one.getsockname()[1] for one in sockets)
+        if settings.amqps_port is not None:
+            sockets.append(listen(settings.host, settings.amqps_port))
+            self.amqps_port = sockets[-1].getsockname()[1]
+        return sockets
+
+    async def _open_doors(self, sockets: list[socket.socket]) -> None:
         settings, limits = self.settings, self.settings.limits
         authorizer = build_authorizer(settings, self.key, self._catalog)
         self.front_end = AmqpFrontEnd(self.namespace, authorizer, self.meter, self.clock)
@@ -124,15 +136,7 @@ class NamespaceNode:
             server_context(self.tls),
             limits,
         )
-        self.amqp_port = self._listen(doors, settings.amqp_port)
-        self.http_port = self._listen(doors, settings.http_port)
-        if settings.amqps_port is not None:
-            self.amqps_port = self._listen(doors, settings.amqps_port)
-
-    def _listen(self, doors: Doors, port: int) -> int:
-        listener = Listener(doors, self.settings.host, port)
-        self._listeners.append(listener)
-        return listener.port
+        self._listeners = [Listener(doors, one) for one in sockets]
 
     def _write_facts(self) -> None:
         """What the command line needs to find this namespace again; the key stands in a file of its own."""
