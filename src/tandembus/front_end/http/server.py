@@ -64,7 +64,7 @@ def build_application(
 ) -> web.Application:
     note = old_parser_note()
     if note is not None:
-        logger.info(note)
+        logger.debug(note)
     front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health)
     application = web.Application(
         client_max_size=namespace.limits.max_management_body_bytes, middlewares=[front_end.refusals]
