@@ -48,6 +48,9 @@ from tandembus.store.messaging_store import MAIN, NEVER, BlockRecord, Changes
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
 
+LEAST_LOOK_S: Final = 1.0
+"""A locked message that has expired is not looked at more often than this."""
+
 _LOCK_LOST: Final = (
     "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
     "Receive the message again."
@@ -256,6 +259,15 @@ class Fragment:
         return earliest
 
     def end_sweep(self, block: i64, earliest: i64) -> None:
+        """The next expiry of a block counts what is locked, too: a crash ends locks without judging their messages.
+        What is past already is looked at again when its lock may be over."""
+        now, now_ms = self._clock.monotonic(), i64(self._clock.now_ms())
+        for lock in self.main.held_in_block(block):
+            if lock.expires_at != NEVER and not lock.is_deferred:
+                left_s = max(lock.locked_until - now, LEAST_LOOK_S)
+                due = max(lock.expires_at, now_ms + i64(int(left_s * 1000)))
+                if earliest == NEVER or due < earliest:
+                    earliest = due
         self.main.end_sweep(block, earliest)
         self._stir()
 
@@ -284,6 +296,8 @@ class Fragment:
     def lapse(self) -> None:
         now = self._clock.monotonic()
         for lock in self.locks.lapsed(now, MAX_LAPSES):
+            if lock.settlement != OPEN:
+                continue  # a renewal that came to nothing, since the lock has lapsed all the same
             if self.is_full and self._is_move(lock, LAPSE):
                 self.locks.renew(lock, now, self.settings.lock_duration_s)
             else:

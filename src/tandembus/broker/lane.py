@@ -207,8 +207,8 @@ class Lane:
         self._write_touched(changes)
 
     def emit_again(self, changes: Changes) -> None:
-        """What was written into these changes has changed since: the later record stands alone. A store may put
-        records in any order, so there must never be two of one block."""
+        """Numbers were taken back after they were written into these changes: the later record of a block stands alone.
+        A store may put records in any order, so there must never be two of one block."""
         again: list[int] = []
         for block in self._touched:
             again.append(int(block.index))
@@ -301,6 +301,17 @@ class Lane:
         while number < end:
             if self.is_waiting(number):
                 found.append(int(number))
+            number += 1
+        return found
+
+    def held_in_block(self, index: i64) -> list[MessageLock]:
+        found: list[MessageLock] = []
+        number = index * self._block_size
+        end = number + self._block_size
+        while number < end:
+            lock = self.held.get(int(number))
+            if lock is not None:
+                found.append(lock)
             number += 1
         return found
 
