@@ -11,13 +11,14 @@ from rich.progress import Progress, TaskID
 
 from tandembus.cli.failures import NOT_AUTHORIZED, Failure, failure_from
 from tandembus.cli.output import (
-    console,
+    ID_HEADING,
     counted,
     message_record,
     preview,
     print_json,
     print_table,
     progress_bar,
+    say,
     short_moment,
 )
 from tandembus.cli.peek import peeked
@@ -31,7 +32,7 @@ from tandembus.errors import Unauthorized
 MARKS: Final = frozenset((DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
 BATCH: Final = 200
 WAIT_S: Final = 1.0
-HEADINGS: Final = ("number", "message id", "reason", "description", "enqueued", "body")
+HEADINGS: Final = ("number", ID_HEADING, "reason", "description", "enqueued", "body")
 
 
 @click.group()
@@ -63,7 +64,7 @@ async def list_dead_letters(target: Target, queue: str, limit: int) -> None:
         for message in found:
             print_json(message_record(message))
     elif not found:
-        console().print("[dim]no dead letters[/]")
+        say(("no dead letters", "dim"))
     else:
         print_table(HEADINGS, [_row(message) for message in found])
 
@@ -107,7 +108,7 @@ async def resubmit(target: Target, queue: str, limit: int | None) -> None:
     if target.as_json:
         print_json({"queue": queue, "resubmitted": moved, "refused": len(refusals)})
     else:
-        console().print(f"[green]resubmitted[/] {counted(moved, 'message')} to [bold]{queue}[/]")
+        say(("resubmitted", "green"), f" {counted(moved, 'message')} to ", (queue, "bold"))
     if refusals:
         first = failure_from(refusals[0])
         text = f"{counted(len(refusals), 'message')} stayed in the dead-letter queue: {first.message}"

@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from tandembus.cli.printable import printable
 from tandembus.errors import (
     BusError,
     EntityAlreadyExists,
@@ -91,9 +92,9 @@ class Failure(Exception):
             facts = {"kind": self.kind, "message": self.message, "exit_code": self.exit_code}
             click.echo(json.dumps({"error": {**facts, "advice": self.advice or None}}), err=True)
             return
-        click.echo(click.style("Error: ", fg="red", bold=True) + self.message, err=True)
+        click.echo(click.style("Error: ", fg="red", bold=True) + printable(self.message), err=True)
         if self.advice:
-            click.echo(click.style("Try:   ", fg="cyan") + self.advice, err=True)
+            click.echo(click.style("Try:   ", fg="cyan") + printable(self.advice), err=True)
 
 
 def failure_from(error: Exception) -> Failure:

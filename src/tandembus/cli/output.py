@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Final
@@ -20,16 +22,29 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from tandembus.cli.parameters import duration_words, moment_text
+from tandembus.cli.printable import printable, printable_json
 from tandembus.client.messages import ReceivedMessage
 from tandembus.client.queues import NEVER, QueueInfo
 
 PREVIEW_CHARACTERS: Final = 60
+BINARY_BYTES: Final = 16
+ID_HEADING: Final = "message id"
+ID_CHARACTERS: Final = 24
+PIPED_WIDTH: Final = 100_000
 
 
 def console() -> Console:
-    return Console(highlight=False)
+    """For people. What is piped is not wrapped: a line of a table stays a line for `grep`."""
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+
+
+def say(*parts: str | tuple[str, str]) -> None:
+    """One line, from texts and (text, style); none of them is taken for markup or obeyed by the terminal."""
+    safe = [printable(part) if isinstance(part, str) else (printable(part[0]), part[1]) for part in parts]
+    console().print(Text.assemble(*safe), soft_wrap=True)
 
 
 def progress_bar() -> Progress:
@@ -48,7 +63,7 @@ def progress_bar() -> Progress:
 
 
 def print_json(record: Mapping[str, object]) -> None:
-    click.echo(json.dumps(record, ensure_ascii=False, default=_plain))
+    click.echo(printable_json(json.dumps(_for_json(record), ensure_ascii=False, allow_nan=False)))
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
@@ -64,7 +79,10 @@ def print_fields(fields: Mapping[str, object]) -> None:
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     table = Table(box=None, header_style="bold cyan", pad_edge=False)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        if heading == ID_HEADING and sys.stdout.isatty():
+            table.add_column(heading, overflow="ellipsis", no_wrap=True, max_width=ID_CHARACTERS)
+        else:
+            table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*[_shown(value) for value in row])
     console().print(table)
@@ -128,9 +146,9 @@ def message_record(message: ReceivedMessage) -> dict[str, object]:
 
 def print_message(message: ReceivedMessage) -> None:
     """One message for people: a line about it, its properties, its body."""
-    out = console()
     record = message_record(message)
-    head = [f"[bold]{record['sequence_number']}[/]", f"[cyan]{_escaped(record['message_id'])}[/]"]
+    line: list[str | tuple[str, str]] = [(str(record["sequence_number"]), "bold")]
+    line += ["  ", (str(record["message_id"]), "cyan")]
     shown = (
         "enqueued_at",
         "state",
@@ -140,16 +158,30 @@ def print_message(message: ReceivedMessage) -> None:
         "content_type",
         "dead_letter_reason",
     )
-    head += [f"[dim]{name}[/]={_escaped(record[name])}" for name in shown if record[name] not in (None, 0, "active")]
-    out.print("  ".join(head), soft_wrap=True)
+    for name in shown:
+        if record[name] not in (None, 0, "active"):
+            line += ["  ", (name, "dim"), f"={record[name]}"]
+    say(*line)
     for name, value in message.properties.items():
-        out.print(f"  [dim]{_escaped(name)}[/]={_escaped(_plain(value))}", soft_wrap=True)
+        say("  ", (str(name), "dim"), f"={_plain(value)}")
     click.echo(body_text(message))
 
 
 def body_text(message: ReceivedMessage) -> str:
+    """The body for people: its lines as they are, control characters written out, other bytes in short."""
     body = message.body
-    return body.decode(errors="replace") if isinstance(body, bytes) else repr(body)
+    if not isinstance(body, bytes):
+        return printable(repr(body))
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return _binary(body)
+    return _binary(body) if "\0" in text else printable(text, keep="\n\t")
+
+
+def _binary(body: bytes) -> str:
+    more = "..." if len(body) > BINARY_BYTES else ""
+    return f"<binary, {counted(len(body), 'byte')}: {body[:BINARY_BYTES].hex()}{more}>"
 
 
 def preview(message: ReceivedMessage) -> str:
@@ -175,12 +207,18 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, UUID) else repr(value) if not isinstance(value, (str, int, float)) else value
 
 
-def _shown(value: object) -> str:
+def _for_json(value: object) -> object:
+    """Any value of a message as JSON knows it: it has neither NaN nor infinities, and only texts as names."""
+    if isinstance(value, Mapping):
+        return {name if isinstance(name, str) else str(_plain(name)): _for_json(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_for_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if value is None else _plain(value)
+
+
+def _shown(value: object) -> Text:
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else _escaped(f"{value:,}" if isinstance(value, int) else value)
-
-
-def _escaped(value: object) -> str:
-    """Text from outside must not be taken for markup."""
-    return str(value).replace("[", "\\[")
+        return Text("yes" if value else "no")
+    return Text("-" if value is None else printable(f"{value:,}" if isinstance(value, int) else str(value)))

@@ -8,19 +8,20 @@ from typing import Final
 import click
 
 from tandembus.cli.output import (
-    console,
+    ID_HEADING,
     message_record,
     preview,
     print_json,
     print_message,
     print_table,
+    say,
     short_moment,
 )
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client import Management, ReceivedMessage, SubQueue, connect
 
 PAGE_SIZE: Final = 100
-HEADINGS: Final = ("number", "message id", "state", "enqueued", "deliveries", "body")
+HEADINGS: Final = ("number", ID_HEADING, "state", "enqueued", "deliveries", "body")
 
 
 async def peeked(management: Management, start: int, limit: int) -> AsyncIterator[ReceivedMessage]:
@@ -74,7 +75,7 @@ async def peek(target: Target, queue: str, start: int, limit: int, sub_queue: st
     if target.as_json:
         return
     if not found:
-        console().print("[dim]no messages[/]")
+        say(("no messages", "dim"))
     elif full:
         for message in found:
             print_message(message)

@@ -10,7 +10,6 @@ import click
 from rich.progress import Progress, TaskID
 
 from tandembus.cli.output import (
-    console,
     counted,
     print_fields,
     print_json,
@@ -18,6 +17,7 @@ from tandembus.cli.output import (
     progress_bar,
     queue_fields,
     queue_record,
+    say,
 )
 from tandembus.cli.parameters import duration
 from tandembus.cli.target import Target, namespace_options
@@ -87,7 +87,7 @@ def _show(target: Target, queue: QueueInfo, said: str) -> None:
         print_json(queue_record(queue))
         return
     if said:
-        console().print(f"[green]{said}[/] [bold]{queue.name}[/]")
+        say((said, "green"), " ", (queue.name, "bold"))
     print_fields(queue_fields(queue))
 
 
@@ -138,7 +138,7 @@ async def list_queues(target: Target) -> None:
         for each in found:
             print_json(queue_record(each))
     elif not found:
-        console().print("[dim]no queues; `tandembus queue create NAME` makes one[/]")
+        say(("no queues; `tandembus queue create NAME` makes one", "dim"))
     else:
         print_table(LIST_HEADINGS, [_row(each) for each in found])
 
@@ -206,7 +206,7 @@ async def delete(target: Target, name: str, yes: bool) -> None:
     if target.as_json:
         print_json({"queue": name, "deleted": True})
     else:
-        console().print(f"[green]deleted[/] [bold]{name}[/]")
+        say(("deleted", "green"), " ", (name, "bold"))
 
 
 @queue.command("purge")
@@ -236,7 +236,7 @@ async def purge(target: Target, name: str, sub_queue: str | None, yes: bool) -> 
     if target.as_json:
         print_json({"queue": name, "sub_queue": sub_queue, "purged": purged})
     else:
-        console().print(f"[green]purged[/] {counted(purged, 'message')} from [bold]{what}[/]")
+        say(("purged", "green"), f" {counted(purged, 'message')} from ", (what, "bold"))
 
 
 async def _purge(namespace: ServiceBus, name: str, part: SubQueue | None, progress: Progress) -> int:

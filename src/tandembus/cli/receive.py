@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from tandembus.cli.output import console, message_record, print_json, print_message
+from tandembus.cli.output import message_record, print_json, print_message, say
 from tandembus.cli.parameters import duration
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client import ReceivedMessage, ReceiveMode, Receiver, SubQueue, connect
@@ -61,16 +61,10 @@ class Settlement:
     show_default=True,
     help="Lock and settle, or have it deleted on delivery.",
 )
-@click.option(
-    "--complete",
-    "action",
-    flag_value="complete",
-    default="complete",
-    help="Delete what was received (the default).",
-)
-@click.option("--abandon", "action", flag_value="abandon", help="Give it back; counts as a delivery.")
-@click.option("--defer", "action", flag_value="defer", help="Put it aside, to be received by its sequence number.")
-@click.option("--dead-letter", "action", flag_value="dead-letter", help="Move it to the dead-letter queue.")
+@click.option("--complete", is_flag=True, help="Delete what was received (the default).")
+@click.option("--abandon", is_flag=True, help="Give it back; counts as a delivery. Not with --follow.")
+@click.option("--defer", is_flag=True, help="Put it aside, to be received by its sequence number.")
+@click.option("--dead-letter", is_flag=True, help="Move it to the dead-letter queue.")
 @click.option("--reason", help="Why, with --dead-letter.")
 @click.option("--description", help="Why in more words, with --dead-letter.")
 @click.option("--sub-queue", type=click.Choice([each.value for each in SubQueue]), help="Receive from this sub-queue.")
@@ -82,11 +76,11 @@ async def receive(
     limit: int | None,
     wait_s: float,
     mode: str,
-    action: str,
     reason: str | None,
     description: str | None,
     sub_queue: str | None,
     follow: bool,
+    **actions: bool,
 ) -> None:  # fmt: skip
     """Receive messages from a queue and settle them.
 
@@ -107,6 +101,7 @@ async def receive(
       "partition_key", "time_to_live_s", "state", "delivery_count", "enqueued_at", "scheduled_at",
       "locked_until", "lock_token", "dead_letter_reason", "dead_letter_description"}
     """
+    action = _chosen([name.replace("_", "-") for name, is_chosen in actions.items() if is_chosen], mode, follow)
     if action != "dead-letter" and (reason or description):
         raise click.UsageError("--reason and --description go with --dead-letter.")
     settlement = Settlement(action, reason, description) if mode == ReceiveMode.PEEK_LOCK.value else None
@@ -118,7 +113,19 @@ async def receive(
         wait_s = FOLLOW_WAIT_S if follow else wait_s
         received = await _receive(target, receiver, settlement, limit, wait_s, follow)
     if received == 0 and not target.as_json:
-        console().print(f"[dim]no messages within {wait_s:g} s[/]")
+        say((f"no messages within {wait_s:g} s", "dim"))
+
+
+def _chosen(actions: list[str], mode: str, follow: bool) -> str:
+    """The one thing to do with what is received; refuses choices that exclude each other."""
+    if len(actions) > 1:
+        raise click.UsageError(f"Choose one of {', '.join(f'--{action}' for action in actions)}.")
+    action = actions[0] if actions else "complete"
+    if action != "complete" and mode == ReceiveMode.RECEIVE_AND_DELETE.value:
+        raise click.UsageError(f"--{action} needs --mode peek-lock: with {mode} a message is gone on delivery.")
+    if action == "abandon" and follow:
+        raise click.UsageError("--abandon does not go with --follow: it would receive the same messages for ever.")
+    return action
 
 
 async def _receive(
@@ -126,9 +133,14 @@ async def _receive(
 ) -> int:
     """Until the limit is reached or, unless it follows, until there is nothing more right now."""
     received = 0
+    given_back: set[int] = set()
     while limit is None or received < limit:
         wanted = BATCH if limit is None else min(BATCH, limit - received)
         messages = await receiver.receive(wanted, wait_s)
+        again = [message for message in messages if message.sequence_number in given_back]
+        if again:  # Everything there was has been given back once: more of it would only fill the dead letters.
+            await receiver.release(*messages)
+            break
         for message in messages:
             if target.as_json:
                 print_json(message_record(message))
@@ -136,6 +148,8 @@ async def _receive(
                 print_message(message)
         if settlement is not None:
             await settlement.apply(receiver, messages)
+            if settlement.action == "abandon":
+                given_back.update(message.sequence_number for message in messages)
         received += len(messages)
         if len(messages) < wanted and not follow:
             break

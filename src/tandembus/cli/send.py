@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import click
 
-from tandembus.cli.output import console, counted, print_json, progress_bar
+from tandembus.cli.output import counted, print_json, progress_bar, say
 from tandembus.cli.parameters import duration, moment, typed_property
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client import Management, OutgoingMessage, Sender, connect
@@ -217,7 +217,7 @@ def _answer(target: Target, queue: str, sent: int, seconds: float, numbers: list
         print_json({"queue": queue, "sent": sent, "seconds": round(seconds, 3), "sequence_numbers": numbers})
         return
     verb = "sent" if numbers is None else "scheduled"
-    rate = f" [dim]({sent / seconds:,.0f}/s)[/]" if sent >= PROGRESS_FROM and seconds > 0 else ""
-    console().print(f"[green]{verb}[/] {counted(sent, 'message')} to [bold]{queue}[/] in {seconds:.2f} s{rate}")
+    rate = f" ({sent / seconds:,.0f}/s)" if sent >= PROGRESS_FROM and seconds > 0 else ""
+    say((verb, "green"), f" {counted(sent, 'message')} to ", (queue, "bold"), f" in {seconds:.2f} s", (rate, "dim"))
     if numbers is not None and len(numbers) <= SCHEDULE_BATCH:
-        console().print(f"[dim]sequence numbers:[/] {', '.join(map(str, numbers))}")
+        say(("sequence numbers:", "dim"), f" {', '.join(map(str, numbers))}")

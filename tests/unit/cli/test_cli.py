@@ -174,6 +174,10 @@ def test_an_unexpected_error_is_not_hidden() -> None:
         ["send", "orders", "x", "--count", "0"],
         ["receive", "orders", "--mode", "grab"],
         ["receive", "orders", "--reason", "without --dead-letter"],
+        ["receive", "orders", "--mode", "receive-and-delete", "--abandon"],
+        ["receive", "orders", "--mode", "receive-and-delete", "--defer"],
+        ["receive", "orders", "--abandon", "--defer"],
+        ["receive", "orders", "--abandon", "--follow"],
         ["peek", "orders", "--sub-queue", "other"],
         ["queue", "create", "orders", "--lock-duration", "long"],
         ["queue", "update", "orders"],
@@ -218,6 +222,7 @@ class TestDataFolder:
     def test_ca_prints_lines_for_a_shell(self, runner: CliRunner, folder: Path) -> None:
         path = str(folder / "tls" / "ca.pem")
         assert f"export NODE_EXTRA_CA_CERTS={path}" in runner.invoke(main, ["ca"]).stdout
+        assert f"connection_verify='{path}'" in runner.invoke(main, ["ca"]).stdout
         facts = json.loads(runner.invoke(main, ["ca", "--json"]).stdout)
         assert facts["ca_path"] == path
         assert set(facts["environment"]) >= {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"}

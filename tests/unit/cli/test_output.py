@@ -6,13 +6,17 @@ import pytest
 
 from tandembus.amqp.encoding.sections import data_section
 from tandembus.cli.output import (
+    body_text,
     counted,
     message_record,
     preview,
+    print_fields,
     print_json,
     print_message,
+    print_table,
     queue_fields,
     queue_record,
+    say,
 )
 from tandembus.client import OutgoingMessage, ReceivedMessage
 from tandembus.client.queues import NEVER, QueueCounts, QueueInfo, QueueSettings
@@ -101,3 +105,43 @@ def test_a_queue_has_the_documented_fields() -> None:
 
 def test_counts_are_written_as_people_do() -> None:
     assert [counted(count, "message") for count in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
+
+
+EVIL = "\x1b]0;owned\x07\x9b2J\b\u202e"
+ESCAPED = "\\x1b]0;owned\\x07\\x9b2J\\x08\\u202e"
+
+
+@pytest.mark.parametrize("text", [EVIL, "end\\", ":smile:", "[/]"])
+def test_nothing_from_outside_reaches_a_terminal_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    message = received(OutgoingMessage(text, message_id=text, subject=text, properties={text: text}))
+    print_message(message)
+    print_table(["message id", "body"], [[message.message_id, preview(message)]])
+    print_fields({"name": text})
+    say("created ", (text, "bold"))
+    out = capsys.readouterr().out
+    shown = text.replace(EVIL, ESCAPED)
+    assert out.count(shown) == 9
+    assert all(character.isprintable() or character == "\n" for character in out)
+
+
+def test_a_body_keeps_its_lines_and_other_bytes_are_told_in_short() -> None:
+    assert body_text(ReceivedMessage(data_section("a\n\té\x1b[2J".encode()))) == "a\n\té\\x1b[2J"
+    assert body_text(ReceivedMessage(data_section(b"\xff\x00"))) == "<binary, 2 bytes: ff00>"
+    assert body_text(ReceivedMessage(data_section(b"\x00" * 312))) == f"<binary, 312 bytes: {'00' * 16}...>"
+
+
+def test_json_is_valid_and_harmless_whatever_a_message_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = {"nan": float("nan"), "up": float("inf"), "down": [float("-inf")], "half": 0.5}
+    print_json({"text": EVIL + "é\U000e0001", "numbers": numbers, "keys": {1: None, b"\xff": True}})
+    out = capsys.readouterr().out
+    assert out.strip().isprintable()
+    assert json.loads(out) == {
+        "text": EVIL + "é\U000e0001",
+        "numbers": {"nan": "NaN", "up": "Infinity", "down": ["-Infinity"], "half": 0.5},
+        "keys": {"1": None, "/w==": True},
+    }
+
+
+def test_a_piped_table_has_one_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["message id", "body"], [["i" * 300, "b" * 300]])
+    assert len(capsys.readouterr().out.splitlines()) == 2
