@@ -282,10 +282,16 @@ class AmqpSession:
         link = self._by_name.get((attach.name, not attach.is_receiver))
         if link is not None and link.state is LinkState.REQUESTED:
             self._take_answer(link, attach, events)
+        elif link is not None and self._was_given_up(link):
+            self._by_peer_handle[int(attach.handle)] = link
         else:
             if link is not None:
                 self._steal(link, events)
             self._take_request(attach, events)
+
+    def _was_given_up(self, link: Link) -> bool:
+        """Whether we detached before the peer answered our attach: its answer is on the way, and no new link."""
+        return link.state is LinkState.DETACH_SENT and link not in self._by_peer_handle.values()
 
     def _take_answer(self, link: Link, attach: Attach, events: list[Event]) -> None:
         """A refusal has no terminus on the peer's side; its detach with the reason is on the way."""
