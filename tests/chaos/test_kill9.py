@@ -19,6 +19,8 @@ QUEUE = "survivor"
 SENDERS = 3
 RECEIVERS = 2
 LOST_WITHIN_S = 60.0
+MODES = ("loop", "thread")
+"""Where commits run: in the event loop, or beside it, where everything else goes on meanwhile."""
 
 
 @pytest.mark.chaos
@@ -28,7 +30,8 @@ async def test_no_accepted_message_is_lost_when_the_process_is_killed_under_load
     history = History(seed=20)
     moments = random.Random(21)
     for number in range(rounds):
-        namespace = start_namespace(tmp_path / "data")
+        mode = MODES[number % len(MODES)]
+        namespace = start_namespace(tmp_path / "data", environment={"TANDEMBUS_LIMITS_COMMIT_MODE": mode})
         if number == 0:
             async with Administration(namespace.connection_string) as administration:
                 await administration.create_queue(QUEUE)
