@@ -143,6 +143,37 @@ class TestSending:
         assert "262144" in result.stderr
         assert "smaller" in result.stderr
 
+    def test_a_refusal_half_way_says_how_many_were_accepted(self, run: Run, queue: str) -> None:
+        bodies = b"small\n" + b"x" * 300_000 + b"\nsmall\n"
+        result = run("send", queue, "--lines", "--json", exit_code=1, stdin=bodies)
+        assert result.stdout == ""
+        assert json.loads(result.stderr)["error"]["accepted"] in (0, 1, 2)
+        told = run("send", queue, "--lines", "--window", "1", exit_code=1, stdin=bodies).stderr
+        assert "At least 1 of 3 messages were accepted." in told
+
+    def test_an_interruption_says_how_many_were_accepted(
+        self, run: Run, running_namespace: RunningNamespace, queue: str
+    ) -> None:
+        command = [sys.executable, "-m", "tandembus", "send", queue, "x", "--count", "10000000", "--json"]
+        command += ["--connection-string", running_namespace.connection_string]
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            preexec_fn=_listen_to_ctrl_c,
+        ) as sending:
+            while not lines(run("peek", queue, "--max", "1", "--json")):
+                assert sending.poll() is None
+            sending.send_signal(signal.SIGINT)
+            output, errors = sending.communicate(timeout=STOPS_WITHIN_S)
+        assert (sending.returncode, output) == (130, "")
+        error = json.loads(errors)["error"]
+        stored = lines(run("queue", "show", queue, "--json"))[0]["counts"]["active"]
+        assert error["kind"] == "Interrupted"
+        assert error["accepted"] <= stored
+
 
 class TestReceiving:
     def test_what_was_received_is_gone_unless_told_otherwise(self, run: Run, queue: str) -> None:
@@ -156,6 +187,25 @@ class TestReceiving:
         assert peeked == {"b": "deferred", "e": "active"}
         (dead,) = lines(run("deadletter", "list", queue, "--json"))
         assert (dead["body"], dead["dead_letter_reason"], dead["dead_letter_description"]) == ("c", "why", "because")
+
+    def test_what_is_given_back_is_not_received_again(self, run: Run, queue: str) -> None:
+        run("send", queue, "x", "--count", "150")
+        again = lines(run("receive", queue, "--abandon", "--max", "1000", "--wait", "200ms", "--json"))
+        numbers = [each["sequence_number"] for each in again]
+        assert len(numbers) == len(set(numbers)) >= 100
+        assert max(each["delivery_count"] for each in lines(run("peek", queue, "--max", "150", "--json"))) <= 2
+
+    def test_numbers_that_json_does_not_know_are_texts(self, run: Run, queue: str) -> None:
+        run("send", queue, "x", "--property", "d:double=nan")
+        assert received(run, queue)[0]["properties"] == {"d": "NaN"}
+
+    def test_control_characters_are_shown_not_sent(self, run: Run, queue: str) -> None:
+        run("send", queue, "\x1b[2J", "--message-id", "\x1b[1m", "--property", "p=\x1b[3m")
+        for command in (["peek", queue], ["peek", queue, "--full"], ["receive", queue, "--dead-letter"]):
+            assert "\\x1b[2J" in run(*command).stdout
+        shown = run("deadletter", "list", queue).stdout
+        assert "\x1b" not in shown
+        assert "\\x1b[1m" in shown
 
     def test_an_empty_queue_is_no_failure(self, run: Run, queue: str) -> None:
         assert "no messages" in run("receive", queue, "--wait", "50ms").stdout

@@ -61,11 +61,26 @@ class TandembusGroup(click.Group):
             return super().invoke(ctx)
 
 
+def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    command = main.get_command(context, "version") if is_asked else None
+    if command is not None:
+        context.invoke(command, as_json=False)
+        context.exit()
+
+
 @click.group(
     cls=TandembusGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 not authorized, "
     "5 unreachable, 6 exists already, 7 try again later, 130 interrupted.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="The same as `tandembus version`.",
 )
 def main() -> None:
     """A message broker that speaks the protocol of Azure Service Bus, and a client for any such namespace.

@@ -34,6 +34,9 @@ EXISTS_ALREADY: Final = 6
 TRY_LATER: Final = 7
 INTERRUPTED: Final = 130
 
+ACCEPTED: Final = "accepted"
+"""Where a command that stops half-way leaves its count, for a program that reads JSON."""
+
 _TRACKING: Final = re.compile(r"\s*(SubCode=|TrackingId:).*", re.DOTALL)
 """What services append for their own logs."""
 
@@ -80,17 +83,27 @@ _TABLE: Final = (
 class Failure(Exception):
     """A command that did not do what was asked, with the exit code and the advice that go with it."""
 
-    def __init__(self, message: str, exit_code: int = FAILED, advice: str = "", kind: str = "Failure") -> None:
+    def __init__(
+        self,
+        message: str,
+        exit_code: int = FAILED,
+        advice: str = "",
+        kind: str = "Failure",
+        accepted: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
         self.advice = advice
         self.kind = kind
+        self.accepted = accepted
+        """How many messages the namespace had accepted until then, at least; None where that means nothing."""
 
     def show(self, as_json: bool) -> None:
         if as_json:
             facts = {"kind": self.kind, "message": self.message, "exit_code": self.exit_code}
-            click.echo(json.dumps({"error": {**facts, "advice": self.advice or None}}), err=True)
+            progress = {} if self.accepted is None else {"accepted": self.accepted}
+            click.echo(json.dumps({"error": {**facts, "advice": self.advice or None, **progress}}), err=True)
             return
         click.echo(click.style("Error: ", fg="red", bold=True) + printable(self.message), err=True)
         if self.advice:
@@ -117,7 +130,10 @@ def report_failures(context: click.Context) -> Iterator[None]:
         raise  # The reader of our output went away: click ends without a word.
     except (Failure, BusError, OSError) as error:
         failure = error if isinstance(error, Failure) else failure_from(error)
+        failure.accepted = context.meta.get(ACCEPTED)
         failure.show(context.meta.get("json", False))
         context.exit(failure.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
+        if context.meta.get("json", False) and ACCEPTED in context.meta:
+            Failure("Interrupted.", INTERRUPTED, kind="Interrupted", accepted=context.meta[ACCEPTED]).show(True)
         context.exit(INTERRUPTED)

@@ -42,7 +42,7 @@ def moment(text: str) -> float:
         return SystemClock().now() + seconds
     try:
         return _iso_moment(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{text!r} is no time: write a duration from now (10m) or 2030-01-31T08:00:00Z"
         ) from None
@@ -56,7 +56,7 @@ def typed_property(text: str) -> tuple[str, object]:
         raise click.BadParameter(f"{text!r} is not of the form name=value")
     try:
         return name, _property_value(kind or "string", value)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError):
         types = ", ".join(PROPERTY_TYPES)
         raise click.BadParameter(f"{value!r} is not a value of type {kind!r}; types: {types}") from None
 
@@ -75,9 +75,9 @@ def _property_value(kind: str, text: str) -> object:
         case "string":
             return text
         case "int":
-            return int_(int(text))
+            return int_(_integer(text, 32))
         case "long":
-            return int(text)
+            return _integer(text, 64)
         case "double":
             return float(text)
         case "bool":
@@ -88,6 +88,13 @@ def _property_value(kind: str, text: str) -> object:
             return timestamp(round(_iso_moment(text) * 1000))
         case _:
             raise KeyError(kind)
+
+
+def _integer(text: str, bits: int) -> int:
+    value = int(text)
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(text)
+    return value
 
 
 def duration_words(seconds: float) -> str:

@@ -17,7 +17,7 @@ from tandembus.cli.output import (
     say,
     short_moment,
 )
-from tandembus.cli.target import Target, namespace_options
+from tandembus.cli.target import TRANSFER_NOTE, Target, namespace_options
 from tandembus.client import Management, ReceivedMessage, SubQueue, connect
 
 PAGE_SIZE: Final = 100
@@ -45,12 +45,22 @@ def _row(message: ReceivedMessage) -> list[object]:
 @click.command()
 @click.argument("queue")
 @click.option(
-    "--from", "start", type=click.IntRange(min=1), metavar="N", default=1, help="First sequence number to look at."
+    "--from",
+    "start",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="First sequence number to look at.",
 )
 @click.option(
     "--max", "limit", type=click.IntRange(min=1), metavar="N", default=20, show_default=True, help="How many at most."
 )
-@click.option("--sub-queue", type=click.Choice([each.value for each in SubQueue]), help="Look into this sub-queue.")
+@click.option(
+    "--sub-queue",
+    type=click.Choice([each.value for each in SubQueue]),
+    help=f"Look into this sub-queue; {TRANSFER_NOTE}.",
+)
 @click.option("--full", is_flag=True, help="Show properties and the whole body, not a table.")
 @namespace_options
 async def peek(target: Target, queue: str, start: int, limit: int, sub_queue: str | None, full: bool) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import click
 from rich.progress import Progress, TaskID
 
+from tandembus.cli.failures import FAILED, Failure, failure_from
 from tandembus.cli.output import (
     counted,
     print_fields,
@@ -20,15 +22,19 @@ from tandembus.cli.output import (
     say,
 )
 from tandembus.cli.parameters import duration
-from tandembus.cli.target import Target, namespace_options
+from tandembus.cli.printable import printable
+from tandembus.cli.target import TRANSFER_NOTE, Target, confirmed, namespace_options
 from tandembus.client import Management, ReceiveMode, ServiceBus, SubQueue, connect
 from tandembus.client.administration import Administration
 from tandembus.client.queues import QueueInfo, QueueSettings
 from tandembus.clock import SystemClock
-from tandembus.errors import NotSupported
+from tandembus.descriptions import validate_name
+from tandembus.errors import InvalidArgument, NotSupported, QuotaExceeded
+from tandembus.limits import Limits
 
 T = TypeVar("T")
 STATUSES: Final = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+TOO_MANY_QUEUES: Final = "Delete queues that are not needed, or raise limits.max_entities of the namespace."
 PURGE_BATCH: Final = 4000
 PURGE_WAIT_S: Final = 1.0
 LIST_HEADINGS: Final = ("queue", "status", "active", "dead-letter", "scheduled", "size (bytes)")
@@ -46,26 +52,34 @@ CHANGEABLE: Final = (
         "--duplicate-detection-window",
         "duplicate_detection_window_s",
         type=duration,
-        help="How long message ids are remembered.",
+        help="How long message ids are remembered (not available yet).",
     ),
     click.option("--max-delivery-count", type=int, help="Deliveries in vain until a message is dead-lettered."),
     click.option("--batched-operations/--no-batched-operations", default=None, help="Let the service batch its work."),
     click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="What the queue allows."),
     click.option("--auto-delete-on-idle", "auto_delete_on_idle_s", type=duration, help="Delete when unused so long."),
-    click.option("--forward-to", help="Forward messages to this entity; empty = no more."),
-    click.option("--forward-dead-letters-to", help="Forward dead letters to this entity; empty = no more."),
+    click.option("--forward-to", help="Forward messages to this entity; empty = no more (not available yet)."),
+    click.option(
+        "--forward-dead-letters-to", help="Forward dead letters to this entity; empty = no more (not available yet)."
+    ),
     click.option("--user-metadata", help="Text of your own, kept with the queue; empty = none."),
     click.option("--max-message-size-kb", type=int, help="Largest message (Premium)."),
 )
 
 FIXED: Final = (
-    click.option("--requires-session/--no-requires-session", default=None, help="Every message belongs to a session."),
+    click.option(
+        "--requires-session/--no-requires-session",
+        default=None,
+        help="Every message belongs to a session (not available yet).",
+    ),
     click.option(
         "--requires-duplicate-detection/--no-requires-duplicate-detection",
         default=None,
-        help="Drop messages whose id was seen before.",
+        help="Drop messages whose id was seen before (not available yet).",
     ),
-    click.option("--partitioning/--no-partitioning", default=None, help="Spread the queue over many brokers."),
+    click.option(
+        "--partitioning/--no-partitioning", default=None, help="Spread the queue over many brokers (not available yet)."
+    ),
 )
 
 
@@ -91,10 +105,16 @@ def _show(target: Target, queue: QueueInfo, said: str) -> None:
     print_fields(queue_fields(queue))
 
 
-def _confirm(question: str, is_sure: bool) -> None:
-    """Ask a person; a script knows what it does."""
-    if not is_sure and sys.stdin.isatty():
-        click.confirm(question, abort=True)
+def _checked_name(_: click.Context, __: click.Parameter, name: str) -> str:
+    """A name that could be a queue's; how long it may be is for the service to say."""
+    try:
+        validate_name(name, replace(Limits(), max_name_length=max(1, len(name))))
+    except InvalidArgument as error:
+        raise click.BadParameter(printable(str(error))) from None
+    return name
+
+
+name_argument: Final = click.argument("name", callback=_checked_name)
 
 
 @click.group()
@@ -108,7 +128,7 @@ def queue() -> None:
 
 
 @queue.command("create")
-@click.argument("name")
+@name_argument
 @_with(FIXED + CHANGEABLE)
 @namespace_options
 async def create(target: Target, name: str, **settings: Any) -> None:
@@ -122,7 +142,16 @@ async def create(target: Target, name: str, **settings: Any) -> None:
     JSON: the queue.
     """
     async with _administration(target) as administration:
-        _show(target, await administration.create_queue(name, QueueSettings(**settings)), "created")
+        try:
+            made = await administration.create_queue(name, QueueSettings(**settings))
+        except QuotaExceeded as error:
+            failure = failure_from(error)
+            raise Failure(failure.message, FAILED, TOO_MANY_QUEUES, failure.kind) from error
+    if target.as_json or not sys.stdout.isatty():
+        _show(target, made, "created")
+    else:
+        say(("created", "green"), " ", (made.name, "bold"))
+        say((f"`tandembus queue show {made.name}` tells its settings", "dim"))
 
 
 @queue.command("list")
@@ -156,7 +185,7 @@ def _row(queue: QueueInfo) -> tuple[object, ...]:
 
 
 @queue.command("show")
-@click.argument("name")
+@name_argument
 @namespace_options
 async def show(target: Target, name: str) -> None:
     """Show a queue's settings, counts and times.
@@ -168,7 +197,7 @@ async def show(target: Target, name: str) -> None:
 
 
 @queue.command("update")
-@click.argument("name")
+@name_argument
 @_with(CHANGEABLE)
 @namespace_options
 async def update(target: Target, name: str, **settings: Any) -> None:
@@ -189,10 +218,9 @@ async def update(target: Target, name: str, **settings: Any) -> None:
 
 
 @queue.command("delete")
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@namespace_options
-async def delete(target: Target, name: str, yes: bool) -> None:
+@name_argument
+@confirmed(lambda name: f"Delete the queue {name} with all its messages?")
+async def delete(target: Target, name: str) -> None:
     """Delete a queue with all its messages.
 
     Asks first when a person is there to answer.
@@ -200,7 +228,6 @@ async def delete(target: Target, name: str, yes: bool) -> None:
     \b
     JSON: {"queue", "deleted": true}
     """
-    _confirm(f"Delete the queue {name} with all its messages?", yes)
     async with _administration(target) as administration:
         await administration.delete_queue(name)
     if target.as_json:
@@ -210,11 +237,14 @@ async def delete(target: Target, name: str, yes: bool) -> None:
 
 
 @queue.command("purge")
-@click.argument("name")
-@click.option("--sub-queue", type=click.Choice([each.value for each in SubQueue]), help="Purge this sub-queue instead.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@namespace_options
-async def purge(target: Target, name: str, sub_queue: str | None, yes: bool) -> None:
+@name_argument
+@click.option(
+    "--sub-queue",
+    type=click.Choice([each.value for each in SubQueue]),
+    help=f"Purge this sub-queue instead; {TRANSFER_NOTE}.",
+)
+@confirmed(lambda name, sub_queue: f"Delete all messages of {_part(name, sub_queue)}?")
+async def purge(target: Target, name: str, sub_queue: str | None) -> None:
     """Delete the messages of a queue that are there now; the queue stays.
 
     Locked, deferred and scheduled messages stay as well. Asks first when a person is there to answer.
@@ -227,8 +257,6 @@ async def purge(target: Target, name: str, sub_queue: str | None, yes: bool) -> 
     \b
     JSON: {"queue", "sub_queue", "purged"}
     """
-    what = name if sub_queue is None else f"{name} ({sub_queue})"
-    _confirm(f"Delete all messages of {what}?", yes)
     part = None if sub_queue is None else SubQueue(sub_queue)
     with progress_bar() as progress:
         async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
@@ -236,7 +264,11 @@ async def purge(target: Target, name: str, sub_queue: str | None, yes: bool) -> 
     if target.as_json:
         print_json({"queue": name, "sub_queue": sub_queue, "purged": purged})
     else:
-        say(("purged", "green"), f" {counted(purged, 'message')} from ", (what, "bold"))
+        say(("purged", "green"), f" {counted(purged, 'message')} from ", (_part(name, sub_queue), "bold"))
+
+
+def _part(name: str, sub_queue: str | None) -> str:
+    return name if sub_queue is None else f"{name} ({sub_queue})"
 
 
 async def _purge(namespace: ServiceBus, name: str, part: SubQueue | None, progress: Progress) -> int:

@@ -10,7 +10,7 @@ import click
 
 from tandembus.cli.output import message_record, print_json, print_message, say
 from tandembus.cli.parameters import duration
-from tandembus.cli.target import Target, namespace_options
+from tandembus.cli.target import TRANSFER_NOTE, Target, namespace_options
 from tandembus.client import ReceivedMessage, ReceiveMode, Receiver, SubQueue, connect
 
 BATCH: Final = 100
@@ -67,7 +67,11 @@ class Settlement:
 @click.option("--dead-letter", is_flag=True, help="Move it to the dead-letter queue.")
 @click.option("--reason", help="Why, with --dead-letter.")
 @click.option("--description", help="Why in more words, with --dead-letter.")
-@click.option("--sub-queue", type=click.Choice([each.value for each in SubQueue]), help="Receive from this sub-queue.")
+@click.option(
+    "--sub-queue",
+    type=click.Choice([each.value for each in SubQueue]),
+    help=f"Receive from this sub-queue; {TRANSFER_NOTE}.",
+)
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
 @namespace_options
 async def receive(
@@ -85,7 +89,7 @@ async def receive(
     """Receive messages from a queue and settle them.
 
     A message is settled only after it is printed. With --mode receive-and-delete it is gone on delivery: that is
-    what the mode means.
+    what the mode means. Nothing to receive is no failure: the exit code is 0.
 
     \b
     Examples:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
 import click
 
+from tandembus.cli.failures import ACCEPTED
 from tandembus.cli.output import counted, print_json, progress_bar, say
 from tandembus.cli.parameters import duration, moment, typed_property
 from tandembus.cli.target import Target, namespace_options
@@ -95,7 +97,7 @@ def bodies_of(body: str | None, file: Path | None, lines: bool) -> tuple[bytes, 
 @click.option("--subject", help="Subject (label).")
 @click.option("--content-type", help="Content type, such as application/json.")
 @click.option("--correlation-id", help="Correlation id.")
-@click.option("--session-id", help="Session the message belongs to.")
+@click.option("--session-id", help="Session the message belongs to (not available yet).")
 @click.option("--partition-key", help="Partition key.")
 @click.option("--to", help="To address, for the application's own use.")
 @click.option("--reply-to", help="Where answers are expected.")
@@ -172,14 +174,14 @@ async def send(
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         began_at = clock.monotonic()
         if schedule is not None:
-            numbers = await _schedule(await namespace.management(queue), order)
+            numbers = await _schedule(target, await namespace.management(queue), order)
         else:
-            await _send(await namespace.sender(queue), order, batch, window)
+            await _send(target, await namespace.sender(queue), order, batch, window)
         seconds = clock.monotonic() - began_at
     _answer(target, queue, order.total, seconds, numbers)
 
 
-async def _send(sender: Sender, order: Order, batch: int, window: int) -> None:
+async def _send(target: Target, sender: Sender, order: Order, batch: int, window: int) -> None:
     accepted = 0
     with progress_bar() as progress:
         task = progress.add_task("sending", total=order.total, visible=order.total >= PROGRESS_FROM)
@@ -196,20 +198,28 @@ async def _send(sender: Sender, order: Order, batch: int, window: int) -> None:
                 await sender.send_batches(order.messages(), batch, window, advance)
         except BaseException:
             # Whatever ends it early: how far it came is what a person needs to know then.
-            if order.total > 1:
-                click.echo(f"{accepted:,} of {counted(order.total, 'message')} were accepted.", err=True)
+            _tell_progress(target, accepted, order.total)
             raise
 
 
-async def _schedule(management: Management, order: Order) -> list[int]:
+def _tell_progress(target: Target, accepted: int, total: int) -> None:
+    """At least so many: the answers to those under way were not waited for."""
+    if target.as_json:
+        click.get_current_context().find_root().meta[ACCEPTED] = accepted
+    elif total > 1:
+        click.echo(f"At least {accepted:,} of {counted(total, 'message')} were accepted.", err=True)
+
+
+async def _schedule(target: Target, management: Management, order: Order) -> list[int]:
     numbers: list[int] = []
-    waiting: list[OutgoingMessage] = []
-    for message in order.messages():
-        waiting.append(message)
-        if len(waiting) == SCHEDULE_BATCH:
+    messages = order.messages()
+    try:
+        while waiting := list(islice(messages, SCHEDULE_BATCH)):
             numbers += await management.schedule(waiting)
-            waiting = []
-    return numbers + (await management.schedule(waiting) if waiting else [])
+    except BaseException:
+        _tell_progress(target, len(numbers), order.total)
+        raise
+    return numbers
 
 
 def _answer(target: Target, queue: str, sent: int, seconds: float, numbers: list[int] | None) -> None:

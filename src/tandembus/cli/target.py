@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
@@ -12,10 +14,13 @@ from typing import Any, Final, TypeVar
 import click
 
 from tandembus.cli import data_folder
+from tandembus.cli.failures import Failure
+from tandembus.cli.printable import printable
 from tandembus.errors import InvalidArgument
 from tandembus.security.sas import parse_connection_string
 
 CONNECTION_STRING_VARIABLE: Final = "TANDEMBUS_CONNECTION_STRING"
+TRANSFER_NOTE: Final = "transfer-dead-letter is not available yet"
 T = TypeVar("T")
 
 
@@ -50,9 +55,35 @@ def namespace_options(command: Callable[..., Coroutine[Any, Any, None]]) -> Call
     """Adds `--connection-string`, `--ca` and `--json` and calls the command, a coroutine, with the `Target`
     they mean."""
 
+    return _namespace_command(command, None)
+
+
+def confirmed(
+    question: Callable[..., str],
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """`namespace_options` and `--yes`, without which a person is asked this first; a script knows what it does.
+
+    `question` gets the command's own arguments. It is asked before the event loop runs, since that would keep the
+    first Ctrl-C to itself.
+    """
+
+    def add(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        return click.option("--yes", is_flag=True, help="Do not ask.")(_namespace_command(command, question))
+
+    return add
+
+
+def _namespace_command(
+    command: Callable[..., Coroutine[Any, Any, None]], question: Callable[..., str] | None
+) -> Callable[..., None]:
     @wraps(command)
-    def run(connection_string: str | None, ca_path: Path | None, as_json: bool, **arguments: Any) -> None:
+    def run(
+        connection_string: str | None, ca_path: Path | None, as_json: bool, yes: bool = False, **arguments: Any
+    ) -> None:
         target = resolve(connection_string, ca_path, as_json)
+        _check_entity_path(target, arguments.get("queue", arguments.get("name")))
+        if question is not None and not yes:
+            _ask(question(**arguments))
         asyncio.run(command(target, **arguments))
 
     with_string = click.option(
@@ -66,9 +97,31 @@ def namespace_options(command: Callable[..., Coroutine[Any, Any, None]]) -> Call
         "--ca",
         "ca_path",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        callback=_check_certificate,
         help="CA certificate to trust when the connection string asks for TLS (`tandembus ca` names it).",
     )
     return with_string(with_ca(json_option(run)))
+
+
+def _check_certificate(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None:
+        try:
+            ssl.create_default_context(cafile=str(path))
+        except ssl.SSLError:
+            raise click.BadParameter(f"{path} holds no certificate in PEM form") from None
+    return path
+
+
+def _check_entity_path(target: Target, queue: str | None) -> None:
+    """A key that is meant for one queue must not be tried on another."""
+    path = parse_connection_string(target.connection_string).entity_path
+    if path is not None and queue is not None and queue.strip("/").lower() != path.lower():
+        raise click.UsageError(f"The connection string is for '{path}' (EntityPath), not for '{queue}'.")
+
+
+def _ask(question: str) -> None:
+    if sys.stdin.isatty() and not click.confirm(printable(question), err=True):
+        raise Failure("Nothing was deleted.", kind="NotConfirmed")
 
 
 def resolve(connection_string: str | None, ca_path: Path | None, as_json: bool) -> Target:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -23,6 +25,7 @@ from tandembus.errors import (
     EntityNotFound,
     MessageTooLarge,
     OperationTimeout,
+    QuotaExceeded,
     ServerBusy,
     StoreFull,
     Unauthorized,
@@ -179,6 +182,11 @@ def test_an_unexpected_error_is_not_hidden() -> None:
         ["receive", "orders", "--abandon", "--defer"],
         ["receive", "orders", "--abandon", "--follow"],
         ["peek", "orders", "--sub-queue", "other"],
+        ["send", "orders", "x", "--property", "b:int=99999999999"],
+        ["send", "orders", "x", "--property", "b:long=9999999999999999999"],
+        ["peek", "orders", "--ca", str(DOCUMENT)],
+        ["queue", "create", ""],
+        ["queue", "create", "$cbs"],
         ["queue", "create", "orders", "--lock-duration", "long"],
         ["queue", "update", "orders"],
         ["queue", "update", "orders", "--status", "Sleepy"],
@@ -187,6 +195,49 @@ def test_an_unexpected_error_is_not_hidden() -> None:
 def test_bad_values_are_wrong_usage(runner: CliRunner, arguments: list[str]) -> None:
     result = runner.invoke(main, [*arguments, "--connection-string", NOBODY])
     assert result.exit_code == 2, result.output
+
+
+def test_a_key_for_another_queue_is_not_tried(runner: CliRunner) -> None:
+    for_orders = f"{NOBODY};EntityPath=Orders"
+    result = runner.invoke(main, ["peek", "bills", "--connection-string", for_orders])
+    assert result.exit_code == 2
+    assert "is for 'Orders' (EntityPath), not for 'bills'" in result.stderr
+    assert runner.invoke(main, ["peek", "orders", "--connection-string", for_orders]).exit_code == 5
+
+
+@pytest.mark.parametrize("verb", ["delete", "purge"])
+@pytest.mark.parametrize(("answer", "exit_code"), [(None, 130), (False, 1), (True, 5)])
+def test_a_question_can_be_answered_or_interrupted(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, verb: str, answer: bool | None, exit_code: int
+) -> None:
+    def confirm(*_: object, **__: object) -> bool:
+        with pytest.raises(RuntimeError):  # An event loop would keep the first Ctrl-C to itself.
+            asyncio.get_running_loop()
+        if answer is None:
+            raise click.Abort
+        return answer
+
+    monkeypatch.setattr("tandembus.cli.target.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(click, "confirm", confirm)
+    result = runner.invoke(main, ["queue", verb, "orders", "--connection-string", NOBODY])
+    assert result.exit_code == exit_code, result.output
+    assert "Aborted" not in result.output
+
+
+def test_too_many_queues_are_no_matter_of_messages(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object) -> None:
+        raise QuotaExceeded("The namespace has 3 entities.")
+
+    monkeypatch.setattr("tandembus.client.administration.Administration.create_queue", refuse)
+    result = runner.invoke(main, ["queue", "create", "orders", "--connection-string", NOBODY])
+    assert result.exit_code == 1
+    assert "limits.max_entities" in result.stderr
+    assert "purge" not in result.stderr
+
+
+def test_the_version_can_be_asked_for_as_an_option(runner: CliRunner) -> None:
+    result = runner.invoke(main, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, runner.invoke(main, ["version"]).stdout)
 
 
 def test_version_says_how_it_runs(runner: CliRunner) -> None:
