@@ -6,12 +6,12 @@ These read the store, so they are asynchronous and stand beside the fragment, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tandembus.broker.changes import IS_SCHEDULED
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
-from tandembus.broker.locks import CallbackSettleReply, MessageLock
+from tandembus.broker.locks import CallbackSettleReply, MessageLock, SettleReply
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.errors import BusError, InvalidArgument, MessageNotFound
 from tandembus.message import Message, parse_message
@@ -175,6 +175,11 @@ def _lock_waiting(fragment: Fragment, code: int, message: Message) -> MessageLoc
 
 async def remove_all(fragment: Fragment, locks: Sequence[MessageLock]) -> None:
     """Take messages out and wait until that is durable."""
+    await settle_each(locks, fragment.remove)
+
+
+async def settle_each(locks: Sequence[MessageLock], settle: Callable[[MessageLock, SettleReply], None]) -> None:
+    """Stage a settlement of each lock, and wait until all of them are durable."""
     if not locks:
         return
     waiting = len(locks)
@@ -192,5 +197,5 @@ async def remove_all(fragment: Fragment, locks: Sequence[MessageLock]) -> None:
 
     reply = CallbackSettleReply(settled)
     for lock in locks:
-        fragment.remove(lock, reply)
+        settle(lock, reply)
     await done

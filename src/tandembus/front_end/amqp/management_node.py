@@ -22,15 +22,14 @@ from tandembus.broker.locks import (
     DEAD_LETTER,
     DEFER,
     RELEASE,
-    CallbackSettleReply,
     MessageLock,
+    SettleReply,
 )
 from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.errors import (
     BusError,
     InvalidArgument,
     InvalidOperation,
-    MessageLockLost,
     MessageNotFound,
     NotSupported,
     OperationTimeout,
@@ -294,25 +293,11 @@ async def send_all(entity: Entity, operation: SendOperation) -> None:
 
 async def settle_all(entity: Entity, locks: list[MessageLock], settlement: int) -> None:
     """Settle these locks and wait until it is durable. All are live when this is called."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting = len(locks)
 
-    def settled(_lock: MessageLock, error: BusError | None) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        elif waiting == 0:
-            done.set_result(None)
-
-    if not locks:
-        raise MessageLockLost("The request names no lock tokens.")
-    reply = CallbackSettleReply(settled)
-    for lock in locks:
+    def settle(lock: MessageLock, reply: SettleReply) -> None:
         entity.fragment.settle(lock, settlement, reply)
-    await done
+
+    await browsing.settle_each(locks, settle)
 
 
 def _reply(correlation_id: object, status: int, description: str, condition: str | None, body: object) -> bytes:
