@@ -11,21 +11,31 @@ from __future__ import annotations
 import os
 from typing import Final, final
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be
+from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode, encode, skip_value
-from tandembus.errors import InvalidArgument, MalformedData
-
-HEADER: Final = 0x70
-DELIVERY_ANNOTATIONS: Final = 0x71
-MESSAGE_ANNOTATIONS: Final = 0x72
-PROPERTIES: Final = 0x73
-APPLICATION_PROPERTIES: Final = 0x74
-DATA: Final = 0x75
-SEQUENCE: Final = 0x76
-VALUE: Final = 0x77
-FOOTER: Final = 0x78
+from tandembus.amqp.encoding.descriptors import (
+    AMQP_SEQUENCE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+)
+from tandembus.errors import MalformedData
+from tandembus.message_sections import (
+    check_map,
+    compound_count,
+    first_element,
+    in_order,
+    short_text,
+    text,
+    timestamp_at,
+    uint,
+)
 
 BATCH_FORMAT: Final = 0x80013700
 MAX_KEY_CHARACTERS: Final = 128
@@ -150,7 +160,7 @@ def parse_message(payload: bytes, max_key_characters: i64 = MAX_KEY_CHARACTERS) 
     """Read the envelope. Raises MalformedData for bytes that are no message, InvalidArgument for keys too long."""
     message = _parse_canonical(payload, max_key_characters)
     if message is None:
-        message = _parse_canonical(_in_order(payload), max_key_characters)
+        message = _parse_canonical(in_order(payload), max_key_characters)
         assert message is not None
         message.wire_size = len(payload)
     return message
@@ -167,7 +177,7 @@ def _parse_canonical(payload: bytes, max_key_characters: i64) -> Message | None:
         if end - at < 4 or payload[at] != 0:
             raise MalformedData("a message section does not start with a descriptor")
         code: i64 = payload[at + 2]
-        if payload[at + 1] != 0x53 or code < previous or (code == previous and code != DATA and code != SEQUENCE):
+        if payload[at + 1] != 0x53 or code < previous or (code == previous and code != DATA and code != AMQP_SEQUENCE):
             return None
         if code < HEADER or code > FOOTER:
             raise MalformedData(f"0x{code:02x} is not a message section")
@@ -179,51 +189,6 @@ def _parse_canonical(payload: bytes, max_key_characters: i64) -> Message | None:
                 sections_at = at
             envelope.read(payload, code, value_at, at)
     return envelope.message(payload, sections_at)
-
-
-def _in_order(payload: bytes) -> bytes:
-    """Sections in an unusual order or under a long descriptor are legal: bring them into ours."""
-    end: i64 = len(payload)
-    at: i64 = 0
-    parts: list[list[bytes]] = [[] for _ in range(FOOTER - HEADER + 1)]
-    while at < end:
-        if payload[at] != 0:
-            raise MalformedData("a message section does not start with a descriptor")
-        descriptor, value_at = decode(payload, int(at) + 1)
-        code = _section_code(descriptor)
-        behind = skip_value(payload, value_at, end)
-        slot = parts[code - HEADER]
-        if slot and code != DATA and code != SEQUENCE:
-            raise MalformedData(f"message section 0x{code:02x} stands twice")
-        slot.append(payload[value_at:behind])
-        at = behind
-    out = BytesWriter()
-    for code in range(HEADER, FOOTER + 1):
-        for value in parts[code - HEADER]:
-            out.write(b"\x00\x53")
-            out.append(code)
-            out.write(value)
-    return out.getvalue()
-
-
-_SECTION_NAMES: Final = {
-    "amqp:header:list": HEADER,
-    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
-    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
-    "amqp:properties:list": PROPERTIES,
-    "amqp:application-properties:map": APPLICATION_PROPERTIES,
-    "amqp:data:binary": DATA,
-    "amqp:amqp-sequence:list": SEQUENCE,
-    "amqp:amqp-value:*": VALUE,
-    "amqp:footer:map": FOOTER,
-}
-
-
-def _section_code(descriptor: object) -> int:
-    code = _SECTION_NAMES.get(descriptor, 0) if isinstance(descriptor, str) else descriptor
-    if not isinstance(code, int) or code < HEADER or code > FOOTER:
-        raise MalformedData(f"{descriptor!r} is not a message section")
-    return code
 
 
 @final
@@ -270,7 +235,7 @@ class _Envelope:
             self._read_annotations(data, at, end)
             self._annotations_end = end
         elif code == APPLICATION_PROPERTIES:
-            _check_map(data, at, end, "application-properties")
+            check_map(data, at, end, "application-properties")
             self._application_end = end
 
     def message(self, payload: bytes, sections_at: i64) -> Message:
@@ -295,7 +260,7 @@ class _Envelope:
     def _read_header(self, data: bytes, at: i64, end: i64) -> None:
         if data[at] == 0x45:
             return
-        position = _first_element(data, at, end, 0xC0, 0xD0, "header")
+        position = first_element(data, at, end, 0xC0, 0xD0, "header")
         count = compound_count(data, at, 0xC0)
         index: i64 = 0
         while index < count and index < 3:
@@ -303,19 +268,19 @@ class _Envelope:
             if index == 1 and data[position] == 0x50:
                 self._priority = data[position + 1]
             elif index == 2 and data[position] != 0x40:
-                self._ttl_ms = _uint(data, position, "the header's ttl")
+                self._ttl_ms = uint(data, position, "the header's ttl")
             position = behind
             index += 1
 
     def _read_annotations(self, data: bytes, at: i64, end: i64) -> None:
-        position = _first_element(data, at, end, 0xC1, 0xD1, "message-annotations")
+        position = first_element(data, at, end, 0xC1, 0xD1, "message-annotations")
         count = compound_count(data, at, 0xC1)
         if count & 1:
             raise MalformedData("the message-annotations map has a key without a value")
         while count > 0:
             value_at = skip_value(data, position, end)
             behind = skip_value(data, value_at, end)
-            self._read_annotation(data, _text(data, position, value_at), value_at)
+            self._read_annotation(data, text(data, position, value_at), value_at)
             position = behind
             count -= 2
         if position != end:
@@ -323,16 +288,16 @@ class _Envelope:
 
     def _read_annotation(self, data: bytes, key: bytes, value_at: i64) -> None:
         if key == PARTITION_KEY:
-            self._partition_key = _short_text(data, value_at, self._max_key_characters, "PartitionKey")
+            self._partition_key = short_text(data, value_at, self._max_key_characters, "PartitionKey")
         elif key == SCHEDULED_ENQUEUE_TIME:
-            self._scheduled_at = _timestamp(data, value_at)
+            self._scheduled_at = timestamp_at(data, value_at)
         elif key in BROKER_OWNED:
             self._has_owned = True
 
     def _read_properties(self, data: bytes, at: i64, end: i64) -> None:
         if data[at] == 0x45:
             return
-        position = _first_element(data, at, end, 0xC0, 0xD0, "properties")
+        position = first_element(data, at, end, 0xC0, 0xD0, "properties")
         count = compound_count(data, at, 0xC0)
         created_at: i64 = 0
         expires_at: i64 = 0
@@ -344,15 +309,15 @@ class _Envelope:
                 if index == 0:
                     self._has_id = True
                     if behind - position > self._max_key_characters + 2:
-                        _short_text(data, position, self._max_key_characters, "MessageId")
+                        short_text(data, position, self._max_key_characters, "MessageId")
                 elif index == 6:
-                    self._is_ping = _text(data, position, behind) == PING_CONTENT_TYPE
+                    self._is_ping = text(data, position, behind) == PING_CONTENT_TYPE
                 elif index == 8 and code == 0x83:
                     expires_at = read_i64_be(data, position + 1)
                 elif index == 9 and code == 0x83:
                     created_at = read_i64_be(data, position + 1)
                 elif index == 10:
-                    self._session_id = _short_text(data, position, self._max_key_characters, "SessionId")
+                    self._session_id = short_text(data, position, self._max_key_characters, "SessionId")
             position = behind
             index += 1
         if position != end:
@@ -365,84 +330,6 @@ class _Envelope:
 def _body_is_empty(message: Message) -> bool:
     rest = message.sections[message.application_end :]
     return rest in (b"", b"\x00\x53\x75\xa0\x00", b"\x00\x53\x75\xb0\x00\x00\x00\x00", b"\x00\x53\x77\x40")
-
-
-def _u32(data: bytes, at: i64) -> i64:
-    return i64(read_i32_be(data, at)) & UINT_MAX
-
-
-def _uint(data: bytes, at: i64, what: str) -> i64:
-    code: i64 = data[at]
-    if code == 0x70:
-        return _u32(data, at + 1)
-    if code == 0x52:
-        return i64(data[at + 1])
-    if code == 0x43:
-        return 0
-    raise MalformedData(f"{what} is not a uint")
-
-
-def _first_element(data: bytes, at: i64, end: i64, small: i64, large: i64, what: str) -> i64:
-    """Position of the first element of the list or map that stands at data[at:end]."""
-    code: i64 = data[at]
-    start: i64 = end + 1
-    if code == small:
-        start = at + 3
-    elif code == large:
-        start = at + 9
-    if start > end:
-        raise MalformedData(f"the {what} section is not of its type")
-    return start
-
-
-def compound_count(data: bytes, at: i64, small: i64) -> i64:
-    """How many elements the list or map at `at` says it has."""
-    if data[at] == small:
-        return i64(data[at + 2])
-    return _u32(data, at + 5)
-
-
-def _check_map(data: bytes, at: i64, end: i64, what: str) -> None:
-    """Walk a map's elements: receivers must never be handed one that does not add up."""
-    position = _first_element(data, at, end, 0xC1, 0xD1, what)
-    count = compound_count(data, at, 0xC1)
-    if count & 1:
-        raise MalformedData(f"the {what} map has a key without a value")
-    while count > 0:
-        position = skip_value(data, position, end)
-        count -= 1
-    if position != end:
-        raise MalformedData(f"the {what} map's size and count disagree")
-
-
-def _text(data: bytes, at: i64, behind: i64) -> bytes:
-    """The content of a string or symbol in either form; of anything else there is none."""
-    code: i64 = data[at]
-    if code == 0xA3 or code == 0xA1:
-        return data[at + 2 : behind]
-    if code == 0xB3 or code == 0xB1:
-        return data[at + 5 : behind]
-    return b""
-
-
-def _short_text(data: bytes, at: i64, max_characters: i64, what: str) -> str | None:
-    value, _ = decode(data, int(at))
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{what} must be a string")
-    if len(value) > max_characters:
-        raise InvalidArgument(f"{what} is longer than {max_characters} characters")
-    return value
-
-
-def _timestamp(data: bytes, at: i64) -> i64:
-    code: i64 = data[at]
-    if code == 0x83 or code == 0x81:
-        return read_i64_be(data, at + 1)
-    if code == 0x40:
-        return 0
-    raise InvalidArgument("x-opt-scheduled-enqueue-time must be a timestamp")
 
 
 def replace_section(message: Message, first: i64, last: i64, section: bytes) -> None:
@@ -492,36 +379,3 @@ def message_id_of(message: Message) -> str:
         return ""
     value = fields[0]
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def split_batch(payload: bytes) -> list[bytes]:
-    """The messages of a batch transfer: one data section each; the envelope around them says nothing of its own."""
-    messages: list[bytes] = []
-    end: i64 = len(payload)
-    at: i64 = 0
-    while at < end:
-        if end - at < 4 or payload[at] != 0:
-            raise MalformedData("a batch section does not start with a descriptor")
-        value_at: i64
-        if payload[at + 1] == 0x53:
-            code: i64 = payload[at + 2]
-            value_at = at + 3
-        else:
-            descriptor, behind = decode(payload, int(at) + 1)
-            code = _section_code(descriptor)
-            value_at = behind
-        at = skip_value(payload, value_at, end)
-        if code == DATA:
-            messages.append(_binary(payload, value_at, at))
-    if not messages:
-        raise MalformedData("a batch without messages")
-    return messages
-
-
-def _binary(data: bytes, at: i64, behind: i64) -> bytes:
-    code: i64 = data[at]
-    if code == 0xA0:
-        return data[at + 2 : behind]
-    if code == 0xB0:
-        return data[at + 5 : behind]
-    raise MalformedData("a data section must hold binary")

@@ -8,7 +8,8 @@ from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import encode, skip_value
-from tandembus.message import DEFAULT_PRIORITY, UINT_MAX, Message, compound_count, copy_of, replace_section
+from tandembus.message import DEFAULT_PRIORITY, UINT_MAX, Message, copy_of, replace_section
+from tandembus.message_sections import compound_count
 
 _SEQUENCE_NUMBER_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
 _ENQUEUED_TIME_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"

@@ -22,7 +22,8 @@ from tandembus.amqp.encoding.sections import (
     section,
 )
 from tandembus.errors import BusError, InvalidArgument, MalformedData
-from tandembus.message import MAX_TTL_MS, UINT_MAX, Message, message_id_of, parse_message, split_batch
+from tandembus.message import MAX_TTL_MS, UINT_MAX, Message, message_id_of, parse_message
+from tandembus.message_sections import split_batch
 from tests.covers import covers
 from tests.unit.amqp.mutation import MESSAGE, Mutator
 

@@ -263,7 +263,7 @@ class Fragment:
         What is past already is looked at again when its lock may be over."""
         now, now_ms = self._clock.monotonic(), i64(self._clock.now_ms())
         for lock in self.main.held_in_block(block):
-            if lock.expires_at != NEVER and not lock.is_deferred:
+            if lock.settlement == OPEN and lock.expires_at != NEVER and not lock.is_deferred:
                 left_s = max(lock.locked_until - now, LEAST_LOOK_S)
                 due = max(lock.expires_at, now_ms + i64(int(left_s * 1000)))
                 if earliest == NEVER or due < earliest:

@@ -17,7 +17,8 @@ from tandembus.broker.operations import SendOperation, SendReply
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageTooLarge
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
-from tandembus.message import BATCH_FORMAT, Message, parse_message, split_batch
+from tandembus.message import BATCH_FORMAT, Message, parse_message
+from tandembus.message_sections import split_batch
 from tandembus.metering.slot import MeterSlot, operations_for
 
 
