@@ -40,6 +40,8 @@ class Script:
         """Commits tried so far."""
         self.failures: dict[int, Failure] = {}
         """What happens to the k-th commit, counted from 1."""
+        self.hang_at = 0
+        """The k-th commit hangs until it is told to go on."""
         self.commit_rounds = 0
         """Rounds of the loop that each commit takes."""
         self.read_rounds = 0
@@ -77,6 +79,8 @@ class FaultyStore:
         script.commit_count += 1
         failure = script.failures.pop(script.commit_count, None)
         script.under_way = changes
+        if script.commit_count == script.hang_at:
+            script.hang(True)
         try:
             await self._wait(script.commit_rounds)
             await script.answers.wait()

@@ -6,23 +6,15 @@ Everything that a front end does is done here as a front end does it; every answ
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tandembus.amqp.encoding.codec import decode, encode
-from tandembus.amqp.encoding.sections import data_section, message_annotations_section, properties_section
-from tandembus.amqp.encoding.values import timestamp, uint
 from tandembus.broker import browsing
 from tandembus.broker.changes import IS_SCHEDULED
-from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.broker.locks import LAPSE, OPEN, CallbackSettleReply, LockTable, MessageLock
-from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.operations import CallbackConsumer, CallbackSendReply, SendOperation
 from tandembus.broker.settings import FragmentSettings
-from tandembus.clock import ManualClock
 from tandembus.errors import (
     BusError,
     InvalidOperation,
@@ -33,16 +25,11 @@ from tandembus.errors import (
     StoreUnavailable,
 )
 from tandembus.message import Message, parse_message
-from tandembus.store.messaging_store import ACTIVE, DEAD_LETTER, DEFERRED, MAIN, SCHEDULED, BlockRecord, MessagingStore
-from tests.simulation.expectations import GONE, MAX_DELIVERY_COUNT, Expected, Fate, drifted, expired, gone, settled
-from tests.simulation.faulty_store import FaultyStore, Script
-from tests.simulation.still_loop import ENOUGH, StillLoop
-
-LOG = logging.getLogger("tandembus.broker")
-KEY, INDEX = 7, 0
-LOCK_DURATION_S = 30.0
-MARK = "mark"
-PING = "application/vnd.ms-servicebus-ping"
+from tandembus.store.messaging_store import ACTIVE, DEAD_LETTER, DEFERRED, MAIN, SCHEDULED, MessagingStore
+from tests.simulation.expectations import GONE, Expected, Fate, drifted, expired, gone, settled
+from tests.simulation.messages import MARK, build_message, build_ping, key_of, mark_of
+from tests.simulation.records import check_counts, check_records
+from tests.simulation.simulated_broker import KEY, LOCK_DURATION_S, SimulatedBroker
 
 
 @dataclass
@@ -70,134 +57,41 @@ class Held:
     has_lapsed: bool = False
 
 
-def small_settings(dead_letter_expired: bool = False) -> FragmentSettings:
-    """Every edge within a few steps: a window of 4 messages, blocks of 8 numbers, commits of 5 operations."""
-    return FragmentSettings(
-        lock_duration_s=LOCK_DURATION_S,
-        max_delivery_count=MAX_DELIVERY_COUNT,
-        dead_letter_expired=dead_letter_expired,
-        max_locks=12,
-        commit_operations=5,
-        window_messages=4,
-        block_size=8,
-    )
-
-
-def build_message(key: bytes, ttl_ms: int | None, scheduled_at_ms: int) -> bytes:
-    header = b"" if ttl_ms is None else b"\x00\x53\x70" + encode([True, None, uint(ttl_ms)])
-    annotations = b""
-    if scheduled_at_ms:
-        annotations = message_annotations_section({"x-opt-scheduled-enqueue-time": timestamp(scheduled_at_ms)})
-    return header + annotations + properties_section(message_id=key.decode()) + data_section(key)
-
-
-def build_ping() -> bytes:
-    return properties_section(message_id="ping", content_type=PING) + data_section(b"")
-
-
-def key_of(message: Message) -> bytes:
-    return message.sections[-8:]
-
-
-def mark_of(message: Message) -> int:
-    section = message.application_properties or message.sections[message.properties_end : message.application_end]
-    if not section:
-        return 0
-    properties, _ = decode(section, 3)
-    assert isinstance(properties, dict)
-    mark = properties.get(MARK, 0)
-    assert isinstance(mark, int)
-    return mark
-
-
-class Alarm(logging.Handler):
-    """The broker survives its own mistakes as it survives a failing store; here they are what is looked for."""
-
-    def __init__(self, violations: list[BaseException]) -> None:
-        super().__init__()
-        self._violations = violations
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, BusError):
-            self._violations.append(error)
-
-
-class SimulatedQueue:
+class SimulatedQueue(SimulatedBroker):
     def __init__(self, open_store: Callable[[], MessagingStore], settings: FragmentSettings) -> None:
-        self.loop = StillLoop()
-        self.clock = ManualClock()
-        self.script = Script()
-        self.settings = settings
         self.messages: dict[bytes, Expected] = {}
         self.numbers: dict[bytes, int] = {}
         self.receivers: list[Receiver] = []
         self.held: dict[bytes, Held] = {}
         self.accepted_count = 0
         self.pings_answered = 0
-        self._open_store = open_store
-        self._inner: MessagingStore
         self._highest = {MAIN: 0, DEAD_LETTER: 0}
-        self._latest_ms = self._highest_ms = self.clock.now_ms()
-        """The latest that the wall clock showed since the last look, and ever."""
         self._batch = 0
         self._doubtful_batches: set[int] = set()
         self._is_purging = False
         self._may_have_removed = False
-        self._work: list[asyncio.Task[None]] = []
-        self._violations: list[BaseException] = []
-        self._alarm = Alarm(self._violations)
-        LOG.addHandler(self._alarm)
-        self.broker: MessageBroker
-        self.fragment: Fragment
-        self._table: LockTable
-        self._start()
-        self.loop.run(self.broker.make_fragment(KEY, 1, INDEX))
+        self._table: LockTable | None = None
+        super().__init__(open_store, settings)
 
-    # Lives of the broker.
-
-    async def _open(self) -> MessagingStore:
-        self._inner = self._open_store()
-        return FaultyStore(self._inner, self.script)
-
-    def _start(self) -> None:
-        self.broker = MessageBroker(self._open, self.clock)
-        self.broker.open_by_key = self._fragment_of
-        self.loop.run(self.broker.start())
-        self.fragment = self.loop.run(self.broker.open_fragment(KEY, INDEX, self.settings))
+    def begin_life(self) -> None:
+        super().begin_life()
         self._table = self.fragment.locks
 
-    async def _fragment_of(self, key: int) -> Fragment | None:
-        return await self.broker.open_fragment(key, INDEX, self.settings) if key == KEY else None
-
     def crash(self, is_written: bool) -> None:
-        """The process dies; a commit under way may just have been written."""
-        changes = self.script.under_way
-        self.loop.end()
-        if changes is not None and is_written:
-            self.loop.run(self._inner.commit(changes))
-        self.loop.run(self._inner.close())
+        self.cut_life(is_written)
         self._all_is_in_doubt()
-        self._reset_script()
-        self._start()
+        self.begin_life()
         self.check()
 
     def restart(self) -> None:
-        """The process stops in an orderly way: everything staged is committed and answered."""
-        self._reset_script()
-        self._wait_until_open()
-        self.loop.run(self.broker.stop())
-        self.loop.end()
-        self._sync()
+        was_working = self.is_working()
+        self.end_life()
+        self.take_note()
+        unanswered = [one.key for one in self.messages.values() if one.coming]
+        assert was_working or not unanswered, f"stopped without an answer for {unanswered}"
         self._all_is_in_doubt()
-        self._start()
+        self.begin_life()
         self.check()
-
-    def _reset_script(self) -> None:
-        script = self.script
-        script.failures.clear()
-        script.hang(False)
-        script.commit_rounds = script.read_rounds = 0
 
     def _all_is_in_doubt(self) -> None:
         self._may_have_removed = self._may_have_removed or any(one.is_destructive for one in self.receivers)
@@ -206,43 +100,9 @@ class SimulatedQueue:
         self.held.clear()
         self.receivers.clear()
 
-    def _wait_until_open(self) -> None:
-        for _ in range(80):
-            if self.broker.failure is None and not self.fragment.is_void:
-                return
-            self.pass_time(1.0)
-        raise AssertionError("the store is not opened again")
-
-    # Time.
-
-    def turn(self, rounds: int) -> None:
-        self.loop.turn(rounds)
-        self._sync()
-
-    def pass_time(self, seconds: float) -> None:
-        """Both clocks of the broker and the timers of the loop move on together."""
-        self.clock.advance(seconds)
-        self.loop.pass_time(seconds)
-        self._see_time()
-        self.turn(ENOUGH)
-
-    def set_wall_clock(self, seconds: float) -> None:
-        self.clock.shift_wall(seconds)
-        self._see_time()
-        self.turn(1)
-
-    def _see_time(self) -> None:
-        self._latest_ms = max(self._latest_ms, self.clock.now_ms())
-        self._highest_ms = max(self._highest_ms, self._latest_ms)
-
-    def _sync(self) -> None:
-        """Take note of what the broker ended by itself, and of everything that went wrong."""
-        for task in [task for task in self._work if task.done()]:
-            self._work.remove(task)
-            if not task.cancelled():
-                task.result()
-        if self._violations:
-            raise self._violations[0]
+    def take_note(self) -> None:
+        """Of what the broker ended by itself, too."""
+        super().take_note()
         fragment = self.fragment
         for held in self.held.values():
             if held.lock.settlement != OPEN and held.lock.asked == LAPSE and not held.has_lapsed:
@@ -345,7 +205,7 @@ class SimulatedQueue:
         self.receivers.remove(receiver)
         self._may_have_removed = self._may_have_removed or receiver.is_destructive
         self.fragment.release_consumer(receiver.link, receiver.lane, is_orderly)
-        self._sync()
+        self.take_note()
 
     def flow(self, receiver: Receiver, credit: int, is_drain: bool = False) -> None:
         link = receiver.link
@@ -358,7 +218,7 @@ class SimulatedQueue:
         self.broker.want(self.fragment)
 
     def _delivered(self, receiver: Receiver, message: Message, lock: MessageLock) -> None:
-        self._sync()
+        self.take_note()
         key = key_of(message)
         one = self.messages[key]
         previous = self.held.pop(key, None)
@@ -396,7 +256,7 @@ class SimulatedQueue:
 
     def _is_next_in_line(self, one: Expected, lane: int) -> bool:
         """Whether it surely waits, and nobody has taken it in hand: a receiver, a purge, or a sweep."""
-        if not one.is_surely_waiting(lane) or self._is_doubtful(one) or one.is_past(self._latest_ms):
+        if not one.is_surely_waiting(lane) or self._is_doubtful(one) or one.is_past(self.latest_ms):
             return False
         return self.numbers[one.key] not in self.fragment.lane(lane).held
 
@@ -470,7 +330,7 @@ class SimulatedQueue:
 
     def receive_deferred(self, one: Expected, is_destructive: bool) -> None:
         number = self.numbers.get(one.key, 0)
-        self._begin(self._receive_deferred(one, number, is_destructive))
+        self.begin(self._receive_deferred(one, number, is_destructive))
 
     async def _receive_deferred(self, one: Expected, number: int, is_destructive: bool) -> None:
         if is_destructive and one.is_surely(MAIN, DEFERRED) and one.key not in self.held:
@@ -500,7 +360,7 @@ class SimulatedQueue:
         self.held[key] = Held(lock, one)
 
     def cancel(self, several: Sequence[Expected]) -> None:
-        self._begin(self._cancel(several))
+        self.begin(self._cancel(several))
 
     async def _cancel(self, several: Sequence[Expected]) -> None:
         numbers = [self.numbers.get(one.key, 0) for one in several]
@@ -519,7 +379,7 @@ class SimulatedQueue:
                 one.fates, one.coming = {GONE}, set()
 
     def purge(self, count: int) -> None:
-        self._begin(self._purge(count))
+        self.begin(self._purge(count))
 
     async def _purge(self, count: int) -> None:
         self._is_purging = True
@@ -528,22 +388,18 @@ class SimulatedQueue:
         except BusError:
             pass
 
-    def _begin(self, work: Coroutine[object, object, None]) -> None:
-        self._work.append(self.loop.create_task(work))
-        self.turn(1)
-
     # Looking.
 
     def come_to_rest(self) -> None:
         """Nothing is under way any more, and everything that is due was done."""
-        self._reset_script()
-        self._wait_until_open()
+        self.reset_script()
+        self.wait_until_open()
         for _ in range(50):
             self.pass_time(1.0)
             if self.fragment.is_idle() and self.broker.failure is None and not self.fragment.is_short_of_room:
                 break
         self.pass_time(1.0)
-        self._sync()
+        self.take_note()
 
     def check(self) -> None:
         """Compare all the queue holds with all it may hold; from here on there is no doubt."""
@@ -560,17 +416,21 @@ class SimulatedQueue:
         for key, expected in self.messages.items():
             self._check_one(expected, found.get(key))
         assert set(found) <= set(self.messages), "a message that nobody sent"
-        self._check_counts(found)
-        self._check_records(found)
+        held = {key for key, one in self.held.items() if one.lock.settlement == OPEN}
+        assert len(self.fragment.locks) == len(held)
+        assert self.fragment.uncommitted_bytes == 0
+        check_counts(self.fragment, found)
+        latest_ms = self.highest_ms + int(LOCK_DURATION_S * 1000)
+        self.loop.run(check_records(self.store, KEY, int(self.settings.block_size), found, held, latest_ms))
         self._is_purging = self._may_have_removed = False
         self._doubtful_batches.clear()
-        self._latest_ms = self.clock.now_ms()
+        self.latest_ms = self.clock.now_ms()
 
     def _check_batches(self, found: dict[bytes, tuple[Fate, Message]]) -> None:
         for batch in self._doubtful_batches:
             members = [one for one in self.messages.values() if one.batch == batch]
             is_there = {one.key in found for one in members}
-            if all(not one.is_past(self._latest_ms) for one in members) and not self._may_have_removed:
+            if all(not one.is_past(self.latest_ms) for one in members) and not self._may_have_removed:
                 assert self._is_purging or len(is_there) == 1, f"a part of batch {batch} was stored"
 
     def _check_one(self, one: Expected, found: tuple[Fate, Message] | None) -> None:
@@ -590,69 +450,12 @@ class SimulatedQueue:
             assert fate.state != SCHEDULED or one.scheduled_at_ms > now_ms, f"{one.key!r} was not activated"
 
     def _drifted(self, one: Expected) -> set[Fate]:
-        fates = drifted(one, self._latest_ms, self.settings.dead_letter_expired)
+        fates = drifted(one, self.latest_ms, self.settings.dead_letter_expired)
         for fate in list(fates):
             is_purged = self._is_purging and fate.lane == MAIN
             if fate.state == ACTIVE and (is_purged or self._may_have_removed):
                 fates.add(GONE)
         return fates
-
-    def _check_counts(self, found: dict[bytes, tuple[Fate, Message]]) -> None:
-        for lane in (self.fragment.main, self.fragment.dead_letter):
-            here = [(fate, message) for fate, message in found.values() if fate.lane == lane.code]
-            assert lane.live_count == len(here)
-            assert lane.deferred_count == len([1 for fate, _ in here if fate.state == DEFERRED])
-            assert lane.scheduled_count == len([1 for fate, _ in here if fate.state == SCHEDULED])
-            assert lane.live_bytes == sum(len(message.sections) for _, message in here)
-        assert len(self.fragment.locks) == len([1 for held in self.held.values() if held.lock.settlement == OPEN])
-        assert self.fragment.uncommitted_bytes == 0
-
-    def _check_records(self, found: dict[bytes, tuple[Fate, Message]]) -> None:
-        """The store's records say the same as the messages themselves, and nothing is left over."""
-        size = int(self.settings.block_size)
-        for lane in (MAIN, DEAD_LETTER):
-            here = {int(message.number): (fate, message) for fate, message in found.values() if fate.lane == lane}
-            live: set[int] = set()
-            parked: set[int] = set()
-            blocks = self.loop.run(self._records(lane))
-            for block in blocks:
-                given = range(block.block * size, block.block * size + block.given)
-                live |= {n for n in given if not block.settled[n % size >> 3] >> (n % 8) & 1}
-                parked |= {n for n in given if block.parked[n % size >> 3] >> (n % 8) & 1}
-            assert live == set(here)
-            assert parked == {number for number, (fate, _) in here.items() if fate.state != ACTIVE}
-            overlays, bodies, dues = self.loop.run(self._left(lane))
-            assert overlays <= live, "an overlay outlived its message"
-            assert {number // size for number in bodies} <= {block.block for block in blocks}, (
-                "a body outlived its block"
-            )
-            if lane == MAIN:
-                self._check_dues(here, dues)
-
-    async def _records(self, lane: int) -> Sequence[BlockRecord]:
-        return await self._inner.blocks(KEY, lane)
-
-    async def _left(self, lane: int) -> tuple[set[int], set[int], tuple[set[int], dict[int, int]]]:
-        inner = self._inner
-        overlays = {overlay.number for overlay in await inner.overlays(KEY, lane, 0, (1 << 48) - 1)}
-        bodies = set(await inner.bodies_left(KEY, lane, 1 << 20))
-        schedules = {due.number for due in await inner.schedules_before(1 << 50, 1 << 20)}
-        found = await inner.expiries_before(1 << 50, 1 << 20)
-        expiries = {due.number: due.at_ms for due in reversed(found)}
-        assert len(expiries) == len(found), "a block has two entries in the due index"
-        return overlays, bodies, (schedules, expiries)
-
-    def _check_dues(self, here: dict[int, tuple[Fate, Message]], dues: tuple[set[int], dict[int, int]]) -> None:
-        schedules, expiries = dues
-        for number, (fate, message) in here.items():
-            if fate.state == SCHEDULED:
-                assert number in schedules, f"number {number} would never be activated"
-            elif fate.state == ACTIVE and message.expires_at and key_of(message) not in self.held:
-                indexed = expiries.get(number // int(self.settings.block_size))
-                assert indexed is not None, f"number {number} would never expire"
-                # A crash ends locks unseen: what had expired under one is looked at when it would have lapsed.
-                latest = self._highest_ms + int(LOCK_DURATION_S * 1000)
-                assert indexed <= max(message.expires_at, latest), f"number {number} would expire late"
 
     # The end.
 
@@ -676,9 +479,3 @@ class SimulatedQueue:
             assert receiver.received == waiting
             self.detach(receiver, is_orderly=True)
         self.check()
-
-    def dispose(self) -> None:
-        LOG.removeHandler(self._alarm)
-        self.loop.end()
-        self.loop.run(self._inner.close())
-        self.loop.dispose()

@@ -20,7 +20,8 @@ from tandembus.store.messaging_store import DEFERRED, MAIN, SCHEDULED, Messaging
 from tests.covers import covers
 from tests.scale import scaled
 from tests.simulation.faulty_store import Failure
-from tests.simulation.simulated_queue import Held, Receiver, SimulatedQueue, small_settings
+from tests.simulation.simulated_broker import small_settings
+from tests.simulation.simulated_queue import Held, Receiver, SimulatedQueue
 from tests.simulation.still_loop import ENOUGH
 
 MAX_RECEIVERS = 4

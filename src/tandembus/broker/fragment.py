@@ -229,15 +229,18 @@ class Fragment:
 
     def expire(self, message: Message) -> None:
         """A message whose time is up leaves: dropped, or to the dead letters. Until there is room for it there, it is
-        nobody's, and looked at again when its lock lapses."""
+        nobody's, and looked at again when its lock lapses; a deferred one when it is asked for again."""
+        is_parked = self.main.is_parked(message.number)
+        must_wait = self.is_full and self._moves(EXPIRE)
+        if must_wait and is_parked:
+            return
         lock = self.lock_number(MAIN, message.number, len(message.sections), message.expires_at)
-        lock.is_deferred = self.main.is_parked(message.number)
+        lock.is_deferred = is_parked
         lock.delivery_count = message.delivery_count
         lock.application_properties = message.application_properties
-        if self.is_full and self._moves(EXPIRE):
-            return
-        _give_expiry_as_reason(lock)
-        self._end(lock, EXPIRE, None)
+        if not must_wait:
+            _give_expiry_as_reason(lock)
+            self._end(lock, EXPIRE, None)
 
     def renew(self, token: bytes) -> i64:
         """Returns the new `locked_until` as wall time in milliseconds."""
