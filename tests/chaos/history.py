@@ -23,6 +23,8 @@ class History:
         self.corrupt: list[str] = []
         self.again: Counter[str] = Counter()
         """Deliveries of messages whose completion had been confirmed."""
+        self.seen: set[str] = set()
+        self._batches: list[frozenset[str]] = []
 
     def new_message(self, largest: int = 3000) -> tuple[str, OutgoingMessage]:
         self._count += 1
@@ -31,12 +33,19 @@ class History:
         checksum = zlib.crc32(message_id.encode() + body)
         return message_id, OutgoingMessage(body, message_id=message_id, subject=str(checksum))
 
+    def new_batch(self, size: int) -> tuple[frozenset[str], list[OutgoingMessage]]:
+        batch = [self.new_message(largest=200) for _ in range(size)]
+        ids = frozenset(message_id for message_id, _ in batch)
+        self._batches.append(ids)
+        return ids, [message for _, message in batch]
+
     def received(self, message: ReceivedMessage) -> str:
         message_id = message.message_id or ""
         body = message.body
         checksum = zlib.crc32(message_id.encode() + body) if isinstance(body, bytes) else -1
         if message.subject != str(checksum):
             self.corrupt.append(message_id)
+        self.seen.add(message_id)
         if message_id in self.completed:
             self.again[message_id] += 1
         return message_id
@@ -47,3 +56,5 @@ class History:
         assert not missing, f"{len(missing)} accepted messages are lost, such as {sorted(missing)[:5]}"
         assert not self.corrupt, f"corrupt messages were delivered: {self.corrupt[:5]}"
         assert not self.again, f"completed messages came again: {self.again.most_common(5)}"
+        for batch in self._batches:
+            assert batch <= self.seen or not batch & self.seen, f"a part of a batch was stored: {sorted(batch)[:2]} ..."

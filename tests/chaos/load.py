@@ -27,7 +27,14 @@ async def keep_sending(connection_string: str, queue: str, history: History, tol
                     history.accepted.add(message_id)
                     told()
 
-            await _all(*(send_one_after_another() for _ in range(WINDOW)))
+            async def send_batches() -> None:
+                while True:
+                    ids, messages = history.new_batch(BATCH)
+                    await sender.send_batch(messages)
+                    history.accepted |= ids
+                    told()
+
+            await _all(send_batches(), *(send_one_after_another() for _ in range(WINDOW)))
     except ClientFailure:
         return
 

@@ -38,8 +38,11 @@ async def test_no_accepted_message_is_lost_when_the_process_is_killed_under_load
         await _load_until_killed(namespace, history, after=moments.randint(1, 1500))
     namespace = start_namespace(tmp_path / "data")
     left = await drain(namespace.connection_string, QUEUE, history)
+    async with Administration(namespace.connection_string) as administration:
+        counts = (await administration.get_queue(QUEUE)).counts
     assert namespace.stop() == 0
     history.check(left)
+    assert (counts.active, counts.dead_letter, counts.size_bytes) == (0, 0, 0)
     print(f"kill -9: {rounds} rounds, {len(history.accepted)} accepted, {len(history.completed)} completed under load")
 
 
