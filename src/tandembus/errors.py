@@ -53,6 +53,16 @@ class MessageLockLost(BusError):
     """The lock lapsed, was settled already, or belongs to an earlier life of the broker."""
 
 
+class SessionLockLost(BusError):
+    """The lock on the session lapsed, or its link is gone: what was received under it goes back."""
+
+
+class SessionCannotBeLocked(BusError):
+    """Somebody else holds this session."""
+
+    retryable = True
+
+
 class MessageNotFound(BusError):
     """No message in the asked-for state has this sequence number."""
 

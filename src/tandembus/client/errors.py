@@ -25,6 +25,8 @@ from tandembus.errors import (
     OperationTimeout,
     QuotaExceeded,
     ServerBusy,
+    SessionCannotBeLocked,
+    SessionLockLost,
     StoreUnavailable,
     Unauthorized,
 )
@@ -48,7 +50,8 @@ CONDITIONS: Final[Mapping[str, type[BusError]]] = {
     "amqp:unauthorized-access": Unauthorized,
     "com.microsoft:auth-failed": Unauthorized,
     "com.microsoft:message-lock-lost": MessageLockLost,
-    "com.microsoft:session-lock-lost": MessageLockLost,
+    "com.microsoft:session-lock-lost": SessionLockLost,
+    "com.microsoft:session-cannot-be-locked": SessionCannotBeLocked,
     "com.microsoft:message-not-found": MessageNotFound,
     "com.microsoft:server-busy": ServerBusy,
     "com.microsoft:timeout": OperationTimeout,

@@ -11,6 +11,8 @@ from tandembus.errors import (
     MessageTooLarge,
     QuotaExceeded,
     ServerBusy,
+    SessionCannotBeLocked,
+    SessionLockLost,
     StoreUnavailable,
     Unauthorized,
 )
@@ -22,6 +24,8 @@ from tandembus.errors import (
         ("amqp:not-found", EntityNotFound),
         ("amqp:unauthorized-access", Unauthorized),
         ("com.microsoft:message-lock-lost", MessageLockLost),
+        ("com.microsoft:session-lock-lost", SessionLockLost),
+        ("com.microsoft:session-cannot-be-locked", SessionCannotBeLocked),
         ("com.microsoft:server-busy", ServerBusy),
         ("amqp:resource-limit-exceeded", QuotaExceeded),
         ("amqp:link:message-size-exceeded", MessageTooLarge),

@@ -40,6 +40,8 @@ STATUSES: Final[Mapping[type[BusError], Status]] = {
     errors.EntityNotFound: Status(404, 40400),
     errors.MessageNotFound: Status(404, 40401),
     errors.MessageLockLost: Status(404, 40402),
+    errors.SessionLockLost: Status(404, 40403),
+    errors.SessionCannotBeLocked: Status(409, 40902),
     # Never 40901: the JS SDK would take that for an operation still going on.
     errors.EntityAlreadyExists: Status(409, 40900),
     errors.ServerBusy: Status(503, 50004, RETRY_AFTER_S),
