@@ -9,7 +9,7 @@ RESULTS := .build/test-results
 JS := tests/integration/js
 SOURCES := $(shell find src -name '*.py' -o -name py.typed 2>/dev/null)
 # The interpreted session repeats the tests that exercise the compiled modules themselves; the rest of the code is the
-# same text in both sessions. Tests elsewhere join it with the mark `interpreted`.
+# same text in both sessions.
 INTERPRETED := tests/unit tests/contract
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -35,9 +35,6 @@ test-compiled: install
 test-interpreted: install
 	PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python -m pytest --junitxml=$(RESULTS)/interpreted.xml \
 	    $(INTERPRETED) $(PYTEST_ARGS)
-	@# tests elsewhere that carry the mark; none at all is fine
-	@PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python -m pytest --junitxml=$(RESULTS)/interpreted-marked.xml \
-	    -m interpreted tests $(addprefix --ignore=,$(INTERPRETED)) $(PYTEST_ARGS) || test $$? -eq 5
 
 check: $(STAMPS)/tools ## format, lint, strict types, import rules, requirements
 	$(BIN)/ruff format --check .

@@ -11,7 +11,6 @@ SOURCES = Path(__file__).parent.parent.resolve() / "src" / "tandembus"
 MARKS = (
     "covers(*ids): the requirements that this test shows",
     "chaos: a row of the fault matrix; its volume grows with the SCALE variable of the environment",
-    "interpreted: runs in the interpreted session too, although it is neither a unit nor a contract test",
 )
 
 

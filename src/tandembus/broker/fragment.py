@@ -43,7 +43,7 @@ from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaE
 from tandembus.message import Message
 from tandembus.message_encoding import application_properties_with, encode_changes
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
-from tandembus.store.messaging_store import MAIN, NEVER, BlockRecord, Changes
+from tandembus.store.messaging_store import LANES, MAIN, NEVER, BlockRecord, Changes
 
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
@@ -94,11 +94,12 @@ class Fragment:
         self.is_void: bool = False
         """All memory of it is worth nothing: the store failed, or the entity is gone."""
         self.index: i64 = index
-        self.main: Lane = Lane(key, MAIN, settings.block_size, index << 48)
-        self.dead_letter: Lane = Lane(key, DEAD_LETTER_LANE, settings.block_size, index << 48)
+        self.lanes: list[Lane] = _new_lanes(key, index, settings.block_size)
+        self.main: Lane = self.lanes[MAIN]
+        self.dead_letter: Lane = self.lanes[DEAD_LETTER_LANE]
         self.locks: LockTable = LockTable(int(index), epoch)
-        self.main_consumers: Final = LaneConsumers(self.main, self.locks, settings.max_locks)
-        self.dead_letter_consumers: Final = LaneConsumers(self.dead_letter, self.locks, settings.max_locks)
+        self.lane_consumers: Final = [LaneConsumers(lane, self.locks, settings.max_locks) for lane in self.lanes]
+        self._partners: list[Fragment] = []
         self._clock: Final = clock
         self._budget: Final = budget
         self._wake: Final = wake
@@ -116,10 +117,16 @@ class Fragment:
         self._committing_dead: list[Message] = []
 
     def lane(self, code: i64) -> Lane:
-        return self.main if code == MAIN else self.dead_letter
+        return self.lanes[code]
 
     def consumers(self, code: i64) -> LaneConsumers:
-        return self.main_consumers if code == MAIN else self.dead_letter_consumers
+        return self.lane_consumers[code]
+
+    def live_bytes(self) -> i64:
+        size: i64 = 0
+        for lane in self.lanes:
+            size += lane.live_bytes
+        return size
 
     def _stir(self) -> None:
         if not self.is_dirty:
@@ -143,7 +150,7 @@ class Fragment:
         if self.is_short_of_room:
             raise StoreFull("The messaging store has no room left; receiving and settling go on.")
         self._budget.check(size_bytes)
-        used = self.main.live_bytes + self.dead_letter.live_bytes + self.uncommitted_bytes
+        used = self.live_bytes() + self.uncommitted_bytes
         if used + size_bytes > settings.max_size_bytes:
             raise QuotaExceeded(
                 f"The maximum entity size of {settings.max_size_bytes // 1048576} MB has been reached. "
@@ -348,8 +355,17 @@ class Fragment:
         self._collect_removals(changes)
         self._collect_activations(changes, now_ms)
         self._collect_sends(arrivals, now_ms)
-        main.emit(changes)
-        self.dead_letter.emit(changes)
+
+    def take_partners(self) -> list[Fragment]:
+        """Other fragments that what was collected has changed, too: they belong to the same commit."""
+        partners = self._partners
+        self._partners = []
+        return partners
+
+    def emit(self, changes: Changes) -> None:
+        """Write down what collecting, here and elsewhere, has changed in this fragment's lanes."""
+        for lane in self.lanes:
+            lane.emit(changes)
 
     def _collect_settled(self, changes: Changes) -> None:
         most = self.settings.commit_operations
@@ -384,10 +400,17 @@ class Fragment:
             lock.description = f"The application properties would exceed {self.settings.max_properties_bytes} bytes."
 
     def _collect_removals(self, changes: Changes) -> None:
-        removals = self.main_consumers.take_removals() + self.dead_letter_consumers.take_removals()
+        removals = self._take_removals()
         for removal in removals:
             write_gone(self.lane(removal.lock.lane), removal.lock, changes)
         self._committing_removals = removals
+
+    def _take_removals(self) -> list[Removal]:
+        removals: list[Removal] = []
+        for consumers in self.lane_consumers:
+            if consumers.removals:
+                removals += consumers.take_removals()
+        return removals
 
     def _collect_activations(self, changes: Changes, now_ms: i64) -> None:
         for activation in self._activations:
@@ -414,10 +437,13 @@ class Fragment:
         self._committing_sends = self._sends[:count]
         del self._sends[:count]
 
+    def show(self) -> None:
+        """The commit is durable: what it numbered may be seen, in all of its fragments before any of them answers."""
+        for lane in self.lanes:
+            lane.show()
+
     def applied(self) -> None:
-        """The commit is durable: answer, make visible, hand over."""
-        self.main.show()
-        self.dead_letter.show()
+        """Answer, make available."""
         settings = self.settings
         for lock in self._committing_locks:
             self._finish(lock)
@@ -428,19 +454,23 @@ class Fragment:
             removal.consumer.removing_count -= 1
             removal.consumer.deliver(removal.message, removal.lock)
         for arrived in self._committing_arrivals:
-            self.main.enter(arrived, settings.window_messages, settings.window_bytes)
+            self.enter(arrived)
         for dead in self._committing_dead:
             self.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
         for operation in self._committing_sends:
             self._committed(operation)
             for message in operation.messages:
                 if message.flags & IS_SCHEDULED == 0 and not message.is_ping:
-                    self.main.enter(message, settings.window_messages, settings.window_bytes)
+                    self.enter(message)
                 elif self.main.window_end == message.number:
                     self.main.window_end += 1
             operation.reply.sent(operation, None)
         self._flush_removals()
         self._forget_commit()
+
+    def enter(self, message: Message) -> None:
+        """A durable message becomes available."""
+        self.main.enter(message, self.settings.window_messages, self.settings.window_bytes)
 
     def _committed(self, operation: SendOperation) -> None:
         self.uncommitted_bytes -= operation.size_bytes
@@ -493,15 +523,25 @@ class Fragment:
             or self._awaiting_body
             or self._with_body
             or self._activations
-            or self.main_consumers.removals
-            or self.dead_letter_consumers.removals
+            or self._has_removals()
             or self._committing_sends
             or self._committing_locks
             or self._committing_removals
         )
 
+    def _has_removals(self) -> bool:
+        for consumers in self.lane_consumers:
+            if consumers.removals:
+                return True
+        return False
+
     def has_staged(self) -> bool:
-        return not self.is_idle() or self.main.has_more_to_drop() or self.dead_letter.has_more_to_drop()
+        if not self.is_idle():
+            return True
+        for lane in self.lanes:
+            if lane.has_more_to_drop():
+                return True
+        return False
 
     def fail(self, error: BusError) -> None:
         """The store is gone, the outcome of the commit unknown: answer everything as failed. This object is done for;
@@ -511,8 +551,7 @@ class Fragment:
         self.is_dirty = False
         for operation in self._committing_sends + self._sends:
             operation.reply.sent(operation, error)
-        removals = self._committing_removals + self.main_consumers.take_removals()
-        for removal in removals + self.dead_letter_consumers.take_removals():
+        for removal in self._committing_removals + self._take_removals():
             # Gone or not, it is not delivered: that is what the mode means. The credit is still the client's.
             removal.consumer.removing_count -= 1
             removal.consumer.credit += 1
@@ -535,17 +574,18 @@ class Fragment:
         self.uncommitted_bytes = 0
         self._forget_commit()
 
-    def start_over(self, epoch: int, main: list[BlockRecord], dead_letter: list[BlockRecord]) -> None:
-        """Take the state from the store. Links stay attached; every lock of before is lost."""
-        block_size, base = self.settings.block_size, self.index << 48
-        self.main = Lane(self.key, MAIN, block_size, base)
-        self.dead_letter = Lane(self.key, DEAD_LETTER_LANE, block_size, base)
+    def start_over(self, epoch: int, blocks: list[list[BlockRecord]]) -> None:
+        """Take the state from the store: the block records of every lane. Links stay attached; every lock of before is
+        lost."""
+        self.lanes = _new_lanes(self.key, self.index, self.settings.block_size)
+        self.main = self.lanes[MAIN]
+        self.dead_letter = self.lanes[DEAD_LETTER_LANE]
         self.main.newest_enqueued_at = self._clock.now_ms()
-        self.main.load(main)
-        self.dead_letter.load(dead_letter)
         self.locks = LockTable(int(self.index), epoch)
-        self.main_consumers.start_over(self.main, self.locks)
-        self.dead_letter_consumers.start_over(self.dead_letter, self.locks)
+        self._partners = []
+        for code in range(len(self.lanes)):
+            self.lanes[code].load(blocks[code])
+            self.lane_consumers[code].start_over(self.lanes[code], self.locks)
         self.failure = None
         self.is_void = False
 
@@ -556,8 +596,8 @@ class Fragment:
             return
         now = self._clock.monotonic()
         now_ms: i64 = self._clock.now_ms()
-        self._pump_lane(self.main_consumers, now, now_ms)
-        self._pump_lane(self.dead_letter_consumers, now, now_ms)
+        for consumers in self.lane_consumers:
+            self._pump_lane(consumers, now, now_ms)
 
     def _pump_lane(self, consumers: LaneConsumers, now: float, now_ms: i64) -> None:
         if not consumers.lane.ready or consumers.is_empty():
@@ -570,6 +610,11 @@ class Fragment:
                 self.expire(message)
         if consumers.removals:
             self._stir()
+
+
+def _new_lanes(key: i64, index: i64, block_size: i64) -> list[Lane]:
+    """In the order of their codes."""
+    return [Lane(key, code, block_size, index << 48) for code in LANES]
 
 
 def _give_expiry_as_reason(lock: MessageLock) -> None:

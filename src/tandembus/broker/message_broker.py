@@ -22,8 +22,7 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound, OperationTimeout, StoreFull, StoreUnavailable
 from tandembus.message import Message
 from tandembus.store.messaging_store import (
-    DEAD_LETTER,
-    MAIN,
+    LANES,
     NEVER,
     SCHEDULED,
     BodyRange,
@@ -158,9 +157,7 @@ class MessageBroker:
     async def _load(self, fragment: Fragment) -> None:
         store = self.store
         key = int(fragment.key)
-        main = list(await store.blocks(key, MAIN))
-        dead_letter = list(await store.blocks(key, DEAD_LETTER))
-        fragment.start_over(store.epoch, main, dead_letter)
+        fragment.start_over(store.epoch, [list(await store.blocks(key, lane)) for lane in LANES])
 
     async def make_fragment(self, key: int, incarnation: int, index: int) -> None:
         """Durably, so that a fragment the catalog names is always there."""
@@ -181,7 +178,7 @@ class MessageBroker:
             fragment.fail(EntityNotFound("The messaging entity was deleted."))
         async with self._commit_lock:
             pass  # a commit under way may still write to it
-        for lane in (MAIN, DEAD_LETTER):
+        for lane in LANES:
             while numbers := await self.store.bodies_left(key, lane, DROP_SLICE):
                 changes = Changes()
                 changes.dropped_bodies.append(BodyRange(key, lane, numbers[0], numbers[-1]))
@@ -230,7 +227,7 @@ class MessageBroker:
             for fragment in self._fragments.values():
                 if fragment.is_void:
                     continue  # its bits may be those of a commit that never happened
-                if fragment.main.thin(changes, THIN_DEBT) or fragment.dead_letter.thin(changes, THIN_DEBT):
+                if any(lane.thin(changes, THIN_DEBT) for lane in fragment.lanes):
                     break
             if changes.dropped_bodies:
                 await self._watched(self.store, changes)
@@ -289,13 +286,26 @@ class MessageBroker:
             await self._read_needed_bodies(fragment)
         changes, arrivals = Changes(), Changes()
         async with self._commit_lock:
-            fragments = self._open_ones(fragments)
-            for fragment in fragments:
-                fragment.collect(changes, arrivals)
+            fragments = self._collect(self._open_ones(fragments), changes, arrivals)
             await self._commit(fragments, changes, arrivals)
         self.commit_count += 1
         for fragment in fragments:
+            fragment.show()
+        for fragment in fragments:
             fragment.applied()
+
+    def _collect(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> list[Fragment]:
+        """Everything is numbered first and the block records are written then: what one fragment collects may change
+        another. Returns all that have a part in the commit."""
+        for fragment in fragments:
+            fragment.collect(changes, arrivals)
+        involved = list(fragments)
+        for fragment in fragments:
+            involved += fragment.take_partners()
+        involved = list(dict.fromkeys(involved))
+        for fragment in involved:
+            fragment.emit(changes)
+        return involved
 
     async def _commit(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> None:
         bodies, overlays, schedules = len(changes.bodies), len(changes.overlays), len(changes.schedules)
@@ -324,7 +334,7 @@ class MessageBroker:
         locks = fragment.take_needing_body()
         arrived: list[tuple[MessageLock, Message]] = []
         damaged: list[MessageLock] = []
-        for lane in (MAIN, DEAD_LETTER):
+        for lane in LANES:
             of_lane = [lock for lock in locks if lock.lane == lane]
             position = 0
             while position < len(of_lane):
@@ -345,7 +355,7 @@ class MessageBroker:
 
     async def hand_over(self, fragment: Fragment) -> None:
         """Deliver what is ready; read on while somebody has credit for more."""
-        for consumers in (fragment.main_consumers, fragment.dead_letter_consumers):
+        for consumers in fragment.lane_consumers:
             if not consumers.is_empty():
                 await self._serve_lane(fragment, consumers)
                 consumers.finish_drains()
@@ -438,11 +448,11 @@ class MessageBroker:
 
     def check_windows(self) -> None:
         """Many quiet queues must not fill the memory together: where nobody is waiting, the window is given up."""
-        used = sum(int(one.main.ready_bytes + one.dead_letter.ready_bytes) for one in self._fragments.values())
+        used = sum(int(lane.ready_bytes) for one in self._fragments.values() for lane in one.lanes)
         for fragment in self._fragments.values():
             if used <= self._window_bytes:
                 return
-            for consumers in (fragment.main_consumers, fragment.dead_letter_consumers):
+            for consumers in fragment.lane_consumers:
                 if not consumers.is_hungry():
                     used -= int(consumers.lane.ready_bytes)
                     consumers.lane.evict()

@@ -16,12 +16,17 @@ class FragmentSettings:
         "commit_bytes",
         "commit_operations",
         "dead_letter_expired",
+        "dead_letter_filter_errors",
         "default_ttl_ms",
+        "duplicate_window_ms",
+        "forward_dead_letters_to",
+        "forward_to",
         "lock_duration_s",
         "max_delivery_count",
         "max_locks",
         "max_properties_bytes",
         "max_size_bytes",
+        "requires_session",
         "window_bytes",
         "window_messages",
     )
@@ -40,6 +45,11 @@ class FragmentSettings:
         window_bytes: i64 = 4 << 20,
         block_size: i64 = BLOCK_SIZE,
         max_properties_bytes: i64 = 65_536,
+        requires_session: bool = False,
+        duplicate_window_ms: i64 = 0,
+        forward_to: str = "",
+        forward_dead_letters_to: str = "",
+        dead_letter_filter_errors: bool = False,
     ) -> None:
         self.lock_duration_s: float = lock_duration_s
         self.max_delivery_count: i64 = max_delivery_count
@@ -54,3 +64,11 @@ class FragmentSettings:
         self.window_bytes: i64 = window_bytes
         self.block_size: i64 = block_size
         self.max_properties_bytes: i64 = max_properties_bytes
+        self.requires_session: bool = requires_session
+        self.duplicate_window_ms: i64 = duplicate_window_ms
+        """How long a message id is remembered; 0: duplicates are not looked for."""
+        self.forward_to: str = forward_to
+        """The path of the entity that gets this one's messages; empty: its receivers do."""
+        self.forward_dead_letters_to: str = forward_dead_letters_to
+        self.dead_letter_filter_errors: bool = dead_letter_filter_errors
+        """A subscription's: what its rules cannot be evaluated for goes to its dead letters."""

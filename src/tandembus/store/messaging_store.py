@@ -16,6 +16,9 @@ MAIN: Final = 0
 DEAD_LETTER: Final = 1
 TRANSFER: Final = 2
 TRANSFER_DEAD_LETTER: Final = 3
+LANES: Final = (MAIN, DEAD_LETTER, TRANSFER, TRANSFER_DEAD_LETTER)
+"""Every lane of a fragment: the queue itself, its dead letters, what waits to be handed to another entity, and what
+could not be."""
 
 BLOCK_SIZE: Final = 1024
 """Consecutive sequence numbers that share one block record."""
