@@ -58,7 +58,15 @@ class Limits:
     )
 
     # Entities
-    max_entities: int = setting(10_000, "queues (later: and topics) in the namespace", minimum=1)
+    max_entities: int = setting(10_000, "queues and topics in the namespace", minimum=1)
+    max_subscriptions: int = setting(2_000, "subscriptions of one topic", minimum=1)
+    max_sql_rules: int = setting(2_000, "rules with a SQL filter of one topic's subscriptions together", minimum=1)
+    max_correlation_rules: int = setting(
+        100_000, "rules with a correlation filter of one topic's subscriptions together", minimum=1
+    )
+    max_sql_length: int = setting(1024, "characters of a SQL expression, and of a value in a rule", minimum=1)
+    max_rule_values: int = setting(128, "parameters or properties of one rule", minimum=0)
+    max_forward_hops: int = setting(4, "how often one message is forwarded in a row", minimum=1, maximum=255)
     size_choices_megabytes: tuple[int, ...] = setting(
         (1024, 2048, 3072, 4096, 5120), "what MaxSizeInMegabytes of an entity may be", minimum=1
     )

@@ -1,4 +1,4 @@
-"""What a queue may be asked to be."""
+"""What a queue, a topic or a subscription may be asked to be."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 from tandembus.descriptions import (
     NEVER_S,
     AuthorizationRule,
+    EntityKind,
     EntityStatus,
     QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
     check_supported,
     check_update,
     from_record,
+    subscription_from_record,
     to_record,
+    topic_from_record,
     validate_name,
+    validate_subscription_name,
 )
 from tandembus.errors import InvalidArgument, InvalidOperation
 from tandembus.limits import Limits
@@ -27,6 +33,8 @@ from tests.covers import covers
 
 LIMITS = Limits()
 QUEUE = QueueDescription("orders")
+TOPIC = TopicDescription("news")
+SUBSCRIPTION = SubscriptionDescription("news", "audit")
 RULE = AuthorizationRule("till", "k", "l", frozenset({"Send"}), 1.0, 2.0)
 
 
@@ -274,3 +282,133 @@ def test_a_record_of_an_older_or_a_neighbouring_version_is_read() -> None:
 def test_keys_do_not_show_in_a_representation() -> None:
     rule = AuthorizationRule("till", "planted-one", "planted-two", frozenset({"Send"}))
     assert "planted" not in repr(replace(QUEUE, authorization_rules=(rule,)))
+
+
+@covers("M9")
+def test_the_defaults_of_topics_and_subscriptions_are_those_of_the_service_and_valid() -> None:
+    assert TOPIC.validated(LIMITS) == TOPIC
+    assert (TOPIC.max_size_in_megabytes, TOPIC.support_ordering, TOPIC.status) == (1024, True, EntityStatus.ACTIVE)
+    assert TOPIC.max_message_size_bytes(LIMITS) == 262_144
+    assert SUBSCRIPTION.validated(LIMITS) == SUBSCRIPTION
+    assert (SUBSCRIPTION.lock_duration_s, SUBSCRIPTION.max_delivery_count) == (60.0, 10)
+    assert SUBSCRIPTION.dead_lettering_on_filter_evaluation_exceptions
+
+
+@covers("M9")
+def test_a_description_knows_its_kind_and_its_path() -> None:
+    assert (QUEUE.kind, QUEUE.path) == (EntityKind.QUEUE, "orders")
+    assert (TOPIC.kind, TOPIC.path) == (EntityKind.TOPIC, "news")
+    assert (SUBSCRIPTION.kind, SUBSCRIPTION.path) == (EntityKind.SUBSCRIPTION, "news/Subscriptions/audit")
+
+
+@covers("M9")
+@pytest.mark.parametrize("name", ["s", "a.b-c_d~e", "x" * 50, "subscriptions", "rules", "1"])
+def test_good_subscription_names(name: str) -> None:
+    validate_subscription_name(name)
+
+
+@covers("M9")
+@pytest.mark.parametrize(
+    "name", ["", "x" * 51, "a/b", "a b", "$Default", "é", ".", "..", "a\n", "a%2Fb", "x" * 100_000]
+)
+def test_bad_subscription_names_are_refused_with_a_short_text(name: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        replace(SUBSCRIPTION, name=name).validated(LIMITS)
+    assert len(str(refused.value)) < 600
+
+
+@covers("M9")
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("name", ["a/b", "x" * 260], ["", "a//b", "x" * 261, "a/Subscriptions/b"]),
+        ("default_message_time_to_live_s", [0.001], [0.0, -1.0, float("nan")]),
+        ("auto_delete_on_idle_s", [300.0], [299.9, float("nan")]),
+        ("duplicate_detection_history_time_window_s", [20.0, 604_800.0], [19.9, 604_800.1]),
+        ("max_size_in_megabytes", [1024, 5120], [0, 1025]),
+        ("max_message_size_in_kilobytes", [None, 256], [0, 257]),
+        ("user_metadata", ["x" * 1024], ["x" * 1025]),
+        ("authorization_rules", [(RULE,)], [(RULE, RULE)]),
+    ],
+)
+def test_values_of_a_topic_in_range_are_taken_and_others_refused(field: str, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        replace(TOPIC, **{field: value}).validated(LIMITS)
+    for value in bad:
+        with pytest.raises(InvalidArgument):
+            replace(TOPIC, **{field: value}).validated(LIMITS)
+
+
+@covers("M9", "M10")
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("topic_name", ["a/b"], ["", "a//b", "$x"]),
+        ("lock_duration_s", [5.0, 300.0], [4.9, 300.1, float("nan")]),
+        ("max_delivery_count", [1, 2_147_483_647], [0, 2_147_483_648]),
+        ("default_message_time_to_live_s", [0.001], [0.0, float("nan")]),
+        ("auto_delete_on_idle_s", [300.0], [299.9]),
+        ("user_metadata", ["x" * 1024], ["x" * 1025]),
+        ("forward_to", ["other", "a/b"], ["news", "NEWS", "a b"]),
+        ("forward_dead_lettered_messages_to", ["other"], ["news", "$x"]),
+    ],
+)
+def test_values_of_a_subscription_in_range_are_taken_and_others_refused(
+    field: str, good: list[Any], bad: list[Any]
+) -> None:
+    for value in good:
+        replace(SUBSCRIPTION, **{field: value}).validated(LIMITS)
+    for value in bad:
+        with pytest.raises(InvalidArgument):
+            replace(SUBSCRIPTION, **{field: value}).validated(LIMITS)
+
+
+@covers("M10")
+def test_what_requires_sessions_cannot_forward_but_its_dead_letters_can() -> None:
+    for description in (QUEUE, SUBSCRIPTION):
+        with_sessions = replace(description, requires_session=True)
+        with pytest.raises(InvalidArgument, match="RequiresSession and ForwardTo"):
+            replace(with_sessions, forward_to="other").validated(LIMITS)
+        replace(with_sessions, forward_dead_lettered_messages_to="other").validated(LIMITS)
+
+
+@covers("M9")
+def test_words_for_never_and_none_become_one_in_topics_and_subscriptions() -> None:
+    never: dict[str, Any] = {
+        "default_message_time_to_live_s": NEVER_S,
+        "auto_delete_on_idle_s": float("inf"),
+        "user_metadata": "",
+    }
+    assert replace(TOPIC, **never).validated(LIMITS) == TOPIC
+    nothing: dict[str, Any] = {"forward_to": "", "forward_dead_lettered_messages_to": ""}
+    assert replace(SUBSCRIPTION, **never, **nothing).validated(LIMITS) == SUBSCRIPTION
+
+
+@covers("M9")
+@pytest.mark.parametrize(
+    ("description", "field"),
+    [
+        (TOPIC, "requires_duplicate_detection"),
+        (TOPIC, "enable_partitioning"),
+        (SUBSCRIPTION, "requires_session"),
+    ],
+)
+def test_what_is_fixed_in_topics_and_subscriptions_cannot_be_updated(
+    description: TopicDescription | SubscriptionDescription, field: str
+) -> None:
+    changed: dict[str, Any] = {field: True}
+    check_update(description, replace(description, user_metadata="new"))
+    with pytest.raises(InvalidArgument, match="cannot be changed from false to true"):
+        check_update(description, replace(description, **changed))
+    with pytest.raises(InvalidArgument, match="cannot be changed from true to false"):
+        check_update(replace(description, **changed), description)
+
+
+@covers("M9")
+def test_topics_and_subscriptions_survive_as_records() -> None:
+    topic = replace(TOPIC, authorization_rules=(RULE,), status=EntityStatus.SEND_DISABLED, user_metadata="é")
+    assert topic_from_record(to_record(topic)) == topic
+    subscription = replace(SUBSCRIPTION, forward_to="x", requires_session=True, status=EntityStatus.DISABLED)
+    assert subscription_from_record(to_record(subscription)) == subscription
+    assert topic_from_record({"name": "news", "added_later": 5}) == TOPIC
+    assert subscription_from_record({"topic_name": "news", "name": "audit"}) == SUBSCRIPTION
