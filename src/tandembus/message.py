@@ -41,6 +41,8 @@ BATCH_FORMAT: Final = 0x80013700
 MAX_KEY_CHARACTERS: Final = 128
 DEFAULT_PRIORITY: Final = 4
 UINT_MAX: Final = 0xFFFFFFFF
+SESSION_ID_INDEX: Final = 10
+"""Where `group-id` stands among the properties."""
 MAX_TTL_MS: Final = 922_337_203_685_477
 """The longest time span that the service knows; more would not fit behind any date."""
 
@@ -316,7 +318,7 @@ class _Envelope:
                     expires_at = read_i64_be(data, position + 1)
                 elif index == 9 and code == 0x83:
                     created_at = read_i64_be(data, position + 1)
-                elif index == 10:
+                elif index == SESSION_ID_INDEX:
                     self._session_id = short_text(data, position, self._max_key_characters, "SessionId")
             position = behind
             index += 1
@@ -367,6 +369,26 @@ def _assign_message_id(message: Message) -> None:
     replace_section(message, at, message.properties_end, section)
     message.properties_end += moved
     message.application_end += moved
+
+
+def session_id_of(message: Message) -> str | None:
+    """The session of a message that was read back from a store, where only its sections are kept."""
+    if message.session_id is not None:
+        return message.session_id
+    at = message.annotations_end + 3
+    end = message.properties_end
+    data = message.sections
+    if at >= end or data[at] == 0x45:
+        return None
+    index = compound_count(data, at, 0xC0)
+    if index <= SESSION_ID_INDEX:
+        return None
+    position = first_element(data, at, end, 0xC0, 0xD0, "properties")
+    index = 0
+    while index < SESSION_ID_INDEX:
+        position = skip_value(data, position, end)
+        index += 1
+    return short_text(data, position, UINT_MAX, "SessionId")
 
 
 def message_id_of(message: Message) -> str:

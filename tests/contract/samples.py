@@ -15,6 +15,7 @@ from tandembus.store.messaging_store import (
     FragmentHead,
     Overlay,
     PutBody,
+    SessionState,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -87,6 +88,10 @@ def overlay_content(overlay: Overlay) -> tuple[object, ...]:
 
 def head_content(head: FragmentHead) -> tuple[object, ...]:
     return (head.fragment, head.incarnation, head.index, head.is_dropping)
+
+
+def state_content(state: SessionState | None) -> tuple[object, ...] | None:
+    return None if state is None else (state.fragment, state.session_id, state.state, state.changed_at)
 
 
 def due_content(dues: Sequence[Due]) -> list[tuple[int, int, int, int]]:

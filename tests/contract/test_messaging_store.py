@@ -20,6 +20,8 @@ from tandembus.store.messaging_store import (
     Overlay,
     Place,
     PutBody,
+    SessionColumn,
+    SessionState,
 )
 from tests.contract.samples import (
     FRAGMENT,
@@ -33,6 +35,7 @@ from tests.contract.samples import (
     numbers_of,
     overlay_content,
     sends,
+    state_content,
 )
 from tests.contract.stores import StoreUnderTest
 from tests.covers import covers
@@ -203,6 +206,8 @@ async def test_overlays_are_read_by_range_replaced_and_dropped(store: MessagingS
         (FRAGMENT, MAIN, 5, ACTIVE, 6, b"changed"),
     ]
     assert [overlay.number for overlay in await store.overlays(FRAGMENT, MAIN, 3, 5)] == [5]
+    exactly = await store.overlays_at(FRAGMENT, MAIN, [5, 3, 8, 2])
+    assert [overlay.number for overlay in exactly] == [5, 2], "number 3 never had one, number 8 has none any more"
     assert await store.overlays(FRAGMENT, DEAD_LETTER, 0, 10) == []
 
 
@@ -331,3 +336,71 @@ async def test_a_closed_store_refuses_everything_and_can_be_closed_again(under_t
         await store.heads()
     with pytest.raises(StoreUnavailable, match="closed"):
         store.room()
+
+
+@covers("M7")
+async def test_session_columns_are_read_by_block_and_dropped_by_range(store: MessagingStore) -> None:
+    changes = Changes()
+    changes.columns = [SessionColumn(FRAGMENT, MAIN, block, bytes([block] * 20)) for block in (3, 0, 1, 2)]
+    changes.columns.append(SessionColumn(FRAGMENT, DEAD_LETTER, 1, b""))
+    await store.commit(changes)
+    columns = await store.columns(FRAGMENT, MAIN, [2, 9, 0])
+    assert [column and (column.block, column.entries) for column in columns] == [
+        (2, bytes([2] * 20)),
+        None,
+        (0, bytes(20)),
+    ]
+    changes = Changes()
+    changes.dropped_columns = [BodyRange(FRAGMENT, MAIN, 1, 2), BodyRange(FRAGMENT + 1, MAIN, 0, 9)]
+    changes.columns = [SessionColumn(FRAGMENT, MAIN, 2, b"again.....")]
+    await store.commit(changes)
+    columns = await store.columns(FRAGMENT, MAIN, range(4))
+    assert [column and column.entries for column in columns] == [bytes(20), None, b"again.....", bytes([3] * 20)]
+    (empty,) = await store.columns(FRAGMENT, DEAD_LETTER, [1])
+    assert empty is not None
+    assert empty.entries == b""
+
+
+@covers("M7")
+async def test_a_session_state_is_replaced_deleted_and_there_after_reopening(under_test: StoreUnderTest) -> None:
+    store = under_test.open()
+    assert await store.session_state(FRAGMENT, "s") is None
+    changes = Changes()
+    changes.session_states = [
+        SessionState(FRAGMENT, "s", b"first", NOW_MS),
+        SessionState(FRAGMENT, "", b"", NOW_MS + 1),
+        SessionState(FRAGMENT, "x" * 128, bytes(300_000), NOW_MS + 2),
+        SessionState(FRAGMENT + 1, "s", b"of another entity", NOW_MS),
+    ]
+    await store.commit(changes)
+    changes = Changes()
+    changes.session_states = [
+        SessionState(FRAGMENT, "s", b"second", NOW_MS + 3),
+        SessionState(FRAGMENT, "x" * 128, None, NOW_MS + 3),
+        SessionState(FRAGMENT, "never set", None, NOW_MS + 3),
+    ]
+    await store.commit(changes)
+    await store.close()
+
+    store = under_test.open()
+    assert state_content(await store.session_state(FRAGMENT, "s")) == (FRAGMENT, "s", b"second", NOW_MS + 3)
+    assert state_content(await store.session_state(FRAGMENT, "")) == (FRAGMENT, "", b"", NOW_MS + 1)
+    assert await store.session_state(FRAGMENT, "x" * 128) is None
+    listed = await store.session_states(FRAGMENT, None, 10)
+    assert sorted((one.session_id, one.changed_at) for one in listed) == [("", NOW_MS + 1), ("s", NOW_MS + 3)]
+    await store.close()
+
+
+@covers("M7")
+async def test_session_states_are_listed_page_by_page(store: MessagingStore) -> None:
+    changes = Changes()
+    changes.session_states = [SessionState(FRAGMENT, f"session {i}", b"state", NOW_MS) for i in range(25)]
+    changes.session_states += [SessionState(fragment, "not this", b"", 1) for fragment in (FRAGMENT - 1, FRAGMENT + 1)]
+    await store.commit(changes)
+    found: list[str] = []
+    after: str | None = None
+    while page := await store.session_states(FRAGMENT, after, 10):
+        assert [one.state for one in page] == [b""] * len(page), "a list does not carry the states themselves"
+        found += [one.session_id for one in page]
+        after = found[-1]
+    assert sorted(found) == sorted(f"session {i}" for i in range(25))

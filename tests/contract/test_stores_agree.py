@@ -22,6 +22,8 @@ from tandembus.store.messaging_store import (
     Overlay,
     Place,
     PutBody,
+    SessionColumn,
+    SessionState,
 )
 from tests.contract.samples import (
     block_content,
@@ -30,6 +32,7 @@ from tests.contract.samples import (
     head_content,
     message,
     overlay_content,
+    state_content,
 )
 from tests.covers import covers
 
@@ -64,6 +67,18 @@ overlays = st.builds(
     st.binary(max_size=50),
 )
 heads = st.builds(FragmentHead, fragments, st.integers(0, 2**62), st.integers(0, 2**32 - 1), st.booleans())
+columns = st.builds(
+    lambda place, entries: SessionColumn(place.fragment, place.lane, place.number, entries),
+    places,
+    st.sampled_from([b"", b"0123456789", b"abcdefghij" * 1024]),
+)
+states = st.builds(
+    SessionState,
+    fragments,
+    st.sampled_from(["", "a", "b", "é" * 128]),
+    st.none() | st.binary(max_size=20),
+    st.integers(0, 2**62),
+)
 
 
 @st.composite
@@ -84,6 +99,9 @@ def commits(draw: st.DrawFn) -> Changes:
     changes.heads = draw(st.lists(heads, max_size=2, unique_by=lambda head: head.fragment))
     changes.dropped_heads = draw(st.lists(fragments, max_size=1))
     changes.quarantined = draw(st.lists(places, max_size=1))
+    changes.columns = draw(st.lists(columns, max_size=3, unique_by=lambda c: (c.fragment, c.lane, c.block)))
+    changes.dropped_columns = draw(st.lists(ranges, max_size=2))
+    changes.session_states = draw(st.lists(states, max_size=3, unique_by=lambda s: (s.fragment, s.session_id)))
     return changes
 
 
@@ -115,7 +133,11 @@ async def _content(store: MessagingStore) -> Sequence[object]:
     content.append(due_content(await store.expiries_before(1000, 4)))
     content.append(await store.earliest_due())
     for fragment in FRAGMENTS:
+        listed = [one.session_id for one in await store.session_states(fragment, None, 10)]
+        content.append(sorted(listed))
+        content += [state_content(await store.session_state(fragment, session_id)) for session_id in sorted(listed)]
         for lane in LANES:
+            content.append([column and column.entries for column in await store.columns(fragment, lane, NUMBERS)])
             left = await store.bodies_left(fragment, lane, 100)
             content += [left, list(map(body_content, await store.bodies(fragment, lane, NUMBERS, 12_000)))]
             content.append(list(map(overlay_content, await store.overlays(fragment, lane, 2, 9))))

@@ -18,6 +18,8 @@ from tandembus.store.messaging_store import (
     MessagingStore,
     Overlay,
     Room,
+    SessionColumn,
+    SessionState,
 )
 
 T = TypeVar("T")
@@ -107,6 +109,18 @@ class FaultyStore:
 
     async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]:
         return await self._read(lambda: self._inner.overlays(fragment, lane, first, last))
+
+    async def overlays_at(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[Overlay]:
+        return await self._read(lambda: self._inner.overlays_at(fragment, lane, numbers))
+
+    async def columns(self, fragment: int, lane: int, blocks: Sequence[int]) -> Sequence[SessionColumn | None]:
+        return await self._read(lambda: self._inner.columns(fragment, lane, blocks))
+
+    async def session_state(self, fragment: int, session_id: str) -> SessionState | None:
+        return await self._read(lambda: self._inner.session_state(fragment, session_id))
+
+    async def session_states(self, fragment: int, after: str | None, limit: int) -> Sequence[SessionState]:
+        return await self._read(lambda: self._inner.session_states(fragment, after, limit))
 
     async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
         return await self._read(lambda: self._inner.schedules_before(at_ms, limit))

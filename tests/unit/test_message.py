@@ -22,7 +22,7 @@ from tandembus.amqp.encoding.sections import (
     section,
 )
 from tandembus.errors import BusError, InvalidArgument, MalformedData
-from tandembus.message import MAX_TTL_MS, UINT_MAX, Message, message_id_of, parse_message
+from tandembus.message import MAX_TTL_MS, UINT_MAX, Message, copy_of, message_id_of, parse_message, session_id_of
 from tandembus.message_sections import split_batch
 from tests.covers import covers
 from tests.unit.amqp.mutation import MESSAGE, Mutator
@@ -500,3 +500,19 @@ def test_garbage_as_a_batch_is_refused_on_purpose(payload: bytes) -> None:
         split_batch(payload)
     except BusError:
         return
+
+
+@covers("M7")
+@pytest.mark.parametrize("session_id", [None, "", "a", "é" * 128, "x" * 128])
+def test_the_session_of_a_message_that_was_read_back_is_in_its_sections(session_id: str | None) -> None:
+    for before in (b"", message_annotations_section({"x-opt-own": 1})):
+        message = parse_message(before + properties_section("id", group_id=session_id) + data_section(b"body"))
+        assert session_id_of(message) == session_id
+        assert session_id_of(copy_of(message)) == session_id
+
+
+@covers("M7")
+def test_a_message_with_few_properties_has_no_session() -> None:
+    assert session_id_of(copy_of(parse_message(properties_section("id") + data_section(b"body")))) is None
+    assert session_id_of(Message(b"")) is None
+    assert session_id_of(Message(data_section(b"body"))) is None

@@ -23,6 +23,8 @@ from tandembus.store.messaging_store import (
     Overlay,
     Place,
     Room,
+    SessionColumn,
+    SessionState,
 )
 
 PlaceKey = tuple[int, int, int]
@@ -66,6 +68,9 @@ class MemoryDisk:
         self.expiries: set[DueKey] = set()
         self.heads: dict[int, FragmentHead] = {}
         self.quarantine: dict[PlaceKey, Message] = {}
+        self.columns: dict[PlaceKey, SessionColumn] = {}
+        self.damaged_columns: set[PlaceKey] = set()
+        self.session_states: dict[tuple[int, str], SessionState] = {}
 
     def apply(self, changes: Changes) -> None:
         self._drop(changes)
@@ -80,6 +85,12 @@ class MemoryDisk:
         self.expiries.update(map(_due_key, changes.expiries))
         for head in changes.heads:
             self.heads[head.fragment] = head
+        for column in changes.columns:
+            self.columns[column.fragment, column.lane, column.block] = column
+        for state in changes.session_states:
+            self.session_states.pop((state.fragment, state.session_id), None)
+            if state.state is not None:
+                self.session_states[state.fragment, state.session_id] = state
 
     def _drop(self, changes: Changes) -> None:
         for place in changes.quarantined:
@@ -98,6 +109,10 @@ class MemoryDisk:
         self.expiries.difference_update(map(_due_key, changes.dropped_expiries))
         for fragment in changes.dropped_heads:
             self.heads.pop(fragment, None)
+        for dropped in changes.dropped_columns:
+            lane = (dropped.fragment, dropped.lane)
+            for key in [key for key in self.columns if key[:2] == lane and dropped.first <= key[2] <= dropped.last]:
+                del self.columns[key]
 
 
 @final
@@ -158,6 +173,28 @@ class MemoryStore:
         await self._before_read()
         keys = [key for key in sorted(self._disk.overlays) if key[:2] == (fragment, lane) and first <= key[2] <= last]
         return [self._disk.overlays[key] for key in keys]
+
+    async def overlays_at(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[Overlay]:
+        await self._before_read()
+        found = [self._disk.overlays.get((fragment, lane, number)) for number in numbers]
+        return [overlay for overlay in found if overlay is not None]
+
+    async def columns(self, fragment: int, lane: int, blocks: Sequence[int]) -> Sequence[SessionColumn | None]:
+        await self._before_read()
+        keys = [(fragment, lane, block) for block in blocks]
+        return [None if key in self._disk.damaged_columns else self._disk.columns.get(key) for key in keys]
+
+    async def session_state(self, fragment: int, session_id: str) -> SessionState | None:
+        await self._before_read()
+        return self._disk.session_states.get((fragment, session_id))
+
+    async def session_states(self, fragment: int, after: str | None, limit: int) -> Sequence[SessionState]:
+        await self._before_read()
+        ids = sorted(key[1] for key in self._disk.session_states if key[0] == fragment)
+        if after is not None:
+            ids = [one for one in ids if one > after]
+        states = [self._disk.session_states[fragment, one] for one in ids[:limit]]
+        return [SessionState(fragment, one.session_id, b"", one.changed_at) for one in states]
 
     async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
         await self._before_read()

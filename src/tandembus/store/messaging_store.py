@@ -28,6 +28,9 @@ ACTIVE: Final = 0
 DEFERRED: Final = 1
 SCHEDULED: Final = 2
 
+SESSION_HASH_BYTES: Final = 8
+SESSION_ENTRY_BYTES: Final = SESSION_HASH_BYTES + 2
+
 NEVER: Final = 0
 """`expires_at` and `earliest_expiry` of what does not expire."""
 
@@ -169,6 +172,37 @@ class FragmentHead:
 
 
 @final
+class SessionColumn:
+    """Which sessions the messages of a block belong to; written in the commit that gives out the block's last number.
+
+    `entries` are `SESSION_ENTRY_BYTES` each: a hash of the SessionId and the message's offset in the block, sorted. A
+    hash only finds candidates: the id in the body decides.
+    """
+
+    __slots__ = ("block", "entries", "fragment", "lane")
+
+    def __init__(self, fragment: int, lane: int, block: int, entries: bytes) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.block: Final = block
+        self.entries: Final = entries
+
+
+@final
+class SessionState:
+    """What an application keeps with a session: opaque bytes, None where there is nothing (any more)."""
+
+    __slots__ = ("changed_at", "fragment", "session_id", "state")
+
+    def __init__(self, fragment: int, session_id: str, state: bytes | None, changed_at: int) -> None:
+        self.fragment: Final = fragment
+        self.session_id: Final = session_id
+        self.state: Final = state
+        self.changed_at: Final = changed_at
+        """Wall time in milliseconds."""
+
+
+@final
 class Damage:
     """A record that was asked for and cannot be served: its CRC is wrong, or it is not there at all."""
 
@@ -190,8 +224,10 @@ class Changes:
     __slots__ = (
         "blocks",
         "bodies",
+        "columns",
         "dropped_blocks",
         "dropped_bodies",
+        "dropped_columns",
         "dropped_expiries",
         "dropped_heads",
         "dropped_overlays",
@@ -201,6 +237,7 @@ class Changes:
         "overlays",
         "quarantined",
         "schedules",
+        "session_states",
     )
 
     def __init__(self) -> None:
@@ -219,6 +256,11 @@ class Changes:
         """Fragments of which nothing is left: the head goes last."""
         self.quarantined: list[Place] = []
         """Damaged bodies: their raw bytes move aside, for people to look at."""
+        self.columns: list[SessionColumn] = []
+        self.dropped_columns: list[BodyRange] = []
+        """Of blocks first..last (inclusive) of a lane."""
+        self.session_states: list[SessionState] = []
+        """One for each session at most; None as the state deletes it."""
 
 
 @final
@@ -258,6 +300,20 @@ class MessagingStore(Protocol):
         one that should be there: a missing one is damage and reported as such."""
 
     async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]: ...
+
+    async def overlays_at(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[Overlay]:
+        """The overlays of exactly these numbers, as far as they have one: for numbers that lie far apart."""
+
+    async def columns(self, fragment: int, lane: int, blocks: Sequence[int]) -> Sequence[SessionColumn | None]:
+        """The session columns of exactly these blocks; None where there is none: not written yet, or damaged (which is
+        reported). What it said stands in the bodies."""
+
+    async def session_state(self, fragment: int, session_id: str) -> SessionState | None:
+        """One that is damaged is reported, and counts as never set."""
+
+    async def session_states(self, fragment: int, after: str | None, limit: int) -> Sequence[SessionState]:
+        """Up to `limit` sessions with a state, without its bytes, in an order of the store's own, behind the session
+        named."""
 
     async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
         """The earliest scheduled messages due before `at_ms`, of all fragments."""

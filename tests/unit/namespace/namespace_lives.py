@@ -31,6 +31,8 @@ from tandembus.store.messaging_store import (
     MessagingStore,
     Overlay,
     Room,
+    SessionColumn,
+    SessionState,
 )
 from tests.unit.broker.one_queue import Answer, body_of, message
 
@@ -134,6 +136,18 @@ class PoweredStore:
 
     async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]:
         return await self._store.overlays(fragment, lane, first, last)
+
+    async def overlays_at(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[Overlay]:
+        return await self._store.overlays_at(fragment, lane, numbers)
+
+    async def columns(self, fragment: int, lane: int, blocks: Sequence[int]) -> Sequence[SessionColumn | None]:
+        return await self._store.columns(fragment, lane, blocks)
+
+    async def session_state(self, fragment: int, session_id: str) -> SessionState | None:
+        return await self._store.session_state(fragment, session_id)
+
+    async def session_states(self, fragment: int, after: str | None, limit: int) -> Sequence[SessionState]:
+        return await self._store.session_states(fragment, after, limit)
 
     async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
         return await self._store.schedules_before(at_ms, limit)

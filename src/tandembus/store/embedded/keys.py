@@ -6,13 +6,15 @@ sequence, and what is due earliest comes first. `F` is the fragment (32 bits), `
 
     body    F L S
     state   'b' F L block   'o' F L S   't' due_ms F L S   'e' due_ms F L block   'f' F   'q' F L S   'm'
-    log     nothing yet
+            'n' F hash of a SessionId (16 bytes: two sessions must never share a state)
+    log     's' F L block
 
 No key is ever in random order of arrival: one such key per message costs a page per message in every commit.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i16_be, write_i32_be, write_i64_be
@@ -30,6 +32,8 @@ SCHEDULE: Final = 0x74
 EXPIRY: Final = 0x65
 HEAD: Final = 0x66
 QUARANTINE: Final = 0x71
+SESSION_STATE: Final = 0x6E
+SESSION_COLUMN: Final = 0x73
 META_KEY: Final = b"m"
 
 MAX_FRAGMENT: Final = 0xFFFFFFFF
@@ -68,7 +72,7 @@ def body_keys(fragment: int, lane: int, numbers: list[int]) -> list[bytes]:
 
 
 def place_key(kind: int, fragment: i64, lane: i64, number: i64) -> bytes:
-    """A key of the state tree: block, overlay or quarantine."""
+    """A key of the state or log tree: block, overlay, quarantine or session column."""
     out = BytesWriter()
     out.append(kind)
     write_place(out, fragment, lane, number)
@@ -100,6 +104,16 @@ def head_key(fragment: i64) -> bytes:
     out.append(HEAD)
     write_i32_be(out, signed_32(fragment))
     return out.getvalue()
+
+
+def session_state_key(fragment: i64, session_id: str) -> bytes:
+    """Ids may be longer than a key can be: their hash stands for them."""
+    return session_states_bound(fragment) + hashlib.blake2b(session_id.encode(), digest_size=16).digest()
+
+
+def session_states_bound(fragment: i64) -> bytes:
+    """Before every session state of this fragment."""
+    return bytes([SESSION_STATE]) + head_key(fragment)[1:]
 
 
 def place_at(key: bytes, at: i64) -> Place:

@@ -3,7 +3,8 @@
 A damaged body is reported to whoever asked for it, in its place. Anything else that is damaged costs
 knowledge about messages, never messages: a block is rebuilt from its bodies (what was settled may come back:
 rather twice than never), an overlay is passed over (the message is active again), a head is passed over (the
-catalog knows its fragments).
+catalog knows its fragments), a session column is left to the bodies, which say the same. Only a session's state has no
+second source: one that is damaged counts as never set.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tandembus.store.embedded.keys import (
     OVERLAY,
     QUARANTINE,
     SCHEDULE,
+    SESSION_COLUMN,
     body_key,
     body_keys,
     due_bound,
@@ -31,14 +33,18 @@ from tandembus.store.embedded.keys import (
     number_at,
     place_at,
     place_key,
+    session_state_key,
+    session_states_bound,
 )
 from tandembus.store.embedded.records import (
     BODY_HEAD_BYTES,
     decode_block,
     decode_bodies,
     decode_body,
+    decode_column,
     decode_head,
     decode_overlay,
+    decode_session_state,
     due_is_sound,
 )
 from tandembus.store.messaging_store import (
@@ -53,6 +59,8 @@ from tandembus.store.messaging_store import (
     FragmentHead,
     Overlay,
     Place,
+    SessionColumn,
+    SessionState,
 )
 
 
@@ -128,12 +136,89 @@ def read_overlays(
     overlays: list[Overlay] = []
     bounds = place_key(OVERLAY, fragment, lane, first), place_key(OVERLAY, fragment, lane, last)
     for key, value in _items(txn, opened.state, *bounds):
-        overlay = decode_overlay(key, value)
-        if overlay is None:
-            report(DamagedRecord("overlay", fragment, lane, number_at(key, 1), "the message is as it was sent"))
-        else:
-            overlays.append(overlay)
+        _add_overlay(overlays, key, value, report)
     return overlays
+
+
+def read_overlays_at(
+    txn: lmdb.Transaction[bytes],
+    opened: OpenedStore,
+    fragment: int,
+    lane: int,
+    numbers: Sequence[int],
+    report: Report,
+) -> list[Overlay]:
+    overlays: list[Overlay] = []
+    for number in numbers:
+        key = place_key(OVERLAY, fragment, lane, number)
+        value = txn.get(key, db=opened.state)
+        if value is not None:
+            _add_overlay(overlays, key, value, report)
+    return overlays
+
+
+def _add_overlay(overlays: list[Overlay], key: bytes, value: bytes, report: Report) -> None:
+    overlay = decode_overlay(key, value)
+    if overlay is None:
+        place = place_at(key, 1)
+        remedy = "the message is as it was sent"
+        report(DamagedRecord("overlay", place.fragment, place.lane, place.number, remedy))
+    else:
+        overlays.append(overlay)
+
+
+def read_columns(
+    txn: lmdb.Transaction[bytes],
+    opened: OpenedStore,
+    fragment: int,
+    lane: int,
+    blocks: Sequence[int],
+    report: Report,
+) -> list[SessionColumn | None]:
+    columns: list[SessionColumn | None] = []
+    for block in blocks:
+        key = place_key(SESSION_COLUMN, fragment, lane, block)
+        value = txn.get(key, db=opened.log)
+        column = None if value is None else decode_column(key, value)
+        if value is not None and column is None:
+            report(DamagedRecord("session column", fragment, lane, block, "its bodies are asked instead"))
+        columns.append(column)
+    return columns
+
+
+def read_session_state(
+    txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: int, session_id: str, report: Report
+) -> SessionState | None:
+    key = session_state_key(fragment, session_id)
+    value = txn.get(key, db=opened.state)
+    if value is None:
+        return None
+    state = decode_session_state(key, value, True)
+    if state is None:
+        report(DamagedRecord("session state", fragment, 0, 0, f"session {session_id!r} is without a state"))
+    return state
+
+
+def read_session_states(
+    txn: lmdb.Transaction[bytes],
+    opened: OpenedStore,
+    fragment: int,
+    after: str | None,
+    limit: int,
+    report: Report,
+) -> list[SessionState]:
+    bound = session_states_bound(fragment)
+    first = bound if after is None else session_state_key(fragment, after) + b"\x00"
+    states: list[SessionState] = []
+    for key, value in _items(txn, opened.state, first, bound + b"\xff" * 17):
+        if len(states) >= limit:
+            break
+        state = decode_session_state(key, value, False)
+        if state is None:
+            report(DamagedRecord("session state", fragment, 0, 0, "passed over"))
+        else:
+            states.append(state)
+    return states
 
 
 def read_due(

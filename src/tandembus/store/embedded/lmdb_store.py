@@ -30,11 +30,12 @@ from tandembus.store.embedded.keys import (
     META_KEY,
     QUARANTINE,
     SCHEDULE,
+    SESSION_COLUMN,
     body_key,
     place_key,
 )
 from tandembus.store.embedded.lane_reader import DamagedRecord
-from tandembus.store.embedded.records import dropped_state_keys, encode_bodies, encode_state, size_of
+from tandembus.store.embedded.records import dropped_state_keys, encode_bodies, encode_log, encode_state, size_of
 from tandembus.store.embedded.room import measure_room
 from tandembus.store.messaging_store import (
     BlockRecord,
@@ -46,6 +47,8 @@ from tandembus.store.messaging_store import (
     Overlay,
     Place,
     Room,
+    SessionColumn,
+    SessionState,
 )
 
 _log = logging.getLogger(__name__)
@@ -134,6 +137,26 @@ class LmdbStore:
             lambda txn: lane_reader.read_overlays(txn, self._opened, fragment, lane, first, last, self._report_damage)
         )
 
+    async def overlays_at(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[Overlay]:
+        return await self._read(
+            lambda txn: lane_reader.read_overlays_at(txn, self._opened, fragment, lane, numbers, self._report_damage)
+        )
+
+    async def columns(self, fragment: int, lane: int, blocks: Sequence[int]) -> Sequence[SessionColumn | None]:
+        return await self._read(
+            lambda txn: lane_reader.read_columns(txn, self._opened, fragment, lane, blocks, self._report_damage)
+        )
+
+    async def session_state(self, fragment: int, session_id: str) -> SessionState | None:
+        return await self._read(
+            lambda txn: lane_reader.read_session_state(txn, self._opened, fragment, session_id, self._report_damage)
+        )
+
+    async def session_states(self, fragment: int, after: str | None, limit: int) -> Sequence[SessionState]:
+        return await self._read(
+            lambda txn: lane_reader.read_session_states(txn, self._opened, fragment, after, limit, self._report_damage)
+        )
+
     async def schedules_before(self, at_ms: int, limit: int) -> Sequence[Due]:
         return await self._read(
             lambda txn: lane_reader.read_due(txn, self._opened, SCHEDULE, at_ms, limit, self._report_damage)
@@ -189,32 +212,24 @@ class LmdbStore:
 
     def _write(self, changes: Changes) -> None:
         self._refuse_if_unusable()
-        bodies = encode_bodies(changes.bodies)
-        state = encode_state(changes)
-        put_bytes = size_of(bodies)
-        self._require_room(put_bytes)
+        puts = _Puts(changes)
+        self._require_room(puts.growth_bytes)
         try:
-            self._transact(changes, bodies, state, put_bytes)
+            self._transact(changes, puts)
         except StoreFull:
             # What grows is refused; what only settles gets the last room there is.
-            if put_bytes or not self._opened.ballast.drop():
+            if puts.growth_bytes or not self._opened.ballast.drop():
                 raise
-            self._transact(changes, bodies, state, put_bytes)
+            self._transact(changes, puts)
 
-    def _transact(
-        self,
-        changes: Changes,
-        bodies: list[tuple[bytes, bytes]],
-        state: list[tuple[bytes, bytes]],
-        put_bytes: int,
-    ) -> None:
+    def _transact(self, changes: Changes, puts: _Puts) -> None:
         try:
             with self._opened.environment.begin(write=True) as txn:
                 self._require_epoch(txn)
                 self._drop(txn, changes)
-                self._put(txn, bodies, state)
+                self._put(txn, puts)
         except lmdb.Error as error:
-            raise self._judge(error, put_bytes) from error
+            raise self._judge(error, puts.growth_bytes) from error
 
     def _require_epoch(self, txn: lmdb.Transaction[bytes]) -> None:
         if txn.get(META_KEY, db=self._opened.state) != self._opened.meta:
@@ -224,7 +239,9 @@ class LmdbStore:
         for place in changes.quarantined:
             self._put_aside(txn, place)
         if changes.dropped_bodies:
-            _drop_bodies(txn, self._opened.body, changes.dropped_bodies)
+            _drop_ranges(txn, self._opened.body, [_body_bounds(dropped) for dropped in changes.dropped_bodies])
+        if changes.dropped_columns:
+            _drop_ranges(txn, self._opened.log, [_column_bounds(dropped) for dropped in changes.dropped_columns])
         for key in dropped_state_keys(changes):
             txn.delete(key, db=self._opened.state)
 
@@ -234,21 +251,19 @@ class LmdbStore:
             key = place_key(QUARANTINE, place.fragment, place.lane, place.number)
             txn.put(key, value, db=self._opened.state)
 
-    def _put(
-        self,
-        txn: lmdb.Transaction[bytes],
-        bodies: list[tuple[bytes, bytes]],
-        state: list[tuple[bytes, bytes]],
-    ) -> None:
-        if bodies:
+    def _put(self, txn: lmdb.Transaction[bytes], puts: _Puts) -> None:
+        if puts.bodies:
             with txn.cursor(self._opened.body) as cursor:
                 # Appending fills pages completely, but works only behind every key of the whole tree.
-                is_behind_all = not cursor.last() or cursor.key() < bodies[0][0]
-                cursor.putmulti(bodies, append=is_behind_all)
-        if state:
+                is_behind_all = not cursor.last() or cursor.key() < puts.bodies[0][0]
+                cursor.putmulti(puts.bodies, append=is_behind_all)
+        if puts.log:
+            with txn.cursor(self._opened.log) as cursor:
+                cursor.putmulti(puts.log)
+        if puts.state:
             with txn.cursor(self._opened.state) as cursor:
-                cursor.putmulti(state)
-        elif not bodies:
+                cursor.putmulti(puts.state)
+        elif not puts.bodies and not puts.log:
             # A transaction without changes would not touch the disk, and so prove nothing about it.
             txn.put(META_KEY, self._opened.meta, db=self._opened.state)
 
@@ -310,9 +325,30 @@ def _commits_in_thread(opened: OpenedStore, settings: EmbeddedSettings) -> bool:
     return settings.commit_mode == "thread"
 
 
-def _drop_bodies(txn: lmdb.Transaction[bytes], tree: lmdb._Database, ranges: list[BodyRange]) -> None:
+@final
+class _Puts:
+    """What a commit puts into each tree, encoded, in key order."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.bodies = encode_bodies(changes.bodies)
+        self.state = encode_state(changes)
+        self.log = encode_log(changes)
+        self.growth_bytes = size_of(self.bodies) + sum(len(one.state or b"") for one in changes.session_states)
+        """What clients add. The rest is small, or goes with the messages it is about."""
+
+
+def _body_bounds(dropped: BodyRange) -> tuple[bytes, bytes]:
+    first = body_key(dropped.fragment, dropped.lane, dropped.first)
+    return first, body_key(dropped.fragment, dropped.lane, dropped.last)
+
+
+def _column_bounds(dropped: BodyRange) -> tuple[bytes, bytes]:
+    first = place_key(SESSION_COLUMN, dropped.fragment, dropped.lane, dropped.first)
+    return first, place_key(SESSION_COLUMN, dropped.fragment, dropped.lane, dropped.last)
+
+
+def _drop_ranges(txn: lmdb.Transaction[bytes], tree: lmdb._Database, bounds: list[tuple[bytes, bytes]]) -> None:
     """In key order with one cursor: neighbours lie in the same pages, which are then touched once."""
-    bounds = [(body_key(r.fragment, r.lane, r.first), body_key(r.fragment, r.lane, r.last)) for r in ranges]
     with txn.cursor(tree) as cursor:
         for first, last in sorted(bounds):
             cursor.set_range(first)

@@ -39,15 +39,27 @@ from tandembus.store.embedded.keys import (
     OVERLAY,
     PLACE_BYTES,
     SCHEDULE,
+    SESSION_COLUMN,
     due_key,
     fragment_at,
     head_key,
     number_at,
     place_at,
     place_key,
+    session_state_key,
     signed_32,
 )
-from tandembus.store.messaging_store import BlockRecord, Changes, Damage, FragmentHead, Overlay, PutBody
+from tandembus.store.messaging_store import (
+    SESSION_ENTRY_BYTES,
+    BlockRecord,
+    Changes,
+    Damage,
+    FragmentHead,
+    Overlay,
+    PutBody,
+    SessionColumn,
+    SessionState,
+)
 
 FORMAT_VERSION: Final = 1
 """Of the store as a whole. A store written by a newer version is refused, never guessed at."""
@@ -61,6 +73,7 @@ _BLOCK_FIELDS_END: Final = 41
 _OVERLAY_FIELDS_END: Final = 10
 _HEAD_BYTES: Final = 18
 _META_BYTES: Final = 33
+_STATE_FIELDS_END: Final = 17
 _STORE_ID_BYTES: Final = 16
 
 
@@ -174,6 +187,18 @@ def encode_state(changes: Changes) -> list[tuple[bytes, bytes]]:
         items.append(encode_due(due_key(EXPIRY, due)))
     for head in changes.heads:
         items.append(encode_head(head))
+    for state in changes.session_states:
+        if state.state is not None:
+            items.append(encode_session_state(state))
+    items.sort()
+    return items
+
+
+def encode_log(changes: Changes) -> list[tuple[bytes, bytes]]:
+    """Everything a commit puts into the log tree, in key order."""
+    items: list[tuple[bytes, bytes]] = []
+    for column in changes.columns:
+        items.append(encode_column(column))
     items.sort()
     return items
 
@@ -191,6 +216,9 @@ def dropped_state_keys(changes: Changes) -> list[bytes]:
         keys.append(due_key(EXPIRY, due))
     for fragment in changes.dropped_heads:
         keys.append(head_key(fragment))
+    for state in changes.session_states:
+        if state.state is None:
+            keys.append(session_state_key(state.fragment, state.session_id))
     keys.sort()
     return keys
 
@@ -279,6 +307,45 @@ def decode_head(key: bytes, value: bytes) -> FragmentHead | None:
     if not _is_sound(key, value, _HEAD_BYTES):
         return None
     return FragmentHead(fragment_at(key, 1), int(read_i64_be(value, 5)), int(_u32(value, 13)), value[17] != 0)
+
+
+def encode_column(column: SessionColumn) -> tuple[bytes, bytes]:
+    key = place_key(SESSION_COLUMN, column.fragment, column.lane, column.block)
+    out = _record()
+    out.write(column.entries)
+    return key, _sealed(key, out)
+
+
+def decode_column(key: bytes, value: bytes) -> SessionColumn | None:
+    if not _is_sound(key, value, _SMALL_HEAD_BYTES) or (len(value) - _SMALL_HEAD_BYTES) % SESSION_ENTRY_BYTES != 0:
+        return None
+    place = place_at(key, 1)
+    return SessionColumn(place.fragment, place.lane, place.number, value[_SMALL_HEAD_BYTES:])
+
+
+def encode_session_state(state: SessionState) -> tuple[bytes, bytes]:
+    """CRC, version, time of change, length of the id, the id, the state."""
+    key = session_state_key(state.fragment, state.session_id)
+    session_id = state.session_id.encode()
+    out = _record()
+    write_i64_be(out, state.changed_at)
+    write_i32_be(out, signed_32(len(session_id)))
+    out.write(session_id)
+    out.write(state.state or b"")
+    return key, _sealed(key, out)
+
+
+def decode_session_state(key: bytes, value: bytes, with_bytes: bool) -> SessionState | None:
+    """None where the record is damaged."""
+    if not _is_sound(key, value, _STATE_FIELDS_END):
+        return None
+    id_end: i64 = _STATE_FIELDS_END + _u32(value, 13)
+    if id_end > len(value):
+        return None
+    session_id = value[_STATE_FIELDS_END:id_end].decode()
+    return SessionState(
+        fragment_at(key, 1), session_id, value[id_end:] if with_bytes else b"", int(read_i64_be(value, 5))
+    )
 
 
 def encode_meta(key: bytes, format_version: int, store_id: bytes, epoch: int) -> bytes:

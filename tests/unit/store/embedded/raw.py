@@ -7,9 +7,9 @@ from pathlib import Path
 
 import lmdb
 
-from tandembus.store.embedded.keys import BODY_TREE, STATE_TREE
+from tandembus.store.embedded.keys import BODY_TREE, LOG_TREE, STATE_TREE
 
-TREES = (BODY_TREE, STATE_TREE)
+TREES = (BODY_TREE, STATE_TREE, LOG_TREE)
 
 
 def records_of(folder: Path, tree: bytes) -> dict[bytes, bytes]:

@@ -15,12 +15,16 @@ from tandembus.store.embedded.keys import (
     BODY_TREE,
     EXPIRY,
     HEAD,
+    LOG_TREE,
     META_KEY,
     OVERLAY,
     SCHEDULE,
+    SESSION_COLUMN,
+    SESSION_STATE,
     STATE_TREE,
     body_key,
     place_key,
+    session_state_key,
 )
 from tandembus.store.embedded.records import BODY_HEAD_BYTES, FORMAT_VERSION, encode_meta
 from tandembus.store.messaging_store import (
@@ -35,6 +39,8 @@ from tandembus.store.messaging_store import (
     FragmentHead,
     Overlay,
     Place,
+    SessionColumn,
+    SessionState,
 )
 from tests.contract.samples import FRAGMENT, NOW_MS, block, block_content, body_content, message, sends
 from tests.covers import covers
@@ -54,6 +60,8 @@ async def filled(folder: Path) -> None:
     changes.schedules = [Due(NOW_MS, FRAGMENT, MAIN, 9)]
     changes.expiries = [Due(NOW_MS, FRAGMENT, MAIN, 0)]
     changes.heads = [FragmentHead(FRAGMENT, 1, 0, False)]
+    changes.session_states = [SessionState(FRAGMENT, "session", b"its state", NOW_MS)]
+    changes.columns = [SessionColumn(FRAGMENT, MAIN, 0, bytes(range(200)))]
     await store.commit(changes)
     await store.close()
 
@@ -81,12 +89,20 @@ async def test_a_flipped_bit_in_any_record_of_state_is_reported(tmp_path: Path) 
     await filled(tmp_path)
     chance = random.Random(2)
     keys = [key for key in records_of(tmp_path, STATE_TREE) if key != META_KEY]
-    assert {key[0] for key in keys} == {BLOCK, OVERLAY, SCHEDULE, EXPIRY, HEAD}
+    names = {
+        BLOCK: "block",
+        OVERLAY: "overlay",
+        SCHEDULE: "schedule",
+        EXPIRY: "expiry",
+        HEAD: "head",
+        SESSION_STATE: "session state",
+    }
+    assert {key[0] for key in keys} == set(names)
     for key in keys * scaled(5, 100, 1_000):
         bit = chance.randrange(8 * len(records_of(tmp_path, STATE_TREE)[key]))
         flip(tmp_path, STATE_TREE, key, bit)
         reported = await read_everything(tmp_path)
-        assert [damage.kind[0] for damage in reported] == [{SCHEDULE: "s"}.get(key[0], chr(key[0]).replace("f", "h"))]
+        assert [damage.kind for damage in reported] == [names[key[0]]]
         flip(tmp_path, STATE_TREE, key, bit)
     assert await read_everything(tmp_path) == []
 
@@ -99,8 +115,38 @@ async def read_everything(folder: Path) -> list[DamagedRecord]:
     await store.overlays(FRAGMENT, MAIN, 0, 1000)
     assert len(await store.schedules_before(NOW_MS + 1, 10)) == 1, "even a damaged entry says where to look"
     assert len(await store.expiries_before(NOW_MS + 1, 10)) == 1
+    await store.session_state(FRAGMENT, "session")
+    await store.columns(FRAGMENT, MAIN, [0])
     await store.close()
     return reported
+
+
+@covers("F6", "M7")
+async def test_a_damaged_session_column_is_reported_and_not_served(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    chance = random.Random(3)
+    key = place_key(SESSION_COLUMN, FRAGMENT, MAIN, 0)
+    for _ in range(scaled(20, 200, 2_000)):
+        bit = chance.randrange(8 * len(records_of(tmp_path, LOG_TREE)[key]))
+        flip(tmp_path, LOG_TREE, key, bit)
+        assert [str(damage) for damage in await read_everything(tmp_path)] == [
+            f"damaged session column record (fragment {FRAGMENT}, lane 0, number 0): its bodies are asked instead"
+        ]
+        store = LmdbStore.open(tmp_path, SETTINGS, report_damage=lambda _: None)
+        assert await store.columns(FRAGMENT, MAIN, [0, 1]) == [None, None]
+        await store.close()
+        flip(tmp_path, LOG_TREE, key, bit)
+    assert await read_everything(tmp_path) == []
+
+
+@covers("F6", "M7")
+async def test_a_damaged_session_state_counts_as_never_set(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    flip(tmp_path, STATE_TREE, session_state_key(FRAGMENT, "session"), 70)
+    store = LmdbStore.open(tmp_path, SETTINGS, report_damage=lambda _: None)
+    assert await store.session_state(FRAGMENT, "session") is None
+    assert await store.session_states(FRAGMENT, None, 10) == []
+    await store.close()
 
 
 @covers("F6")
