@@ -11,7 +11,7 @@ import pytest
 
 from tandembus.client import OutgoingMessage, ServiceBus, connect
 from tandembus.client.administration import Administration
-from tandembus.client.queues import QueueSettings
+from tandembus.client.entities import QueueSettings
 from tests.chaos.processes import anonymous_memory_bytes
 from tests.covers import covers
 from tests.integration.raw_amqp import RawAmqp

@@ -11,7 +11,7 @@ import pytest
 
 from tandembus.client import connect
 from tandembus.client.administration import Administration
-from tandembus.client.queues import QueueSettings
+from tandembus.client.entities import QueueSettings
 from tandembus.clock import SystemClock
 from tandembus.errors import MessageLockLost
 from tests.chaos.history import History

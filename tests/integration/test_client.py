@@ -21,8 +21,9 @@ from tandembus.client import (
     connect,
 )
 from tandembus.client.administration import Administration
+from tandembus.client.durations import NEVER
+from tandembus.client.entities import QueueSettings
 from tandembus.client.messages import as_new
-from tandembus.client.queues import NEVER, QueueSettings
 from tandembus.clock import SystemClock
 from tandembus.errors import (
     EntityAlreadyExists,

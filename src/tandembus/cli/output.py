@@ -26,8 +26,9 @@ from rich.text import Text
 
 from tandembus.cli.parameters import duration_words, moment_text
 from tandembus.cli.printable import printable, printable_json
+from tandembus.client.durations import NEVER
+from tandembus.client.entities import EntityInfo, QueueSettings
 from tandembus.client.messages import ReceivedMessage
-from tandembus.client.queues import NEVER, QueueInfo
 
 PREVIEW_CHARACTERS: Final = 60
 BINARY_BYTES: Final = 16
@@ -88,14 +89,14 @@ def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> No
     console().print(table)
 
 
-def queue_record(queue: QueueInfo) -> dict[str, object]:
+def queue_record(queue: EntityInfo[QueueSettings]) -> dict[str, object]:
     """A queue in JSON: its settings beside its name, `null` for "never", counts and times."""
     settings = {name: None if value == NEVER else value for name, value in asdict(queue.settings).items()}
     times = {"created_at": queue.created_at, "updated_at": queue.updated_at, "accessed_at": queue.accessed_at}
     return {"name": queue.name, **settings, "counts": asdict(queue.counts), **times}
 
 
-def queue_fields(queue: QueueInfo) -> dict[str, object]:
+def queue_fields(queue: EntityInfo[QueueSettings]) -> dict[str, object]:
     """The same for people: durations in words, counts one by one."""
     fields: dict[str, object] = {"name": queue.name}
     for name, value in asdict(queue.settings).items():

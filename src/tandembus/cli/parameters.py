@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from tandembus.amqp.encoding.values import int_, timestamp
-from tandembus.client.queues import NEVER, duration_of
+from tandembus.client.durations import NEVER, duration_of
 from tandembus.clock import SystemClock
 from tandembus.errors import MalformedData
 

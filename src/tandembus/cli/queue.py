@@ -26,7 +26,7 @@ from tandembus.cli.printable import printable
 from tandembus.cli.target import TRANSFER_NOTE, Target, confirmed, namespace_options
 from tandembus.client import Management, ReceiveMode, ServiceBus, SubQueue, connect
 from tandembus.client.administration import Administration
-from tandembus.client.queues import QueueInfo, QueueSettings
+from tandembus.client.entities import EntityInfo, QueueSettings
 from tandembus.clock import SystemClock
 from tandembus.descriptions import validate_name
 from tandembus.errors import InvalidArgument, NotSupported, QuotaExceeded
@@ -96,7 +96,7 @@ def _administration(target: Target) -> Administration:
     return Administration(target.connection_string, ca_path=target.ca_path)
 
 
-def _show(target: Target, queue: QueueInfo, said: str) -> None:
+def _show(target: Target, queue: EntityInfo[QueueSettings], said: str) -> None:
     if target.as_json:
         print_json(queue_record(queue))
         return
@@ -172,7 +172,7 @@ async def list_queues(target: Target) -> None:
         print_table(LIST_HEADINGS, [_row(each) for each in found])
 
 
-def _row(queue: QueueInfo) -> tuple[object, ...]:
+def _row(queue: EntityInfo[QueueSettings]) -> tuple[object, ...]:
     counts = queue.counts
     return (
         queue.name,

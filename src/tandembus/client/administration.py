@@ -1,33 +1,42 @@
-"""Queue administration over HTTP: create, look at, change, list and delete."""
+"""Administration over HTTP: create, look at, change, list and delete queues, topics, subscriptions and rules."""
 
 from __future__ import annotations
 
-import asyncio
-import ssl
-from collections.abc import AsyncIterator
-from dataclasses import fields, replace
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Final
-from urllib.parse import quote
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
-import aiohttp
+from tandembus.client.addresses import rule_path, subscription_path
+from tandembus.client.atom import entry_with
+from tandembus.client.atom_requests import AtomRequests
+from tandembus.client.entities import (
+    EntityInfo,
+    QueueSettings,
+    S,
+    Settings,
+    SubscriptionSettings,
+    TopicSettings,
+    changed,
+    description_of,
+    entity_of,
+)
+from tandembus.client.rules import rule_element, rule_of
+from tandembus.clock import Clock
+from tandembus.descriptions import RuleDescription
 
-from tandembus.client.errors import ConnectionLost, failure_of_status
-from tandembus.client.queues import ATOM, QueueInfo, QueueSettings, queue_entry, queue_of
-from tandembus.clock import Clock, SystemClock
-from tandembus.errors import BusError, OperationTimeout, Unauthorized
-from tandembus.security.sas import ConnectionString, make_token, parse_connection_string
-
-API_VERSION: Final = "2021-05"
-PAGE_SIZE: Final = 100
-EMULATOR_HTTP_PORT: Final = 5300
-HTTPS_PORT: Final = 443
-TOKEN_LIFETIME_S: Final = 3600.0
+NO_HEADERS: Final[Mapping[str, str]] = {}
+UPDATE: Final = {"If-Match": "*"}
+FORWARD_TOKEN: Final = "ServiceBusSupplementaryAuthorization"
+DEAD_LETTER_FORWARD_TOKEN: Final = "ServiceBusDlqSupplementaryAuthorization"
 
 
 class Administration:
-    """The queues of one namespace. Use it as `async with Administration(connection_string) as administration`."""
+    """The entities of one namespace. Use it as `async with Administration(connection_string) as administration`.
+
+    Creating what is there raises `EntityAlreadyExists`; everything else about what is not there, `EntityNotFound`.
+    An update changes what it names and leaves the rest; an empty text removes a forwarding or the metadata.
+    """
 
     def __init__(
         self,
@@ -37,12 +46,7 @@ class Administration:
         clock: Clock | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        self._parts: Final = parse_connection_string(connection_string)
-        self._base: Final = _base_url(self._parts)
-        self._tls: Final = None if self._parts.use_emulator else ssl.create_default_context(cafile=ca_path)
-        self._clock: Final = clock or SystemClock()
-        self._timeout: Final = aiohttp.ClientTimeout(total=timeout_s)
-        self._http: aiohttp.ClientSession | None = None
+        self.requests: Final = AtomRequests(connection_string, ca_path=ca_path, clock=clock, timeout_s=timeout_s)
 
     async def __aenter__(self) -> Administration:
         return self
@@ -53,99 +57,120 @@ class Administration:
         await self.close()
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
+        await self.requests.close()
 
-    async def create_queue(self, name: str, settings: QueueSettings | None = None) -> QueueInfo:
-        """`EntityAlreadyExists` if the name is taken."""
-        return queue_of(await self._request("PUT", name, queue_entry(settings or QueueSettings())))
+    async def create_queue(self, name: str, settings: QueueSettings | None = None) -> EntityInfo[QueueSettings]:
+        return entity_of(await self._put(name, settings or QueueSettings()), QueueSettings)
 
-    async def get_queue(self, name: str) -> QueueInfo:
-        return queue_of(await self._request("GET", name))
+    async def get_queue(self, name: str) -> EntityInfo[QueueSettings]:
+        return entity_of(await self.requests.entry("GET", name), QueueSettings)
 
-    async def update_queue(self, name: str, changes: QueueSettings) -> QueueInfo:
-        """Change what `changes` names, leave the rest; an empty text removes a forwarding or the metadata."""
-        present = (await self.get_queue(name)).settings
-        chosen = {each.name: getattr(changes, each.name) for each in fields(changes)}
-        settings = replace(present, **{key: value for key, value in chosen.items() if value is not None})
-        return queue_of(await self._request("PUT", name, queue_entry(_without_empty(settings)), {"If-Match": "*"}))
+    async def update_queue(self, name: str, changes: QueueSettings) -> EntityInfo[QueueSettings]:
+        return await self._update(await self.get_queue(name), name, changes)
 
     async def delete_queue(self, name: str) -> None:
-        await self._request("DELETE", name)
+        await self.requests.entry("DELETE", name)
 
-    async def queues(self) -> AsyncIterator[QueueInfo]:
-        """All queues, by name; asks for one page after the other."""
-        skip = 0
-        while True:
-            feed = await self._request("GET", "$Resources/queues", query=f"&$skip={skip}&$top={PAGE_SIZE}")
-            entries = feed.findall(f"{ATOM}entry")
-            for entry in entries:
-                yield queue_of(entry)
-            if len(entries) < PAGE_SIZE:
-                return
-            skip += len(entries)
+    async def queues(self) -> AsyncIterator[EntityInfo[QueueSettings]]:
+        """All queues, by name."""
+        async for entry in self.requests.entries("$Resources/queues"):
+            yield entity_of(entry, QueueSettings)
 
-    async def _request(
+    async def create_topic(self, name: str, settings: TopicSettings | None = None) -> EntityInfo[TopicSettings]:
+        return entity_of(await self._put(name, settings or TopicSettings()), TopicSettings)
+
+    async def get_topic(self, name: str) -> EntityInfo[TopicSettings]:
+        return entity_of(await self.requests.entry("GET", name), TopicSettings)
+
+    async def update_topic(self, name: str, changes: TopicSettings) -> EntityInfo[TopicSettings]:
+        return await self._update(await self.get_topic(name), name, changes)
+
+    async def delete_topic(self, name: str) -> None:
+        """With all its subscriptions and their messages."""
+        await self.requests.entry("DELETE", name)
+
+    async def topics(self) -> AsyncIterator[EntityInfo[TopicSettings]]:
+        """All topics, by name."""
+        async for entry in self.requests.entries("$Resources/topics"):
+            yield entity_of(entry, TopicSettings)
+
+    async def create_subscription(
         self,
-        method: str,
+        topic: str,
+        name: str,
+        settings: SubscriptionSettings | None = None,
+        default_rule: RuleDescription | None = None,
+    ) -> EntityInfo[SubscriptionSettings]:
+        """Its first rule is `default_rule`, or one that takes every message."""
+        chosen = settings or SubscriptionSettings()
+        entry = await self._put(subscription_path(topic, name), chosen, NO_HEADERS, default_rule)
+        return entity_of(entry, SubscriptionSettings)
+
+    async def get_subscription(self, topic: str, name: str) -> EntityInfo[SubscriptionSettings]:
+        return entity_of(await self.requests.entry("GET", subscription_path(topic, name)), SubscriptionSettings)
+
+    async def update_subscription(
+        self, topic: str, name: str, changes: SubscriptionSettings
+    ) -> EntityInfo[SubscriptionSettings]:
+        present = await self.get_subscription(topic, name)
+        return await self._update(present, subscription_path(topic, name), changes)
+
+    async def delete_subscription(self, topic: str, name: str) -> None:
+        await self.requests.entry("DELETE", subscription_path(topic, name))
+
+    async def subscriptions(self, topic: str) -> AsyncIterator[EntityInfo[SubscriptionSettings]]:
+        """All subscriptions of a topic, by name."""
+        async for entry in self.requests.entries(f"{topic}/Subscriptions"):
+            yield entity_of(entry, SubscriptionSettings)
+
+    async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
+        """`InvalidArgument` with the reason if its filter or action is not understood."""
+        return await self._put_rule(topic, subscription, rule, NO_HEADERS)
+
+    async def get_rule(self, topic: str, subscription: str, name: str) -> RuleDescription:
+        return rule_of(await self.requests.entry("GET", rule_path(topic, subscription, name)))
+
+    async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
+        """Put this in the place of the rule of the same name."""
+        return await self._put_rule(topic, subscription, rule, UPDATE)
+
+    async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
+        await self.requests.entry("DELETE", rule_path(topic, subscription, name))
+
+    async def rules(self, topic: str, subscription: str) -> AsyncIterator[RuleDescription]:
+        """All rules of a subscription, by name."""
+        async for entry in self.requests.entries(f"{subscription_path(topic, subscription)}/Rules"):
+            yield rule_of(entry)
+
+    async def _put(
+        self,
         path: str,
-        body: bytes | None = None,
-        headers: dict[str, str] | None = None,
-        query: str = "",
-    ) -> ElementTree.Element:
-        url = f"{self._base}/{quote(path, safe='/$')}?api-version={API_VERSION}{query}"
-        sent = {"Authorization": self._token(), **(headers or {})}
-        if body is not None:
-            sent["Content-Type"] = "application/atom+xml;type=entry;charset=utf-8"
-        try:
-            async with self._session().request(method, url, data=body, headers=sent) as answer:
-                return _answer_of(answer.status, await answer.read(), path)
-        except aiohttp.ClientError as error:
-            raise ConnectionLost(f"{self._base} cannot be reached: {error}") from error
-        except asyncio.TimeoutError as error:
-            raise OperationTimeout(f"{self._base} did not answer in time") from error
+        settings: Settings,
+        headers: Mapping[str, str] = NO_HEADERS,
+        default_rule: RuleDescription | None = None,
+    ) -> Element:
+        description = description_of(settings, self.requests.namespace, default_rule)
+        sent = {**headers, **self._forward_tokens(settings)}
+        return await self.requests.entry("PUT", path, entry_with(description), sent)
 
-    def _session(self) -> aiohttp.ClientSession:
-        if self._http is None:
-            connector = aiohttp.TCPConnector(ssl=True if self._tls is None else self._tls)
-            self._http = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
-        return self._http
+    async def _update(self, present: EntityInfo[S], path: str, changes: S) -> EntityInfo[S]:
+        settings = changed(present.settings, changes)
+        return entity_of(await self._put(path, settings, UPDATE), type(settings))
 
-    def _token(self) -> str:
-        if self._parts.signature is not None:
-            return self._parts.signature
-        if self._parts.key_name is None or self._parts.key is None:
-            raise Unauthorized("the connection string has neither a key nor a signature")
-        expires_at = self._clock.now() + TOKEN_LIFETIME_S
-        return make_token(self._base, self._parts.key_name, self._parts.key, expires_at)
+    async def _put_rule(
+        self, topic: str, subscription: str, rule: RuleDescription, headers: Mapping[str, str]
+    ) -> RuleDescription:
+        path = rule_path(topic, subscription, rule.name)
+        return rule_of(await self.requests.entry("PUT", path, entry_with(rule_element(rule)), headers))
 
-
-def _without_empty(settings: QueueSettings) -> QueueSettings:
-    emptied = [each.name for each in fields(settings) if getattr(settings, each.name) == ""]
-    return replace(settings, **dict.fromkeys(emptied))
-
-
-def _base_url(parts: ConnectionString) -> str:
-    host = f"[{parts.host}]" if ":" in parts.host else parts.host
-    if parts.use_emulator:
-        return f"http://{host}:{parts.port or EMULATOR_HTTP_PORT}"
-    return f"https://{host}:{parts.port or HTTPS_PORT}"
-
-
-def _answer_of(status: int, body: bytes, path: str) -> ElementTree.Element:
-    if status >= 300:
-        raise failure_of_status(status, None, _detail_of(body) or f"{path!r}: the service answered {status}")
-    if not body:
-        return ElementTree.Element("nothing")
-    try:
-        return ElementTree.fromstring(body)
-    except ElementTree.ParseError as error:
-        raise BusError("the answer is not XML: is this address a Service Bus namespace?") from error
-
-
-def _detail_of(body: bytes) -> str:
-    try:
-        return (ElementTree.fromstring(body).findtext("Detail") or "").strip()
-    except ElementTree.ParseError:
-        return body[:200].decode(errors="replace").strip()
+    def _forward_tokens(self, settings: Settings) -> dict[str, str]:
+        """Who forwards must be allowed to send there: a token for each target goes along."""
+        targets = {
+            FORWARD_TOKEN: getattr(settings, "forward_to", None),
+            DEAD_LETTER_FORWARD_TOKEN: getattr(settings, "forward_dead_letters_to", None),
+        }
+        return {
+            header: self.requests.token(f"{self.requests.base}/{target}")
+            for header, target in targets.items()
+            if target
+        }

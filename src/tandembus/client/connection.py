@@ -123,24 +123,25 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         self._fail(ConnectionLost("the connection was closed"))
 
-    async def in_time(self, awaitable: Awaitable[T], otherwise: str) -> T:
-        """The result, or `OperationTimeout` after the connection's time-out."""
+    async def in_time(self, awaitable: Awaitable[T], otherwise: str, timeout_s: float | None = None) -> T:
+        """The result, or `OperationTimeout` after the connection's time-out, unless another one is given."""
+        patience_s = self.timeout_s if timeout_s is None else timeout_s
         try:
-            return await asyncio.wait_for(awaitable, self.timeout_s)
+            return await asyncio.wait_for(awaitable, patience_s)
         except asyncio.TimeoutError as error:
-            raise OperationTimeout(f"{otherwise} within {self.timeout_s:g} s") from error
+            raise OperationTimeout(f"{otherwise} within {patience_s:g} s") from error
 
     def begin(self) -> AmqpSession:
         if self.failure is not None:
             raise self.failure
         return self._engine.begin()
 
-    async def attach(self, owner: LinkOwner) -> None:
+    async def attach(self, owner: LinkOwner, timeout_s: float | None = None) -> None:
         """Until the link of `owner` stands, or was refused."""
         self._owners.add(owner)
         self.flush()
         try:
-            await self.in_time(owner.attached, "the link was not attached")
+            await self.in_time(owner.attached, "the link was not attached", timeout_s)
         except BaseException:
             self.forget(owner)
             owner.session.end()

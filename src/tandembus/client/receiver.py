@@ -22,11 +22,12 @@ from tandembus.amqp.encoding.delivery_states import (
     rejected_state,
 )
 from tandembus.amqp.encoding.descriptors import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from tandembus.amqp.encoding.terminus import Terminus
 from tandembus.amqp.engine import DeliveryReceived, IncomingLink, SettlementConfirmed
 from tandembus.client.connection import Connection, LinkOwner
 from tandembus.client.errors import ConnectionLost, failure_of
 from tandembus.client.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, ReceivedMessage
-from tandembus.errors import InvalidOperation, MessageLockLost, OperationTimeout
+from tandembus.errors import BusError, InvalidOperation, MessageLockLost, OperationTimeout
 
 DEAD_LETTER: Final = "com.microsoft:dead-letter"
 
@@ -58,14 +59,27 @@ class _Settlement:
 class Receiver(LinkOwner):
     """A link to receive on. Made by `ServiceBus.receiver`."""
 
-    def __init__(self, connection: Connection, address: str, mode: ReceiveMode, prefetch: int = 0) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        address: str,
+        mode: ReceiveMode,
+        prefetch: int = 0,
+        source: Terminus | None = None,
+        properties: dict[str, object] | None = None,
+    ) -> None:
+        """`source` and `properties` say more about the link than its address."""
         super().__init__(connection)
         self.address: Final = address
         self.mode: Final = mode
         self._prefetch: Final = prefetch
         is_locking = mode is ReceiveMode.PEEK_LOCK
         self._link: Final[IncomingLink] = self.session.attach_receiver(
-            self.name, address, snd_settle_mode=0 if is_locking else 1, rcv_settle_mode=1 if is_locking else 0
+            self.name,
+            source or address,
+            snd_settle_mode=0 if is_locking else 1,
+            rcv_settle_mode=1 if is_locking else 0,
+            properties=properties,
         )
         self._link.context = self
         self.session.context = self
@@ -225,11 +239,14 @@ class Receiver(LinkOwner):
 
     def _check_settleable(self, messages: Sequence[ReceivedMessage]) -> None:
         if self.failure is not None:
-            raise MessageLockLost(f"the locks went with their link: {self.failure}")
+            raise self._locks_lost(self.failure)
         if self.mode is ReceiveMode.RECEIVE_AND_DELETE:
             raise InvalidOperation("messages received with receive-and-delete are settled already")
         if any(message.delivery_id < 0 for message in messages):
             raise InvalidOperation("this message came from the management node: settle it there")
+
+    def _locks_lost(self, failure: Exception) -> BusError:
+        return MessageLockLost(f"the locks went with their link: {failure}")
 
     def _fail_settlements(self, failure: Exception) -> None:
         unconfirmed = set(self._settling.values())

@@ -15,6 +15,7 @@ from tandembus.client.errors import ConnectionLost
 from tandembus.client.management import Management
 from tandembus.client.receiver import ReceiveMode, Receiver
 from tandembus.client.sender import DEFAULT_WINDOW, Sender
+from tandembus.client.session_receiver import SessionReceiver
 from tandembus.client.tokens import Tokens
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import OperationTimeout, Unauthorized
@@ -23,6 +24,8 @@ from tandembus.security.sas import ConnectionString, parse_connection_string
 AMQP_PORT: Final = 5672
 AMQPS_PORT: Final = 5671
 DEFAULT_TIMEOUT_S: Final = 60.0
+ANSWER_MARGIN_S: Final = 10.0
+"""How much longer than the service may wait for a session its answer may take."""
 MAX_FRAME_SIZE: Final = 1_048_576
 IDLE_TIMEOUT_MS: Final = 60_000
 """A service that is silent for longer than this, and half as long again, is given up."""
@@ -69,6 +72,27 @@ class ServiceBus:
         await self._authorize(entity)
         receiver = Receiver(self.connection, address_of(entity, sub_queue), mode, prefetch)
         await self.connection.attach(receiver)
+        return receiver
+
+    async def accept_session(
+        self,
+        entity: str,
+        session_id: str | None = None,
+        timeout_s: float | None = None,
+        *,
+        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
+        prefetch: int = 0,
+    ) -> SessionReceiver:
+        """The receiver of one session, which nobody else can receive from meanwhile.
+
+        Without an id it is the next session that has messages and no receiver; `OperationTimeout` if there is
+        none for `timeout_s` (default: as long as every wait on this connection). A named session needs no messages;
+        `SessionCannotBeLocked` if another receiver has it.
+        """
+        await self._authorize(entity)
+        wait_s = self.connection.timeout_s if timeout_s is None else timeout_s
+        receiver = SessionReceiver(self.connection, entity, session_id, wait_s, mode, prefetch)
+        await self.connection.attach(receiver, wait_s + ANSWER_MARGIN_S)
         return receiver
 
     async def management(self, entity: str, sub_queue: SubQueue | None = None) -> Management:

@@ -19,7 +19,8 @@ from tandembus.cli.output import (
     say,
 )
 from tandembus.client import OutgoingMessage, ReceivedMessage
-from tandembus.client.queues import NEVER, QueueCounts, QueueInfo, QueueSettings
+from tandembus.client.durations import NEVER
+from tandembus.client.entities import EntityCounts, EntityInfo, QueueSettings
 
 MESSAGE_FIELDS = [
     "sequence_number",
@@ -87,7 +88,7 @@ def test_a_preview_is_one_short_line() -> None:
 
 def test_a_queue_has_the_documented_fields() -> None:
     settings = QueueSettings(lock_duration_s=60.0, default_time_to_live_s=NEVER, max_delivery_count=10)
-    queue = QueueInfo("orders", settings, QueueCounts(active=3), "2024-01-01T00:00:00Z")
+    queue = EntityInfo("orders", settings, EntityCounts(active=3), "2024-01-01T00:00:00Z")
     record = queue_record(queue)
     assert (record["lock_duration_s"], record["default_time_to_live_s"]) == (60.0, None)
     assert record["counts"] == {

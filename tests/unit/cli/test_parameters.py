@@ -7,7 +7,7 @@ import pytest
 
 from tandembus.amqp.encoding.values import int_, timestamp
 from tandembus.cli.parameters import duration, duration_words, moment, moment_text, typed_property
-from tandembus.client.queues import NEVER
+from tandembus.client.durations import NEVER
 from tandembus.clock import SystemClock
 
 

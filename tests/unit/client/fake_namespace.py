@@ -18,8 +18,9 @@ from tandembus.amqp.encoding.sections import (
     message_annotations_section,
     properties_section,
 )
+from tandembus.amqp.encoding.terminus import Terminus
 from tandembus.amqp.encoding.values import LONG as LONG_TYPE
-from tandembus.amqp.encoding.values import Array, int_, symbol
+from tandembus.amqp.encoding.values import STRING, Array, Described, int_, symbol, timestamp
 from tandembus.amqp.engine import (
     ACCEPTED_STATE,
     MODIFIED_STATE,
@@ -46,6 +47,18 @@ CREDIT = 100
 MAX_MESSAGE_SIZE = 262_144
 CONFIRMATIONS = {0x24: ACCEPTED_STATE, 0x25: REJECTED_STATE, 0x26: RELEASED_STATE, 0x27: MODIFIED_STATE}
 BATCH_FORMAT = 0x80013700
+SESSION_FILTER = "com.microsoft:session-filter"
+LOCKED_UNTIL_TICKS = 621_355_968_000_000_000 + 2_000_000_000 * 10_000_000
+SESSION_OPERATIONS = [
+    f"com.microsoft:{name}"
+    for name in (
+        "get-session-state",
+        "set-session-state",
+        "renew-session-lock",
+        "get-message-sessions",
+        "enumerate-rules",
+    )
+]
 
 
 class FakeNamespace:
@@ -60,6 +73,11 @@ class FakeNamespace:
         self.lost_locks: set[bytes] = set()
         self.token_status = 200
         self.is_silent = False
+        self.locked_sessions: set[str] = set()
+        self.next_session: str | None = "next"
+        self.session_attaches: list[tuple[object, object]] = []
+        self.session_states: dict[str, object] = {}
+        self.link_names: list[str] = []
         self.peers: list[Peer] = []
         self._server: asyncio.Server | None = None
 
@@ -150,7 +168,11 @@ class Peer(asyncio.Protocol):
             link.refuse(AmqpError("amqp:not-found", f"The messaging entity '{entity}' could not be found."))
             return
         link.context = address
-        link.accept(MAX_MESSAGE_SIZE)
+        if isinstance(link, OutgoingLink) and link.source is not None and SESSION_FILTER in (link.source.filter or {}):
+            if not self._accept_session(link, link.source):
+                return
+        else:
+            link.accept(MAX_MESSAGE_SIZE)
         if isinstance(link, IncomingLink):
             link.grant(CREDIT)
         elif isinstance(link, OutgoingLink):
@@ -158,6 +180,27 @@ class Peer(asyncio.Protocol):
                 self.answers[id(link.session)] = link
             else:
                 self.receivers.append(link)
+
+    def _accept_session(self, link: OutgoingLink, source: Terminus) -> bool:
+        asked = (source.filter or {})[SESSION_FILTER]
+        self.namespace.session_attaches.append((asked, (link.properties or {}).get("com.microsoft:timeout")))
+        session_id = str(asked) if asked is not None else self.namespace.next_session
+        if session_id is None:
+            link.refuse(AmqpError("com.microsoft:timeout", "No session came in time."))
+            return False
+        if session_id in self.namespace.locked_sessions:
+            link.refuse(AmqpError("com.microsoft:session-cannot-be-locked", "Somebody has it."))
+            return False
+        self.namespace.locked_sessions.add(session_id)
+        properties: dict[str, object] = {"com.microsoft:locked-until-utc": LOCKED_UNTIL_TICKS}
+        link.accept(MAX_MESSAGE_SIZE, properties, source.with_filter({SESSION_FILTER: session_id}))
+        return True
+
+    def lose_sessions(self) -> None:
+        """As when their locks lapse."""
+        for link in self.receivers:
+            link.detach(AmqpError("com.microsoft:session-lock-lost", "The session lock has lapsed."))
+        self.flush()
 
     def deliver(self) -> None:
         """Send what is there within everybody's credit, then answer drains."""
@@ -203,6 +246,8 @@ class Peer(asyncio.Protocol):
     def _answer(self, address: str, request: MessageSections, link: OutgoingLink) -> None:
         properties = request.application_properties or {}
         self.namespace.requests.append((str(properties["operation"]), request.body))
+        if "associated-link-name" in properties:
+            self.namespace.link_names.append(str(properties["associated-link-name"]))
         if address == "$cbs":
             self.namespace.tokens.append((str(properties["name"]), str(request.body)))
             status: dict[str, object] = {"status-code": int_(self.namespace.token_status)}
@@ -233,8 +278,31 @@ class Peer(asyncio.Protocol):
         if operation == "com.microsoft:receive-by-sequence-number":
             token = uuid.UUID(int=9)
             return {"statusCode": int_(200)}, {"messages": [{"lock-token": token, "message": queue[0]}]}
+        if operation in SESSION_OPERATIONS:
+            return {"statusCode": int_(200)}, self._session_answer(operation, body)
         error = {"statusDescription": "Gone.", "errorCondition": symbol("com.microsoft:message-not-found")}
         return {"statusCode": int_(404), **error}, None
+
+    def _session_answer(self, operation: str, body: dict[object, object]) -> dict[str, object]:
+        states = self.namespace.session_states
+        session_id = str(body.get("session-id"))
+        match operation:
+            case "com.microsoft:get-session-state":
+                return {"session-state": states.get(session_id)}
+            case "com.microsoft:set-session-state":
+                states[session_id] = body["session-state"]
+                return {}
+            case "com.microsoft:renew-session-lock":
+                return {"expiration": timestamp(2_000_000_060_000)}
+            case "com.microsoft:get-message-sessions":
+                skip, top = int(str(body["skip"])), int(str(body["top"]))
+                return {
+                    "skip": int_(skip),
+                    "sessions-ids": Array(STRING, list[object](sorted(states)[skip : skip + top])),
+                }
+            case _:
+                rule = Described(0x0000013700000004, [Described(0x0000001370000007, []), None, "all"])
+                return {"rules": [] if body["skip"] else [{"rule-description": rule}]}
 
 
 def _numbered(payload: bytes, number: int) -> bytes:
