@@ -13,6 +13,7 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HistoryRecord,
     Overlay,
     PutBody,
     SessionState,
@@ -92,6 +93,10 @@ def head_content(head: FragmentHead) -> tuple[object, ...]:
 
 def state_content(state: SessionState | None) -> tuple[object, ...] | None:
     return None if state is None else (state.fragment, state.session_id, state.state, state.changed_at)
+
+
+def history_content(records: Sequence[HistoryRecord]) -> list[tuple[int, int, int, bytes]]:
+    return [(record.fragment, record.at_ms, record.number, record.hashes) for record in records]
 
 
 def due_content(dues: Sequence[Due]) -> list[tuple[int, int, int, int]]:

@@ -16,6 +16,8 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HistoryRecord,
+    HistoryTrim,
     MessagingStore,
     Overlay,
     Place,
@@ -31,6 +33,7 @@ from tests.contract.samples import (
     body_content,
     due_content,
     head_content,
+    history_content,
     message,
     numbers_of,
     overlay_content,
@@ -262,6 +265,54 @@ async def test_the_first_numbers_left_of_a_lane_are_listed_for_dropping_it_in_sl
     assert await store.bodies_left(FRAGMENT, MAIN, 3) == [1, 2, 3]
     assert await store.bodies_left(FRAGMENT, MAIN, 0) == []
     assert await store.bodies_left(FRAGMENT, DEAD_LETTER, 3) == []
+
+
+def ids(*numbers: int) -> bytes:
+    return b"".join(number.to_bytes(16, "big") for number in numbers)
+
+
+@covers("M8")
+async def test_ids_come_back_by_time_from_where_they_are_asked_for(under_test: StoreUnderTest) -> None:
+    store = under_test.open()
+    for at_ms, number, hashes in ((200, 2, ids(3)), (100, 1, ids(1, 2)), (200, 3, ids(4, 5, 6)), (1 << 50, 4, ids(7))):
+        changes = Changes()
+        changes.history = [HistoryRecord(FRAGMENT, at_ms, number, hashes)]
+        changes.history.append(HistoryRecord(FRAGMENT + 1, at_ms, number, ids(99)))
+        await store.commit(changes)
+    await store.close()
+
+    store = under_test.open()
+    found = await store.history(FRAGMENT, 0, 0, PLENTY)
+    assert history_content(found) == [
+        (FRAGMENT, 100, 1, ids(1, 2)),
+        (FRAGMENT, 200, 2, ids(3)),
+        (FRAGMENT, 200, 3, ids(4, 5, 6)),
+        (FRAGMENT, 1 << 50, 4, ids(7)),
+    ]
+    assert [record.number for record in await store.history(FRAGMENT, 200, 3, PLENTY)] == [3, 4]
+    assert [record.number for record in await store.history(FRAGMENT, 101, 0, 20)] == [2, 3], "until it is passed"
+    assert [record.number for record in await store.history(FRAGMENT, -5, 0, 0)] == [1], "at least one"
+    assert await store.history(FRAGMENT, 1 << 51, 0, PLENTY) == []
+    await store.close()
+
+
+@covers("M8")
+async def test_the_earliest_ids_are_trimmed_as_far_as_they_are_old_and_as_many_as_are_allowed(
+    store: MessagingStore,
+) -> None:
+    for at_ms in (100, 200, 300, 400):
+        changes = Changes()
+        changes.history = [HistoryRecord(fragment, at_ms, 1, ids(at_ms)) for fragment in (1, FRAGMENT, 0xFFFFFFFF)]
+        await store.commit(changes)
+    changes = Changes()
+    changes.trimmed_history = [HistoryTrim(FRAGMENT, 400, 2), HistoryTrim(0xFFFFFFFF, 1 << 60, 1000)]
+    await store.commit(changes)
+    assert [record.at_ms for record in await store.history(FRAGMENT, 0, 0, PLENTY)] == [300, 400]
+    assert await store.history(0xFFFFFFFF, 0, 0, PLENTY) == []
+    changes.trimmed_history = [HistoryTrim(FRAGMENT, 400, 2)]
+    await store.commit(changes)
+    assert [record.at_ms for record in await store.history(FRAGMENT, 0, 0, PLENTY)] == [400]
+    assert len(await store.history(1, 0, 0, PLENTY)) == 4, "another fragment's stay"
 
 
 @covers("F6")

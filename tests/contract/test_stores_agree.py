@@ -18,6 +18,8 @@ from tandembus.store.messaging_store import (
     Changes,
     Due,
     FragmentHead,
+    HistoryRecord,
+    HistoryTrim,
     MessagingStore,
     Overlay,
     Place,
@@ -30,6 +32,7 @@ from tests.contract.samples import (
     body_content,
     due_content,
     head_content,
+    history_content,
     message,
     overlay_content,
     state_content,
@@ -66,6 +69,10 @@ overlays = st.builds(
     st.integers(0, 2**32 - 1),
     st.binary(max_size=50),
 )
+histories = st.builds(
+    HistoryRecord, fragments, st.integers(0, 5), st.integers(0, 3), st.sampled_from([b"", b"h" * 16, b"i" * 48])
+)
+trims = st.builds(HistoryTrim, fragments, st.integers(0, 6), st.integers(0, 3))
 heads = st.builds(FragmentHead, fragments, st.integers(0, 2**62), st.integers(0, 2**32 - 1), st.booleans())
 columns = st.builds(
     lambda place, entries: SessionColumn(place.fragment, place.lane, place.number, entries),
@@ -102,6 +109,8 @@ def commits(draw: st.DrawFn) -> Changes:
     changes.columns = draw(st.lists(columns, max_size=3, unique_by=lambda c: (c.fragment, c.lane, c.block)))
     changes.dropped_columns = draw(st.lists(ranges, max_size=2))
     changes.session_states = draw(st.lists(states, max_size=3, unique_by=lambda s: (s.fragment, s.session_id)))
+    changes.history = draw(st.lists(histories, max_size=3, unique_by=lambda h: (h.fragment, h.at_ms, h.number)))
+    changes.trimmed_history = draw(st.lists(trims, max_size=1))
     return changes
 
 
@@ -136,6 +145,8 @@ async def _content(store: MessagingStore) -> Sequence[object]:
         listed = [one.session_id for one in await store.session_states(fragment, None, 10)]
         content.append(sorted(listed))
         content += [state_content(await store.session_state(fragment, session_id)) for session_id in sorted(listed)]
+        content.append(history_content(await store.history(fragment, 0, 0, 1 << 20)))
+        content.append(history_content(await store.history(fragment, 2, 1, 20)))
         for lane in LANES:
             content.append([column and column.entries for column in await store.columns(fragment, lane, NUMBERS)])
             left = await store.bodies_left(fragment, lane, 100)

@@ -15,6 +15,7 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HistoryRecord,
     MessagingStore,
     Overlay,
     Room,
@@ -133,6 +134,9 @@ class FaultyStore:
 
     async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
         return await self._read(lambda: self._inner.bodies_left(fragment, lane, limit))
+
+    async def history(self, fragment: int, at_ms: int, number: int, max_bytes: int) -> Sequence[HistoryRecord]:
+        return await self._read(lambda: self._inner.history(fragment, at_ms, number, max_bytes))
 
     def room(self) -> Room:
         self._refuse_if_lost()

@@ -20,6 +20,7 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HistoryRecord,
     Overlay,
     Place,
     Room,
@@ -71,6 +72,7 @@ class MemoryDisk:
         self.columns: dict[PlaceKey, SessionColumn] = {}
         self.damaged_columns: set[PlaceKey] = set()
         self.session_states: dict[tuple[int, str], SessionState] = {}
+        self.history: dict[PlaceKey, HistoryRecord] = {}
 
     def apply(self, changes: Changes) -> None:
         self._drop(changes)
@@ -91,6 +93,8 @@ class MemoryDisk:
             self.session_states.pop((state.fragment, state.session_id), None)
             if state.state is not None:
                 self.session_states[state.fragment, state.session_id] = state
+        for record in changes.history:
+            self.history[record.fragment, record.at_ms, record.number] = record
 
     def _drop(self, changes: Changes) -> None:
         for place in changes.quarantined:
@@ -113,6 +117,10 @@ class MemoryDisk:
             lane = (dropped.fragment, dropped.lane)
             for key in [key for key in self.columns if key[:2] == lane and dropped.first <= key[2] <= dropped.last]:
                 del self.columns[key]
+        for trim in changes.trimmed_history:
+            old = [key for key in sorted(self.history) if key[0] == trim.fragment and key[1] < trim.before_ms]
+            for key in old[: trim.limit]:
+                del self.history[key]
 
 
 @final
@@ -211,6 +219,18 @@ class MemoryStore:
     async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
         await self._before_read()
         return sorted(key[2] for key in self._disk.bodies if key[:2] == (fragment, lane))[:limit]
+
+    async def history(self, fragment: int, at_ms: int, number: int, max_bytes: int) -> Sequence[HistoryRecord]:
+        await self._before_read()
+        found: list[HistoryRecord] = []
+        size_bytes = 0
+        for key in sorted(self._disk.history):
+            if key[0] == fragment and key[1:] >= (at_ms, number):
+                found.append(self._disk.history[key])
+                size_bytes += len(found[-1].hashes)
+                if size_bytes > max_bytes:
+                    break
+        return found
 
     def room(self) -> Room:
         self._refuse_if_unusable()

@@ -30,6 +30,8 @@ SCHEDULED: Final = 2
 
 SESSION_HASH_BYTES: Final = 8
 SESSION_ENTRY_BYTES: Final = SESSION_HASH_BYTES + 2
+HASH_BYTES: Final = 16
+"""Of a message id in the history. Half as many would be too few: a false match silently drops a message."""
 
 NEVER: Final = 0
 """`expires_at` and `earliest_expiry` of what does not expire."""
@@ -202,6 +204,34 @@ class SessionState:
         """Wall time in milliseconds."""
 
 
+class HistoryRecord:
+    """The message ids that a fragment took in with one commit, for the detection of duplicates: a hash of each.
+
+    `number` tells records of one millisecond apart; a fragment gives each a larger one than all it still remembers.
+    """
+
+    __slots__ = ("at_ms", "fragment", "hashes", "number")
+
+    def __init__(self, fragment: int, at_ms: int, number: int, hashes: bytes) -> None:
+        self.fragment: Final = fragment
+        self.at_ms: Final = at_ms
+        self.number: Final = number
+        self.hashes: Final = hashes
+        """`HASH_BYTES` for each id, one behind the other."""
+
+
+@final
+class HistoryTrim:
+    """The earliest `limit` history records of a fragment, as far as they are older than `before_ms`."""
+
+    __slots__ = ("before_ms", "fragment", "limit")
+
+    def __init__(self, fragment: int, before_ms: int, limit: int) -> None:
+        self.fragment: Final = fragment
+        self.before_ms: Final = before_ms
+        self.limit: Final = limit
+
+
 @final
 class Damage:
     """A record that was asked for and cannot be served: its CRC is wrong, or it is not there at all."""
@@ -234,10 +264,12 @@ class Changes:
         "dropped_schedules",
         "expiries",
         "heads",
+        "history",
         "overlays",
         "quarantined",
         "schedules",
         "session_states",
+        "trimmed_history",
     )
 
     def __init__(self) -> None:
@@ -261,6 +293,9 @@ class Changes:
         """Of blocks first..last (inclusive) of a lane."""
         self.session_states: list[SessionState] = []
         """One for each session at most; None as the state deletes it."""
+        self.history: list[HistoryRecord] = []
+        """At most one per fragment: a commit's ids stand together, appended behind those of the commits before."""
+        self.trimmed_history: list[HistoryTrim] = []
 
 
 @final
@@ -325,6 +360,10 @@ class MessagingStore(Protocol):
 
     async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
         """The first numbers of a lane that still have a body: for dropping a fragment in slices."""
+
+    async def history(self, fragment: int, at_ms: int, number: int, max_bytes: int) -> Sequence[HistoryRecord]:
+        """The records of a fragment from (`at_ms`, `number`) on, by time, until `max_bytes` is passed (at least one).
+        One that is damaged is reported and passed over: a message may then come twice, which is better than never."""
 
     def room(self) -> Room: ...
 

@@ -28,6 +28,7 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HistoryRecord,
     MessagingStore,
     Overlay,
     Room,
@@ -160,6 +161,9 @@ class PoweredStore:
 
     async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
         return await self._store.bodies_left(fragment, lane, limit)
+
+    async def history(self, fragment: int, at_ms: int, number: int, max_bytes: int) -> Sequence[HistoryRecord]:
+        return await self._store.history(fragment, at_ms, number, max_bytes)
 
     def room(self) -> Room:
         return self._store.room()

@@ -8,6 +8,7 @@ sequence, and what is due earliest comes first. `F` is the fragment (32 bits), `
     state   'b' F L block   'o' F L S   't' due_ms F L S   'e' due_ms F L block   'f' F   'q' F L S   'm'
             'n' F hash of a SessionId (16 bytes: two sessions must never share a state)
     log     's' F L block
+    log     'd' F at_ms n
 
 No key is ever in random order of arrival: one such key per message costs a page per message in every commit.
 """
@@ -34,11 +35,13 @@ HEAD: Final = 0x66
 QUARANTINE: Final = 0x71
 SESSION_STATE: Final = 0x6E
 SESSION_COLUMN: Final = 0x73
+HISTORY: Final = 0x64
 META_KEY: Final = b"m"
 
 MAX_FRAGMENT: Final = 0xFFFFFFFF
 MAX_LANE: Final = 0xFF
 MAX_NUMBER: Final = 0xFFFFFFFFFFFF
+MAX_I64: Final = 0x7FFFFFFFFFFFFFFF
 PLACE_BYTES: Final = 11
 
 
@@ -114,6 +117,18 @@ def session_state_key(fragment: i64, session_id: str) -> bytes:
 def session_states_bound(fragment: i64) -> bytes:
     """Before every session state of this fragment."""
     return bytes([SESSION_STATE]) + head_key(fragment)[1:]
+
+
+def history_key(fragment: i64, at_ms: i64, number: i64) -> bytes:
+    """By time within a fragment: what is appended stands at its right, what is trimmed at its left."""
+    if fragment < 0 or fragment > MAX_FRAGMENT or at_ms < 0 or number < 0:
+        raise ValueError(f"fragment {fragment}, time {at_ms}, number {number} do not fit a key")
+    out = BytesWriter()
+    out.append(HISTORY)
+    write_i32_be(out, signed_32(fragment))
+    write_i64_be(out, at_ms)
+    write_i64_be(out, number)
+    return out.getvalue()
 
 
 def place_at(key: bytes, at: i64) -> Place:

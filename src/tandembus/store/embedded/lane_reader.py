@@ -20,6 +20,7 @@ from tandembus.store.embedded.keys import (
     BLOCK,
     EXPIRY,
     HEAD,
+    MAX_I64,
     MAX_NUMBER,
     OVERLAY,
     QUARANTINE,
@@ -30,6 +31,7 @@ from tandembus.store.embedded.keys import (
     due_bound,
     due_of,
     fragment_at,
+    history_key,
     number_at,
     place_at,
     place_key,
@@ -43,6 +45,7 @@ from tandembus.store.embedded.records import (
     decode_body,
     decode_column,
     decode_head,
+    decode_history,
     decode_overlay,
     decode_session_state,
     due_is_sound,
@@ -57,6 +60,7 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HistoryRecord,
     Overlay,
     Place,
     SessionColumn,
@@ -254,6 +258,30 @@ def read_quarantined(txn: lmdb.Transaction[bytes], opened: OpenedStore, limit: i
             break
         found.append((place_at(key, 1), value))
     return found
+
+
+def read_history(
+    txn: lmdb.Transaction[bytes],
+    opened: OpenedStore,
+    fragment: int,
+    at_ms: int,
+    number: int,
+    max_bytes: int,
+    report: Report,
+) -> list[HistoryRecord]:
+    records: list[HistoryRecord] = []
+    size_bytes = 0
+    bounds = history_key(fragment, max(at_ms, 0), number), history_key(fragment, MAX_I64, MAX_I64)
+    for key, value in _items(txn, opened.log, *bounds):
+        record = decode_history(key, value)
+        if record is None:
+            report(DamagedRecord("history", fragment, 0, 0, "passed over: some ids may be taken a second time"))
+            continue
+        records.append(record)
+        size_bytes += len(record.hashes)
+        if size_bytes > max_bytes:
+            break
+    return records
 
 
 def read_blocks(

@@ -32,6 +32,7 @@ from tandembus.store.embedded.keys import (
     SCHEDULE,
     SESSION_COLUMN,
     body_key,
+    history_key,
     place_key,
 )
 from tandembus.store.embedded.lane_reader import DamagedRecord
@@ -44,6 +45,8 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HistoryRecord,
+    HistoryTrim,
     Overlay,
     Place,
     Room,
@@ -173,6 +176,13 @@ class LmdbStore:
     async def bodies_left(self, fragment: int, lane: int, limit: int) -> Sequence[int]:
         return await self._read(lambda txn: lane_reader.read_numbers(txn, self._opened, fragment, lane, limit))
 
+    async def history(self, fragment: int, at_ms: int, number: int, max_bytes: int) -> Sequence[HistoryRecord]:
+        return await self._read(
+            lambda txn: lane_reader.read_history(
+                txn, self._opened, fragment, at_ms, number, max_bytes, self._report_damage
+            )
+        )
+
     async def quarantined(self, limit: int) -> Sequence[tuple[Place, bytes]]:
         """Damaged bodies that were put aside, with their raw bytes: for people."""
         return await self._read(lambda txn: lane_reader.read_quarantined(txn, self._opened, limit))
@@ -244,6 +254,8 @@ class LmdbStore:
             _drop_ranges(txn, self._opened.log, [_column_bounds(dropped) for dropped in changes.dropped_columns])
         for key in dropped_state_keys(changes):
             txn.delete(key, db=self._opened.state)
+        for trim in changes.trimmed_history:
+            _trim_history(txn, self._opened.log, trim)
 
     def _put_aside(self, txn: lmdb.Transaction[bytes], place: Place) -> None:
         value = txn.pop(body_key(place.fragment, place.lane, place.number), db=self._opened.body)
@@ -345,6 +357,17 @@ def _body_bounds(dropped: BodyRange) -> tuple[bytes, bytes]:
 def _column_bounds(dropped: BodyRange) -> tuple[bytes, bytes]:
     first = place_key(SESSION_COLUMN, dropped.fragment, dropped.lane, dropped.first)
     return first, place_key(SESSION_COLUMN, dropped.fragment, dropped.lane, dropped.last)
+
+
+def _trim_history(txn: lmdb.Transaction[bytes], tree: lmdb._Database, trim: HistoryTrim) -> None:
+    end = history_key(trim.fragment, trim.before_ms, 0)
+    with txn.cursor(tree) as cursor:
+        found = cursor.set_range(history_key(trim.fragment, 0, 0))
+        for _ in range(trim.limit):
+            if not found or cursor.key() >= end:
+                return
+            cursor.delete()
+            found = bool(cursor.key())
 
 
 def _drop_ranges(txn: lmdb.Transaction[bytes], tree: lmdb._Database, bounds: list[tuple[bytes, bytes]]) -> None:

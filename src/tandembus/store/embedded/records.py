@@ -43,6 +43,7 @@ from tandembus.store.embedded.keys import (
     due_key,
     fragment_at,
     head_key,
+    history_key,
     number_at,
     place_at,
     place_key,
@@ -50,11 +51,13 @@ from tandembus.store.embedded.keys import (
     signed_32,
 )
 from tandembus.store.messaging_store import (
+    HASH_BYTES,
     SESSION_ENTRY_BYTES,
     BlockRecord,
     Changes,
     Damage,
     FragmentHead,
+    HistoryRecord,
     Overlay,
     PutBody,
     SessionColumn,
@@ -199,6 +202,8 @@ def encode_log(changes: Changes) -> list[tuple[bytes, bytes]]:
     items: list[tuple[bytes, bytes]] = []
     for column in changes.columns:
         items.append(encode_column(column))
+    for record in changes.history:
+        items.append(encode_history(record))
     items.sort()
     return items
 
@@ -345,6 +350,21 @@ def decode_session_state(key: bytes, value: bytes, with_bytes: bool) -> SessionS
     session_id = value[_STATE_FIELDS_END:id_end].decode()
     return SessionState(
         fragment_at(key, 1), session_id, value[id_end:] if with_bytes else b"", int(read_i64_be(value, 5))
+    )
+
+
+def encode_history(record: HistoryRecord) -> tuple[bytes, bytes]:
+    key = history_key(record.fragment, record.at_ms, record.number)
+    out = _record()
+    out.write(record.hashes)
+    return key, _sealed(key, out)
+
+
+def decode_history(key: bytes, value: bytes) -> HistoryRecord | None:
+    if not _is_sound(key, value, _SMALL_HEAD_BYTES) or (len(value) - _SMALL_HEAD_BYTES) % HASH_BYTES != 0:
+        return None
+    return HistoryRecord(
+        fragment_at(key, 1), int(read_i64_be(key, 5)), int(read_i64_be(key, 13)), value[_SMALL_HEAD_BYTES:]
     )
 
 

@@ -23,6 +23,7 @@ from tandembus.store.embedded.keys import (
     SESSION_STATE,
     STATE_TREE,
     body_key,
+    history_key,
     place_key,
     session_state_key,
 )
@@ -37,6 +38,7 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HistoryRecord,
     Overlay,
     Place,
     SessionColumn,
@@ -147,6 +149,27 @@ async def test_a_damaged_session_state_counts_as_never_set(tmp_path: Path) -> No
     assert await store.session_state(FRAGMENT, "session") is None
     assert await store.session_states(FRAGMENT, None, 10) == []
     await store.close()
+
+
+@covers("F6", "M8")
+async def test_damaged_ids_are_reported_and_the_others_still_known(tmp_path: Path) -> None:
+    store = LmdbStore.open(tmp_path, SETTINGS)
+    for at_ms in (1, 2, 3):
+        changes = Changes()
+        changes.history = [HistoryRecord(FRAGMENT, at_ms, 1, bytes([at_ms]) * 32)]
+        await store.commit(changes)
+    await store.close()
+    chance = random.Random(3)
+    for _ in range(scaled(20, 200, 2_000)):
+        bit = chance.randrange(8 * 37)
+        flip(tmp_path, LOG_TREE, history_key(FRAGMENT, 2, 1), bit)
+        reported: list[DamagedRecord] = []
+        store = LmdbStore.open(tmp_path, SETTINGS, report_damage=reported.append)
+        records = await store.history(FRAGMENT, 0, 0, PLENTY)
+        await store.close()
+        assert [(record.at_ms, record.hashes) for record in records] == [(1, b"\1" * 32), (3, b"\3" * 32)]
+        assert [(damage.kind, damage.fragment) for damage in reported] == [("history", FRAGMENT)]
+        flip(tmp_path, LOG_TREE, history_key(FRAGMENT, 2, 1), bit)
 
 
 @covers("F6")

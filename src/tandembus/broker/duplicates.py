@@ -1,0 +1,214 @@
+"""Which message ids a fragment took in lately: what the detection of duplicates asks.
+
+In memory an id is a hash of 16 bytes, its time, and a place in an index: 32 bytes or so, and no object of its own. The
+hash is a cryptographic one, since a false match would silently drop a message. Ids stand in the order in which they
+came, so that old ones leave from the left; nothing is forgotten before its time, however many there are. How many there
+may be is the budget's to say.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2s
+from typing import Final, final
+
+from librt.strings import read_i64_be
+from librt.vecs import append, vec
+from mypy_extensions import i32, i64
+
+from tandembus.amqp.encoding.codec import skip_value
+from tandembus.message import Message
+from tandembus.message_sections import compound_count, first_element, text
+from tandembus.store.messaging_store import HASH_BYTES, HistoryRecord
+
+CHUNK_IDS: Final = 1024
+"""Ids whose memory is given back together."""
+SHARDS: Final = 256
+"""Parts of the index that grow one by one: growing all of it at once would hold up everybody."""
+FIRST_SLOTS: Final = 8
+_PLACE_BITS: Final = 0x3FFFFFFF
+_KEY_BITS: Final = 0x3FFFFFFF
+"""Of a hash, which together with the secret say where in the index it belongs."""
+
+TEXT_ID: Final = b"s"
+BINARY_ID: Final = b"b"
+UUID_ID: Final = b"u"
+NUMBER_ID: Final = b"n"
+
+
+def hash_of_id(message: Message) -> bytes:
+    """Of the message's id, with its kind: the text "7" and the number 7 are two ids. Empty where there is none."""
+    data = message.sections
+    at = message.annotations_end + 3
+    end = message.properties_end
+    if end <= at or data[at] == 0x45:
+        return b""
+    first = first_element(data, at, end, 0xC0, 0xD0, "properties")
+    if compound_count(data, at, 0xC0) == 0 or data[first] == 0x40:
+        return b""
+    return blake2s(_canonical(data, first, skip_value(data, first, end)), digest_size=HASH_BYTES).digest()
+
+
+def _canonical(data: bytes, at: i64, behind: i64) -> bytes:
+    """One form for every way in which the same value can be encoded."""
+    code: i64 = data[at]
+    if code == 0xA1 or code == 0xB1:
+        return TEXT_ID + text(data, at, behind)
+    if code == 0x98:
+        return UUID_ID + data[at + 1 : behind]
+    if code == 0xA0:
+        return BINARY_ID + data[at + 2 : behind]
+    if code == 0xB0:
+        return BINARY_ID + data[at + 5 : behind]
+    if code == 0x80 or code == 0x53 or code == 0x44:
+        return NUMBER_ID + data[at + 1 : behind].rjust(8, b"\x00")
+    return data[at:behind]
+
+
+@final
+class RecentIds:
+    """The ids of one fragment, in the order in which they came.
+
+    An id's place is counted on for ever; a slot of the index holds it modulo 2^30, plus one. Places are all that moves
+    within the index, so that finding, adding and letting go cost the same however many ids there are.
+    """
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.newest_record: i64 = 0
+        """The largest number of a history record that is remembered."""
+        self._first: i64 = 0
+        """The place of the oldest id."""
+        self._first_chunk: i64 = 0
+        self._chunks: list[vec[i64]] = []
+        """Two halves of the hash, and the time, for each id."""
+        self._index: list[vec[i32]] = [vec[i32]() for _ in range(SHARDS)]
+        self._filled: vec[i64] = vec[i64]([0] * SHARDS)
+        # Ids come from strangers: which of them meet in the index must not be theirs to choose.
+        self._secret: i64 = (int.from_bytes(os.urandom(4), "big") & _KEY_BITS) | 0x20000001
+
+    def has(self, digest: bytes, since_ms: i64) -> bool:
+        """Whether this id came after `since_ms`."""
+        high, low = read_i64_be(digest, 0), read_i64_be(digest, 8)
+        index = self._index[_shard_of(high)]
+        slots: i64 = len(index)
+        if slots == 0:
+            return False
+        slot = self._home(high, slots)
+        while index[slot] != 0:
+            place = self._place_in(index, slot)
+            chunk = self._chunks[place // CHUNK_IDS - self._first_chunk]
+            at = place % CHUNK_IDS * 3
+            # The same id may stand here twice: once too old to count, and not yet gone.
+            if chunk[at] == high and chunk[at + 1] == low and chunk[at + 2] > since_ms:
+                return True
+            slot = (slot + 1) & (slots - 1)
+        return False
+
+    def add(self, digest: bytes, at_ms: i64) -> None:
+        """The newest id. Whether it is there already is for the caller to know."""
+        high = read_i64_be(digest, 0)
+        place = self._first + self.count
+        position = place // CHUNK_IDS - self._first_chunk
+        if position == len(self._chunks):
+            self._chunks.append(vec[i64](capacity=CHUNK_IDS * 3) if self._chunks else vec[i64]())
+        chunk = append(self._chunks[position], high)
+        chunk = append(chunk, read_i64_be(digest, 8))
+        self._chunks[position] = append(chunk, at_ms)
+        self.count += 1
+        shard = _shard_of(high)
+        self._filled[shard] += 1
+        slots: i64 = len(self._index[shard])
+        if self._filled[shard] * 4 > slots * 3:
+            self._resize(shard, max(slots * 2, i64(FIRST_SLOTS)))
+        self._enter(self._index[shard], high, place)
+
+    def load(self, record: HistoryRecord) -> None:
+        at = 0
+        while at < len(record.hashes):
+            self.add(record.hashes[at : at + HASH_BYTES], record.at_ms)
+            at += HASH_BYTES
+        self.newest_record = max(self.newest_record, i64(record.number))
+
+    def take_back(self, count: i64) -> None:
+        """The newest ids were never stored: their messages were refused."""
+        place = self._first + self.count
+        self.count -= count
+        end = self._first + self.count
+        while place > end:
+            place -= 1
+            self._leave(place)
+        kept = (end + CHUNK_IDS - 1) // CHUNK_IDS - self._first_chunk
+        del self._chunks[kept:]
+        if end % CHUNK_IDS != 0:
+            self._chunks[kept - 1] = self._chunks[kept - 1][: end % CHUNK_IDS * 3]
+
+    def forget(self, until_ms: i64, most: i64) -> i64:
+        """Let go of ids that came at `until_ms` or before, the oldest first; returns how many those were."""
+        forgotten: i64 = 0
+        while forgotten < most and self.count > 0 and self._time_of(self._first) <= until_ms:
+            self._leave(self._first)
+            self._first += 1
+            self.count -= 1
+            forgotten += 1
+            if self._first % CHUNK_IDS == 0:
+                del self._chunks[0]
+                self._first_chunk += 1
+        return forgotten
+
+    def _time_of(self, place: i64) -> i64:
+        return self._chunks[place // CHUNK_IDS - self._first_chunk][place % CHUNK_IDS * 3 + 2]
+
+    def _high_of(self, place: i64) -> i64:
+        return self._chunks[place // CHUNK_IDS - self._first_chunk][place % CHUNK_IDS * 3]
+
+    # The index: a power of two of slots for each shard, filled from an id's home onwards.
+
+    def _home(self, high: i64, slots: i64) -> i64:
+        return ((high & _KEY_BITS) * self._secret) >> 20 & (slots - 1)
+
+    def _place_in(self, index: vec[i32], slot: i64) -> i64:
+        return self._first + ((i64(index[slot]) - 1 - self._first) & _PLACE_BITS)
+
+    def _enter(self, index: vec[i32], high: i64, place: i64) -> None:
+        slots: i64 = len(index)
+        slot = self._home(high, slots)
+        while index[slot] != 0:
+            slot = (slot + 1) & (slots - 1)
+        index[slot] = i32((place & _PLACE_BITS) + 1)
+
+    def _leave(self, place: i64) -> None:
+        """Behind a slot that becomes free, whoever had to make way for it moves up."""
+        high = self._high_of(place)
+        shard = _shard_of(high)
+        index = self._index[shard]
+        slots: i64 = len(index)
+        free = self._home(high, slots)
+        while self._place_in(index, free) != place or index[free] == 0:
+            free = (free + 1) & (slots - 1)
+        slot = (free + 1) & (slots - 1)
+        while index[slot] != 0:
+            home = self._home(self._high_of(self._place_in(index, slot)), slots)
+            if (slot - home) & (slots - 1) >= (slot - free) & (slots - 1):
+                index[free] = index[slot]
+                free = slot
+            slot = (slot + 1) & (slots - 1)
+        index[free] = 0
+        self._filled[shard] -= 1
+        if slots > FIRST_SLOTS and self._filled[shard] * 16 < slots:
+            self._resize(shard, slots // 2)
+
+    def _resize(self, shard: i64, slots: i64) -> None:
+        old = self._index[shard]
+        new: vec[i32] = vec[i32]([0] * int(slots))
+        self._index[shard] = new
+        slot: i64 = 0
+        while slot < len(old):
+            if old[slot] != 0:
+                place = self._place_in(old, slot)
+                self._enter(new, self._high_of(place), place)
+            slot += 1
+
+
+def _shard_of(high: i64) -> i64:
+    return (high >> 56) & 0xFF
