@@ -87,6 +87,18 @@ class OperationTimeout(BusError):
     retryable = True
 
 
+class TransactionRolledBack(BusError):
+    """Nothing of the transaction was carried out."""
+
+
+class TransactionNotFound(BusError):
+    """No open transaction has this id: it was never declared here, or it is over."""
+
+
+class TransactionTimedOut(BusError):
+    """The transaction was open for too long: nothing of it was carried out."""
+
+
 class StoreUnavailable(BusError):
     """The messaging store cannot be relied on at the moment; nothing was acknowledged."""
 

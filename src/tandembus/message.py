@@ -49,8 +49,10 @@ MAX_TTL_MS: Final = 922_337_203_685_477
 PING_CONTENT_TYPE: Final = b"application/vnd.ms-servicebus-ping"
 PARTITION_KEY: Final = b"x-opt-partition-key"
 SCHEDULED_ENQUEUE_TIME: Final = b"x-opt-scheduled-enqueue-time"
+TRANSFER_DESTINATION: Final = b"x-opt-transfer-destination"
 BROKER_OWNED: Final = frozenset(
     (
+        TRANSFER_DESTINATION,
         b"x-opt-sequence-number",
         b"x-opt-enqueued-time",
         b"x-opt-locked-until",

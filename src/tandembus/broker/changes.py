@@ -10,7 +10,7 @@ from tandembus.broker.lane import Lane
 from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, EXPIRE, LAPSE, RELEASE, REMOVE, MessageLock
 from tandembus.message import Message, copy_of
 from tandembus.message_encoding import application_properties_with, encode_changes, with_application_properties
-from tandembus.store.messaging_store import ACTIVE, DEFERRED, SCHEDULED, Changes, Due, Overlay, Place, PutBody
+from tandembus.store.messaging_store import ACTIVE, DEFERRED, NEVER, SCHEDULED, Changes, Due, Overlay, Place, PutBody
 
 IS_SCHEDULED: Final = 1
 """Message flag: `expires_at` holds the time to live, which counts from activation."""
@@ -34,6 +34,21 @@ def write_arrival(lane: Lane, message: Message, now_ms: i64, default_ttl_ms: i64
     else:
         message.expires_at = now_ms + ttl if ttl >= 0 else 0
         message.number = lane.give_number(size, message.expires_at)
+    message.original_number = lane.sequence_base | message.number
+    changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
+
+
+def write_via(lane: Lane, message: Message, now_ms: i64, changes: Changes) -> None:
+    """A message for another entity takes the next number of the transfer lane. Its schedule and its time to live are
+    that entity's business: here it neither waits nor expires."""
+    ttl = message.ttl_ms
+    message.enqueued_at = now_ms
+    if message.scheduled_at > now_ms:
+        message.flags = message.flags | IS_SCHEDULED
+        message.expires_at = max(ttl, i64(1)) if ttl >= 0 else i64(0)
+    else:
+        message.expires_at = now_ms + max(ttl, i64(1)) if ttl >= 0 else i64(0)
+    message.number = lane.give_number(len(message.sections), NEVER)
     message.original_number = lane.sequence_base | message.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
 

@@ -20,6 +20,7 @@ from tandembus.broker.changes import (
     write_dead_letter,
     write_gone,
     write_settlement,
+    write_via,
 )
 from tandembus.broker.consumers import LaneConsumers, Removal
 from tandembus.broker.lane import Lane
@@ -38,12 +39,13 @@ from tandembus.broker.locks import (
 )
 from tandembus.broker.operations import Consumer, SendOperation
 from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.transactions import StagedTransactions, TransactionOperation, TransactionSettlement
 from tandembus.clock import Clock
 from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, StoreFull
 from tandembus.message import Message
 from tandembus.message_encoding import application_properties_with, encode_changes
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
-from tandembus.store.messaging_store import LANES, MAIN, NEVER, BlockRecord, Changes
+from tandembus.store.messaging_store import LANES, MAIN, NEVER, TRANSFER, BlockRecord, Changes
 
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
@@ -97,6 +99,7 @@ class Fragment:
         self.lanes: list[Lane] = _new_lanes(key, index, settings.block_size)
         self.main: Lane = self.lanes[MAIN]
         self.dead_letter: Lane = self.lanes[DEAD_LETTER_LANE]
+        self.transfer: Lane = self.lanes[TRANSFER]
         self.locks: LockTable = LockTable(int(index), epoch)
         self.lane_consumers: Final = [LaneConsumers(lane, self.locks, settings.max_locks) for lane in self.lanes]
         self._partners: list[Fragment] = []
@@ -109,6 +112,7 @@ class Fragment:
         self._awaiting_body: list[MessageLock] = []
         self._with_body: list[tuple[MessageLock, Message]] = []
         self._activations: list[Activation] = []
+        self.transactions: Final = StagedTransactions()
         # What the commit under way holds, to be answered when it is over.
         self._committing_sends: list[SendOperation] = []
         self._committing_locks: list[MessageLock] = []
@@ -168,6 +172,11 @@ class Fragment:
 
     def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
         """Stage a settlement. From here on nobody else can settle it. Raises MessageLockLost."""
+        self._check_can_settle(lock, settlement)
+        lock.encoded_changes = encode_changes(lock.changes) if lock.changes else None
+        self._end(lock, settlement, reply)
+
+    def _check_can_settle(self, lock: MessageLock, settlement: i64) -> None:
         if lock.settlement != OPEN or lock.locked_until <= self._clock.monotonic():
             raise MessageLockLost(_LOCK_LOST)
         if self.failure is not None:
@@ -176,21 +185,23 @@ class Fragment:
             raise InvalidOperation("A message in the dead-letter queue cannot be dead-lettered again.")
         if self.is_full and self._is_move(lock, settlement):
             raise StoreFull("The messaging store has no room to move a message; completing goes on.")
-        lock.encoded_changes = encode_changes(lock.changes) if lock.changes else None
-        self._end(lock, settlement, reply)
 
     def _end(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
+        if self._decide(lock, settlement, reply):
+            self._needing_body.append(lock)
+        else:
+            self._settled.append(lock)
+        self._stir()
+
+    def _decide(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> bool:
+        """From here on the lock is taken. Returns whether its end needs the message itself."""
         lock.reply = reply
         lock.asked = settlement
         if settlement == ABANDON or settlement == LAPSE:
             settlement = self._end_of_failed_delivery(lock, settlement)
         lock.settlement = settlement
         is_changed = lock.encoded_changes is not None and (settlement == ABANDON or settlement == DEFER)
-        if is_changed or self._moves(settlement):
-            self._needing_body.append(lock)
-        else:
-            self._settled.append(lock)
-        self._stir()
+        return is_changed or self._moves(settlement)
 
     def _moves(self, settlement: i64) -> bool:
         """Whether the message goes to the dead letters, and so is written once more."""
@@ -213,6 +224,68 @@ class Fragment:
             lock.description = f"Message could not be consumed after {lock.delivery_count + 1} delivery attempts."
             return DEAD_LETTER
         return settlement
+
+    # Transactions.
+
+    def discharge(self, operation: TransactionOperation) -> None:
+        """Stage all of a transaction, to be carried out in one commit. Raises when any part of it is refused: then
+        nothing has happened, and every lock is as it was."""
+        if self.failure is not None:
+            raise self.failure
+        tokens: set[bytes] = set()
+        for settlement in operation.settlements:
+            self._check_can_settle(settlement.lock, settlement.settlement)
+            settlement.encoded_changes = encode_changes(settlement.changes) if settlement.changes else None
+            tokens.add(settlement.lock.token)
+        if len(tokens) != len(operation.settlements):
+            raise InvalidOperation("A message is settled twice in the transaction.")
+        if operation.sends:
+            self._check_can_send(operation.size_bytes)
+        self.uncommitted_bytes += operation.size_bytes
+        self._budget.uncommitted_bytes += operation.size_bytes
+        for settlement in operation.settlements:
+            if self._decide_in_transaction(settlement):
+                operation.needing_body.append(settlement.lock)
+            else:
+                operation.settled.append(settlement.lock)
+        self.transactions.staged.append(operation)
+        self._stir()
+
+    def _decide_in_transaction(self, settlement: TransactionSettlement) -> bool:
+        lock = settlement.lock
+        lock.reason = settlement.reason
+        lock.description = settlement.description
+        lock.is_quiet = settlement.is_quiet
+        lock.encoded_changes = settlement.encoded_changes
+        return self._decide(lock, settlement.settlement, settlement.reply)
+
+    def take_transactions(self) -> list[MessageLock]:
+        """Those for the coming commit; returns the settlements among them that need the message itself."""
+        return self.transactions.take(self.settings.commit_operations, self.settings.commit_bytes)
+
+    def transaction_bodies_arrived(
+        self, arrived: list[tuple[MessageLock, Message]], damaged: list[MessageLock]
+    ) -> None:
+        _join(arrived)
+        for lock in damaged:
+            lock.settlement = REMOVE
+        self.transactions.bodies_arrived(arrived)
+
+    def collect_transactions(self, changes: Changes) -> None:
+        """Number and write down every part of every transaction that was taken."""
+        now_ms = self._enqueue_time()
+        for operation in self.transactions.begin_commit():
+            for lock in operation.settled:
+                write_settlement(self.lane(lock.lane), lock, changes)
+            self._committing_locks += operation.settled
+            for lock, message in operation.bodies:
+                self._write_with_body(lock, message, changes)
+            for send in operation.sends:
+                self._write_send(send, changes, now_ms)
+            self._committing_sends += operation.sends
+
+    def has_only_transactions(self) -> bool:
+        return not self.transactions.is_empty() and self._is_plainly_idle()
 
     def lock_number(self, code: i64, number: i64, size_bytes: i64, expires_at: i64) -> MessageLock:
         """Lock a message by its number, for the management node and for the broker's own changes. Whoever asks has
@@ -332,10 +405,8 @@ class Fragment:
         """All that was asked for. What is damaged cannot be moved: the record is taken out, and the settlement counts
         as done."""
         self._awaiting_body = []
-        for lock, message in arrived:
-            message.delivery_count = lock.delivery_count
-            message.application_properties = lock.application_properties
-            self._with_body.append((lock, message))
+        _join(arrived)
+        self._with_body += arrived
         for lock in damaged:
             lock.settlement = REMOVE
             self._settled.append(lock)
@@ -345,16 +416,18 @@ class Fragment:
     def collect(self, changes: Changes, arrivals: Changes) -> None:
         """Number what is staged and write it down: sends in `arrivals`, so that they can be left out when the store is
         full, all the rest in `changes`. What exceeds a commit's bounds waits for the next."""
-        now_ms: i64 = self._clock.now_ms()
-        main = self.main
-        if now_ms < main.newest_enqueued_at:
-            now_ms = main.newest_enqueued_at
-        main.newest_enqueued_at = now_ms
+        now_ms = self._enqueue_time()
         self._collect_settled(changes)
         self._collect_with_body(changes)
         self._collect_removals(changes)
         self._collect_activations(changes, now_ms)
         self._collect_sends(arrivals, now_ms)
+
+    def _enqueue_time(self) -> i64:
+        """Now, but never before what was enqueued earlier: the wall clock may have been set back."""
+        main = self.main
+        main.newest_enqueued_at = max(main.newest_enqueued_at, i64(self._clock.now_ms()))
+        return main.newest_enqueued_at
 
     def take_partners(self) -> list[Fragment]:
         """Other fragments that what was collected has changed, too: they belong to the same commit."""
@@ -377,16 +450,19 @@ class Fragment:
 
     def _collect_with_body(self, changes: Changes) -> None:
         for lock, message in self._with_body:
-            encoded_changes = lock.encoded_changes
-            if encoded_changes is not None:
-                self._change_properties(lock, message, encoded_changes)
-            if lock.settlement == DEAD_LETTER or lock.settlement == EXPIRE:
-                write_gone(self.main, lock, changes)
-                self._committing_dead.append(write_dead_letter(self.dead_letter, lock, message, changes))
-            else:
-                write_settlement(self.lane(lock.lane), lock, changes)
-            self._committing_locks.append(lock)
+            self._write_with_body(lock, message, changes)
         self._with_body = []
+
+    def _write_with_body(self, lock: MessageLock, message: Message, changes: Changes) -> None:
+        encoded_changes = lock.encoded_changes
+        if encoded_changes is not None:
+            self._change_properties(lock, message, encoded_changes)
+        if lock.settlement == DEAD_LETTER or lock.settlement == EXPIRE:
+            write_gone(self.main, lock, changes)
+            self._committing_dead.append(write_dead_letter(self.dead_letter, lock, message, changes))
+        else:
+            write_settlement(self.lane(lock.lane), lock, changes)
+        self._committing_locks.append(lock)
 
     def _change_properties(self, lock: MessageLock, message: Message, encoded_changes: dict[bytes, bytes]) -> None:
         """A message may not outgrow its limit change by change: then it is a dead letter, as it was before."""
@@ -431,11 +507,18 @@ class Fragment:
                 break
             count += 1
             size += operation.size_bytes
-            for message in operation.messages:
-                if not message.is_ping:
-                    write_arrival(self.main, message, now_ms, settings.default_ttl_ms, changes)
+            self._write_send(operation, changes, now_ms)
         self._committing_sends = self._sends[:count]
         del self._sends[:count]
+
+    def _write_send(self, operation: SendOperation, changes: Changes, now_ms: i64) -> None:
+        for message in operation.messages:
+            if message.is_ping:
+                continue
+            if operation.is_via:
+                write_via(self.transfer, message, now_ms, changes)
+            else:
+                write_arrival(self.main, message, now_ms, self.settings.default_ttl_ms, changes)
 
     def show(self) -> None:
         """The commit is durable: what it numbered may be seen, in all of its fragments before any of them answers."""
@@ -459,14 +542,23 @@ class Fragment:
             self.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
         for operation in self._committing_sends:
             self._committed(operation)
-            for message in operation.messages:
-                if message.flags & IS_SCHEDULED == 0 and not message.is_ping:
-                    self.enter(message)
-                elif self.main.window_end == message.number:
-                    self.main.window_end += 1
+            self._enter_sent(operation)
             operation.reply.sent(operation, None)
         self._flush_removals()
         self._forget_commit()
+        for transaction in self.transactions.end_commit():
+            transaction.reply.discharged(transaction, None)
+
+    def _enter_sent(self, operation: SendOperation) -> None:
+        for message in operation.messages:
+            if message.is_ping:
+                continue
+            if operation.is_via:
+                self.transfer.enter(message, self.settings.window_messages, self.settings.window_bytes)
+            elif message.flags & IS_SCHEDULED == 0:
+                self.enter(message)
+            elif self.main.window_end == message.number:
+                self.main.window_end += 1
 
     def enter(self, message: Message) -> None:
         """A durable message becomes available."""
@@ -506,16 +598,22 @@ class Fragment:
         for operation in reversed(self._committing_sends):
             for message in reversed(operation.messages):
                 if not message.is_ping:
-                    self.main.take_back_number(message.number, len(message.sections))
+                    lane = self.transfer if operation.is_via else self.main
+                    lane.take_back_number(message.number, len(message.sections))
         refused = self._committing_sends
         self._committing_sends = []
         for operation in refused:
             self._committed(operation)
             operation.reply.sent(operation, error)
         self.main.emit_again(changes)
+        self.transfer.emit_again(changes)
 
     def is_idle(self) -> bool:
         """Nothing is staged, and nothing is on its way to the store."""
+        return self.transactions.is_empty() and self._is_plainly_idle()
+
+    def _is_plainly_idle(self) -> bool:
+        """So it is, transactions apart."""
         return not (
             self._sends
             or self._settled
@@ -573,6 +671,8 @@ class Fragment:
         self._budget.uncommitted_bytes -= self.uncommitted_bytes
         self.uncommitted_bytes = 0
         self._forget_commit()
+        for transaction in self.transactions.clear():
+            transaction.reply.discharged(transaction, error)
 
     def start_over(self, epoch: int, blocks: list[list[BlockRecord]]) -> None:
         """Take the state from the store: the block records of every lane. Links stay attached; every lock of before is
@@ -580,6 +680,7 @@ class Fragment:
         self.lanes = _new_lanes(self.key, self.index, self.settings.block_size)
         self.main = self.lanes[MAIN]
         self.dead_letter = self.lanes[DEAD_LETTER_LANE]
+        self.transfer = self.lanes[TRANSFER]
         self.main.newest_enqueued_at = self._clock.now_ms()
         self.locks = LockTable(int(self.index), epoch)
         self._partners = []
@@ -615,6 +716,13 @@ class Fragment:
 def _new_lanes(key: i64, index: i64, block_size: i64) -> list[Lane]:
     """In the order of their codes."""
     return [Lane(key, code, block_size, index << 48) for code in LANES]
+
+
+def _join(arrived: list[tuple[MessageLock, Message]]) -> None:
+    """What the messages have gained since their bodies were written is known to their locks."""
+    for lock, message in arrived:
+        message.delivery_count = lock.delivery_count
+        message.application_properties = lock.application_properties
 
 
 def _give_expiry_as_reason(lock: MessageLock) -> None:

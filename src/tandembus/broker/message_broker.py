@@ -268,8 +268,10 @@ class MessageBroker:
         fragments = self._open_ones(dirty)
         for fragment in fragments:
             fragment.is_dirty = False
-        if fragments:
-            await self._commit_staged(fragments)
+        plain = [fragment for fragment in fragments if not fragment.has_only_transactions()]
+        if plain:
+            await self._commit_staged(plain)
+        await self._commit_transactions(fragments)
         for fragment in self._open_ones(fragments + hungry):
             await self.hand_over(fragment)
             if fragment.has_staged() and not fragment.is_dirty:
@@ -288,17 +290,16 @@ class MessageBroker:
         async with self._commit_lock:
             fragments = self._collect(self._open_ones(fragments), changes, arrivals)
             await self._commit(fragments, changes, arrivals)
-        self.commit_count += 1
-        for fragment in fragments:
-            fragment.show()
-        for fragment in fragments:
-            fragment.applied()
+        self._apply(fragments)
 
     def _collect(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> list[Fragment]:
         """Everything is numbered first and the block records are written then: what one fragment collects may change
         another. Returns all that have a part in the commit."""
         for fragment in fragments:
             fragment.collect(changes, arrivals)
+        return self._emit(fragments, changes)
+
+    def _emit(self, fragments: list[Fragment], changes: Changes) -> list[Fragment]:
         involved = list(fragments)
         for fragment in fragments:
             involved += fragment.take_partners()
@@ -306,6 +307,48 @@ class MessageBroker:
         for fragment in involved:
             fragment.emit(changes)
         return involved
+
+    async def _commit_transactions(self, fragments: list[Fragment]) -> None:
+        """In a commit of their own: nothing of a transaction can be left out of it, so when it does not fit, nothing
+        else is to be left out with it."""
+        fragments = [one for one in self._open_ones(fragments) if one.transactions.staged]
+        if not fragments:
+            return
+        for fragment in fragments:
+            arrived, damaged = await self._read_bodies(fragment, fragment.take_transactions())
+            if not fragment.is_void:
+                fragment.transaction_bodies_arrived(arrived, damaged)
+        changes = Changes()
+        async with self._commit_lock:
+            fragments = self._open_ones(fragments)
+            for fragment in fragments:
+                fragment.collect_transactions(changes)
+            fragments = self._emit(fragments, changes)
+            try:
+                await self._watched(self.store, changes)
+            except StoreFull as error:
+                await self._roll_back(fragments, error)
+                return
+        self._apply(fragments)
+
+    async def _roll_back(self, fragments: list[Fragment], error: StoreFull) -> None:
+        """Nothing was written, so the store is as it was before: take up the state of these fragments again. Their
+        locks are lost, messages not."""
+        log.warning("the messaging store is full: sends are refused until there is room")
+        self._set_short_of_room(True)
+        for fragment in fragments:
+            fragment.fail(error)
+        for fragment in fragments:
+            await self._load(fragment)
+            self.want(fragment)
+
+    def _apply(self, fragments: list[Fragment]) -> None:
+        """The commit is durable."""
+        self.commit_count += 1
+        for fragment in fragments:
+            fragment.show()
+        for fragment in fragments:
+            fragment.applied()
 
     async def _commit(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> None:
         bodies, overlays, schedules = len(changes.bodies), len(changes.overlays), len(changes.schedules)
@@ -331,7 +374,14 @@ class MessageBroker:
             self._commit_began_at = None
 
     async def _read_needed_bodies(self, fragment: Fragment) -> None:
-        locks = fragment.take_needing_body()
+        arrived, damaged = await self._read_bodies(fragment, fragment.take_needing_body())
+        if not fragment.is_void:
+            fragment.bodies_arrived(arrived, damaged)
+
+    async def _read_bodies(
+        self, fragment: Fragment, locks: list[MessageLock]
+    ) -> tuple[list[tuple[MessageLock, Message]], list[MessageLock]]:
+        """The messages of these locks, and the locks of those that cannot be read."""
         arrived: list[tuple[MessageLock, Message]] = []
         damaged: list[MessageLock] = []
         for lane in LANES:
@@ -348,8 +398,7 @@ class MessageBroker:
                         damaged.append(lock)
                     else:
                         arrived.append((lock, record))
-        if not fragment.is_void:
-            fragment.bodies_arrived(arrived, damaged)
+        return arrived, damaged
 
     # Handing over.
 

@@ -27,10 +27,14 @@ class SendReply:
 class SendOperation:
     """One transfer: a message, or a batch that is stored whole or not at all."""
 
-    __slots__ = ("delivery_id", "messages", "reply", "size_bytes")
+    __slots__ = ("delivery_id", "is_via", "messages", "reply", "size_bytes")
 
-    def __init__(self, messages: list[Message], size_bytes: i64, reply: SendReply, delivery_id: i64) -> None:
+    def __init__(
+        self, messages: list[Message], size_bytes: i64, reply: SendReply, delivery_id: i64, is_via: bool = False
+    ) -> None:
         self.messages: Final = messages
+        self.is_via: Final = is_via
+        """For another entity: to the transfer lane, with the destination in each message."""
         self.size_bytes: i64 = size_bytes
         self.reply: Final = reply
         self.delivery_id: i64 = delivery_id

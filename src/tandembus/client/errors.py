@@ -28,6 +28,9 @@ from tandembus.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
     StoreUnavailable,
+    TransactionNotFound,
+    TransactionRolledBack,
+    TransactionTimedOut,
     Unauthorized,
 )
 
@@ -61,6 +64,9 @@ CONDITIONS: Final[Mapping[str, type[BusError]]] = {
     "amqp:precondition-failed": InvalidOperation,
     "com.microsoft:precondition-failed": InvalidOperation,
     "amqp:illegal-state": InvalidOperation,
+    "amqp:transaction:rollback": TransactionRolledBack,
+    "amqp:transaction:unknown-id": TransactionNotFound,
+    "amqp:transaction:timeout": TransactionTimedOut,
     "amqp:not-implemented": NotSupported,
     "com.microsoft:argument-error": InvalidArgument,
     "com.microsoft:argument-out-of-range": InvalidArgument,

@@ -22,6 +22,7 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.operations import CallbackConsumer, CallbackSendReply, SendOperation
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.timers import DueWork
+from tandembus.broker.transactions import CallbackTransactionReply, TransactionOperation, TransactionSettlement
 from tandembus.clock import ManualClock
 from tandembus.errors import BusError
 from tandembus.message import Message, parse_message
@@ -191,11 +192,18 @@ class OneQueue:
 
     def stage(self, *messages: Message) -> Answer:
         """Send these as one batch, without waiting."""
+        return self._stage(list(messages), is_via=False)
+
+    def stage_via(self, *messages: Message) -> Answer:
+        """The same for messages that are on their way to somewhere else."""
+        return self._stage(list(messages), is_via=True)
+
+    def _stage(self, messages: list[Message], is_via: bool) -> Answer:
         answer = Answer()
-        answer.messages = list(messages)
+        answer.messages = messages
         size = sum(len(message.sections) for message in messages)
         reply = CallbackSendReply(lambda _operation, error: answer.give(error))
-        self.fragment.send(SendOperation(list(messages), size, reply, 0))
+        self.fragment.send(SendOperation(messages, size, reply, 0, is_via))
         return answer
 
     async def send(self, *bodies: str, ttl_ms: int | None = None, padding: int = 0) -> list[int]:
@@ -218,6 +226,17 @@ class OneQueue:
     def settle(self, lock: MessageLock, settlement: int) -> Answer:
         answer = Answer()
         self.fragment.settle(lock, settlement, CallbackSettleReply(lambda _lock, error: answer.give(error)))
+        return answer
+
+    def discharge(self, sends: list[Message], *settlements: TransactionSettlement, is_via: bool = False) -> Answer:
+        """One transaction of these sends and settlements, without waiting."""
+        answer = Answer()
+        answer.messages = sends
+        operations = [
+            SendOperation([one], len(one.sections), CallbackSendReply(lambda *_: None), -1, is_via) for one in sends
+        ]
+        reply = CallbackTransactionReply(lambda _operation, error: answer.give(error))
+        self.fragment.discharge(TransactionOperation(operations, list(settlements), reply))
         return answer
 
     async def complete(self, lock: MessageLock) -> None:

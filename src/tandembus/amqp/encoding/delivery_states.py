@@ -18,8 +18,11 @@ from tandembus.amqp.encoding.descriptors import (
     TRANSACTIONAL_STATE,
     code_of,
 )
-from tandembus.amqp.encoding.values import Described, Typed, symbol
+from tandembus.amqp.encoding.values import Described, Encoded, Typed, symbol
 from tandembus.errors import MalformedData
+
+MAX_TRANSACTION_ID_BYTES: Final = 32
+"""The specification's bound (4.5.6)."""
 
 
 @final
@@ -122,8 +125,9 @@ def declared_state(txn_id: bytes) -> bytes:
     return encode(Described(DECLARED, [txn_id]))
 
 
-def transactional_state(txn_id: bytes, outcome: Described | None = None) -> bytes:
-    return encode(Described(TRANSACTIONAL_STATE, [txn_id, outcome]))
+def transactional_state(txn_id: bytes, outcome: bytes = b"") -> bytes:
+    """`outcome` is an encoded delivery state: what it will be if the transaction is carried out; empty for none."""
+    return encode(Described(TRANSACTIONAL_STATE, [txn_id, Encoded(outcome) if outcome else None]))
 
 
 def read_state(data: bytes, at: i64, end: i64) -> Outcome | None:
@@ -152,12 +156,12 @@ def outcome_of(value: object, is_inner: bool) -> Outcome:
     if code == RECEIVED:
         return Outcome(RECEIVED)
     if code == DECLARED:
-        return Outcome(DECLARED, txn_id=_txn_id(fields))
+        return Outcome(DECLARED, txn_id=transaction_id_of(fields))
     if code == TRANSACTIONAL_STATE and not is_inner:
         inner = _field(fields, 1)
         return Outcome(
             TRANSACTIONAL_STATE,
-            txn_id=_txn_id(fields),
+            txn_id=transaction_id_of(fields),
             inner=None if inner is None else outcome_of(inner, True),
         )
     raise MalformedData("an unknown delivery state")
@@ -179,10 +183,10 @@ def _modified(fields: list[object]) -> Outcome:
     )
 
 
-def _txn_id(fields: list[object]) -> bytes:
+def transaction_id_of(fields: list[object]) -> bytes:
     txn_id = _field(fields, 0)
-    if not isinstance(txn_id, bytes):
-        raise MalformedData("a transaction id must be binary")
+    if not isinstance(txn_id, bytes) or len(txn_id) > MAX_TRANSACTION_ID_BYTES:
+        raise MalformedData(f"a transaction id must be a binary of at most {MAX_TRANSACTION_ID_BYTES} bytes")
     return txn_id
 
 

@@ -44,6 +44,10 @@ STATUSES: Final[Mapping[type[BusError], Status]] = {
     errors.SessionCannotBeLocked: Status(409, 40902),
     # Never 40901: the JS SDK would take that for an operation still going on.
     errors.EntityAlreadyExists: Status(409, 40900),
+    # Transactions are AMQP's; the table is whole all the same.
+    errors.TransactionRolledBack: Status(409, 40900),
+    errors.TransactionNotFound: Status(404, 40400),
+    errors.TransactionTimedOut: Status(409, 40900),
     errors.ServerBusy: Status(503, 50004, RETRY_AFTER_S),
     errors.OperationTimeout: Status(504, 50400),
     errors.StoreUnavailable: INTERNAL,

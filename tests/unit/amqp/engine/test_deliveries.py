@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandembus.amqp.encoding import Described, Encoded, int_, symbol, uint
+from tandembus.amqp.encoding import Encoded, int_, symbol, uint
 from tandembus.amqp.encoding.frames import frame
 from tandembus.amqp.engine import (
     ACCEPTED,
@@ -310,7 +310,7 @@ def test_every_delivery_state_is_understood() -> None:
     error = AmqpError("com.microsoft:dead-letter", "why", {"DeadLetterReason": "r", "n": int_(5)})
     assert _outcome(rejected_state(error)).error == error
     assert _outcome(declared_state(b"tx")).txn_id == b"tx"
-    inner = _outcome(transactional_state(b"tx", Described(0x24, [])))
+    inner = _outcome(transactional_state(b"tx", ACCEPTED_STATE))
     assert (inner.code, inner.txn_id, inner.inner) == (0x34, b"tx", ACCEPTED)
     assert _outcome(b"\x00\x53\x23\xc0\x03\x02\x43\x44").code == 0x23
 

@@ -1,0 +1,163 @@
+"""Transactions as a fragment sees them: one operation of many parts, carried out in one commit or not at all.
+
+A front end gathers sends and settlements; nothing of them is here before the discharge. Then the fragment checks every
+part, takes every lock, and lets the broker read the bodies that are needed; all parts are written into the same commit,
+which holds nothing but transactions. That is what makes a full store simple: nothing was written, so the fragment takes
+up its state from the store again, and no part has to be undone by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.broker.locks import MessageLock, SettleReply
+from tandembus.broker.operations import SendOperation
+from tandembus.errors import BusError
+from tandembus.message import Message
+
+
+@final
+class TransactionSettlement:
+    """What is to become of one locked message. The lock itself knows nothing of it before the discharge: after a
+    rollback it is as it was."""
+
+    __slots__ = ("changes", "description", "encoded_changes", "is_quiet", "lock", "reason", "reply", "settlement")
+
+    def __init__(
+        self,
+        lock: MessageLock,
+        settlement: i64,
+        reply: SettleReply | None = None,
+        is_quiet: bool = False,
+        reason: str | None = None,
+        description: str | None = None,
+        changes: dict[str, object] | None = None,
+    ) -> None:
+        self.lock: Final = lock
+        self.settlement: i64 = settlement
+        self.reply: Final = reply
+        self.is_quiet: Final = is_quiet
+        self.reason: Final = reason
+        self.description: Final = description
+        self.changes: Final = changes
+        self.encoded_changes: dict[bytes, bytes] | None = None
+
+
+class TransactionReply:
+    """Told what became of a transaction as a whole; its parts' own replies are called only when it was carried out."""
+
+    def discharged(self, operation: TransactionOperation, error: BusError | None) -> None:
+        raise AssertionError("a reply must be implemented")
+
+
+@final
+class CallbackTransactionReply(TransactionReply):
+    def __init__(self, callback: Callable[[TransactionOperation, BusError | None], None]) -> None:
+        self.callback: Final = callback
+
+    def discharged(self, operation: TransactionOperation, error: BusError | None) -> None:
+        self.callback(operation, error)
+
+
+@final
+class TransactionOperation:
+    """All parts of one transaction, of one entity."""
+
+    __slots__ = ("bodies", "needing_body", "reply", "sends", "settled", "settlements", "size_bytes")
+
+    def __init__(
+        self, sends: list[SendOperation], settlements: list[TransactionSettlement], reply: TransactionReply
+    ) -> None:
+        self.sends: Final = sends
+        self.settlements: Final = settlements
+        self.reply: Final = reply
+        self.size_bytes: i64 = 0
+        for send in sends:
+            self.size_bytes += send.size_bytes
+        # Its settlements once their locks are taken: by what they need.
+        self.settled: list[MessageLock] = []
+        self.needing_body: list[MessageLock] = []
+        self.bodies: list[tuple[MessageLock, Message]] = []
+
+    def commit_bytes(self) -> i64:
+        size = self.size_bytes
+        for lock in self.needing_body:
+            size += lock.size_bytes
+        return size
+
+    def commit_operations(self) -> i64:
+        count: i64 = len(self.settlements)
+        for send in self.sends:
+            count += len(send.messages)
+        return count
+
+
+@final
+class StagedTransactions:
+    """The transactions of one fragment between their discharge and their answer."""
+
+    __slots__ = ("committing", "staged", "taken")
+
+    def __init__(self) -> None:
+        self.staged: list[TransactionOperation] = []
+        self.taken: list[TransactionOperation] = []
+        """For the coming commit; their bodies may still be on the way."""
+        self.committing: list[TransactionOperation] = []
+
+    def is_empty(self) -> bool:
+        return not (self.staged or self.taken or self.committing)
+
+    def take(self, max_operations: i64, max_bytes: i64) -> list[MessageLock]:
+        """Choose what goes into the coming commit, up to its bounds but at least one: a transaction is never split.
+        Returns the settlements that need the message itself."""
+        taken: list[TransactionOperation] = []
+        count: i64 = 0
+        size: i64 = 0
+        for operation in self.staged:
+            count += operation.commit_operations()
+            size += operation.commit_bytes()
+            if taken and (count > max_operations or size > max_bytes):
+                break
+            taken.append(operation)
+        del self.staged[: len(taken)]
+        self.taken = taken
+        needing: list[MessageLock] = []
+        for operation in taken:
+            needing += operation.needing_body
+        return needing
+
+    def bodies_arrived(self, arrived: list[tuple[MessageLock, Message]]) -> None:
+        """All that could be read. What is damaged cannot be moved: its record is taken out, as it would be without a
+        transaction."""
+        by_token: dict[bytes, Message] = {}
+        for lock, message in arrived:
+            by_token[lock.token] = message
+        for operation in self.taken:
+            for lock in operation.needing_body:
+                found = by_token.get(lock.token)
+                if found is not None:
+                    operation.bodies.append((lock, found))
+                else:
+                    operation.settled.append(lock)
+            operation.needing_body = []
+
+    def begin_commit(self) -> list[TransactionOperation]:
+        self.committing = self.taken
+        self.taken = []
+        return self.committing
+
+    def end_commit(self) -> list[TransactionOperation]:
+        committed = self.committing
+        self.committing = []
+        return committed
+
+    def clear(self) -> list[TransactionOperation]:
+        """All of them, whose outcome nobody will learn here."""
+        everything = self.committing + self.taken + self.staged
+        self.staged = []
+        self.taken = []
+        self.committing = []
+        return everything
