@@ -1,26 +1,34 @@
 """Which entities exist, durably.
 
-A queue is `creating` until its fragment is made, then `active`; deleted, it leaves a tombstone until
+An entity is `creating` until its fragment is made, then `active`; deleted, it leaves a tombstone until
 everything of its fragment is gone. Incarnations and fragment keys are never given out twice, so nothing of an
 earlier life can come up in a later one of the same name. The catalog decides about names and lives; making
 and dropping fragments is its caller's work, who tells it when each step is through:
 
     begin_create -> (fragment made)    -> finish_create
                  -> (that failed)      -> abandon_create -> (fragment dropped) -> forget
-    delete_queue -> (fragment dropped) -> forget
+    delete       -> (fragment dropped) -> forget
+
+A rule has no fragment: it is there, changed or gone with the one commit that says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from bisect import bisect_left, insort
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, final
 
-from tandembus.descriptions import QueueDescription
+from tandembus.descriptions import (
+    AuthorizationRule,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    rule_to_record,
+)
 from tandembus.errors import (
     EntityAlreadyExists,
     EntityNotFound,
@@ -29,33 +37,29 @@ from tandembus.errors import (
     StoreUnavailable,
 )
 from tandembus.limits import Limits
-from tandembus.namespace.catalog_records import (
-    Contents,
+from tandembus.namespace import catalog_records as records
+from tandembus.namespace.catalog_view import CatalogView
+from tandembus.namespace.directory import Directory, burial, load
+from tandembus.namespace.entries import (
     EntityState,
+    Entry,
     Facts,
     QueueEntry,
-    RecordStore,
+    SubscriptionEntry,
     Tombstone,
-    access_key,
-    entry_document,
-    facts_documents,
-    load,
-    policy_document,
-    policy_key,
-    queue_key,
-    tombstone_key,
-    tombstone_of,
+    TopicEntry,
 )
-from tandembus.namespace.quotas import check_entity_count
-from tandembus.security.claims import Policy
+from tandembus.namespace.quotas import check_entity_count, check_rule_counts, check_subscription_count
+from tandembus.namespace.rule_table import RuleCounts, count_of
 from tandembus.security.scopes import fold
-from tandembus.store.embedded.catalog_store import CatalogStore, DamagedRecord, Document
+from tandembus.store.embedded.catalog_store import CatalogStore, Document
 
-__all__ = ["Catalog", "EntityState", "QueueEntry", "Tombstone"]
+__all__ = ["Catalog", "EntityState", "Entry", "QueueEntry", "SubscriptionEntry", "Tombstone", "TopicEntry"]
 
 LAST_FRAGMENT_KEY: Final = 0xFFFFFFFF
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Entry)
 P = ParamSpec("P")
 
 
@@ -73,15 +77,13 @@ def _uninterrupted(
 
 
 @final
-class Catalog:
-    """Looked up in memory, changed through the store: a change is visible once it is durable, never
-    before."""
+class Catalog(CatalogView):
+    """Changed through the store: a change is visible once it is durable, never before."""
 
-    def __init__(self, store: RecordStore, now: float) -> None:
+    def __init__(self, store: records.RecordStore, now: float) -> None:
+        super().__init__(load(store, now))
         self._store = store
         self._changing = asyncio.Lock()
-        self._contents = load(store, now)
-        self._sorted = sorted(self._contents.queues)
         self._must_reload = False
 
     @classmethod
@@ -97,100 +99,73 @@ class Catalog:
     def close(self) -> None:
         self._store.close()
 
-    @property
-    def namespace_id(self) -> str:
-        return self._contents.facts.namespace_id
-
-    @property
-    def created_at(self) -> float:
-        """When the namespace came into being: the data folder's first start."""
-        return self._contents.facts.created_at
-
-    @property
-    def version(self) -> int:
-        """One more with every change of an entity or policy."""
-        return self._contents.facts.version
-
-    @property
-    def damaged(self) -> Sequence[DamagedRecord]:
-        """Records that could not be believed at open; their entities are not served, their fragments are
-        kept."""
-        return self._contents.damaged
-
-    def find_queue(self, name: str) -> QueueEntry | None:
-        """The active queue of this name, in whatever letters."""
-        return self._contents.queues.get(fold(name))
-
-    def get_queue(self, name: str) -> QueueEntry:
-        """The same, or EntityNotFound."""
-        entry = self.find_queue(name)
-        if entry is None:
-            raise EntityNotFound(f"The messaging entity '{name}' could not be found.")
-        return entry
-
-    def queues(self, skip: int = 0, top: int | None = None) -> list[QueueEntry]:
-        """Active queues sorted by name: one page, without touching the others."""
-        keys = self._sorted[skip:] if top is None else self._sorted[skip : skip + top]
-        return [self._contents.queues[key] for key in keys]
-
-    def queue_count(self) -> int:
-        return len(self._contents.queues)
-
-    def tombstones(self) -> list[Tombstone]:
-        """Fragments to drop, or to go on dropping after a restart."""
-        return list(self._contents.tombstones.values())
-
-    def accessed_at(self, name: str) -> float:
-        """When the queue was last known to be used, also across restarts."""
-        key = fold(name)
-        entry = self._contents.queues.get(key)
-        return max(self._contents.accessed_at.get(key, 0.0), entry.created_at if entry is not None else 0.0)
-
-    def policies(self) -> list[Policy]:
-        return list(self._contents.policies.values())
+    # Creating: take the name and give out new numbers. Visible to clients only after `finish_create`.
 
     @_uninterrupted
     async def begin_create(self, description: QueueDescription, limits: Limits, now: float) -> QueueEntry:
-        """Take the name and give out new numbers. Visible to clients only after `finish_create`.
-
-        Raises EntityAlreadyExists, QuotaExceeded.
-        """
+        """Raises EntityAlreadyExists, QuotaExceeded."""
         async with self._changing:
             await self._reload_if_needed(now)
-            contents, key = self._contents, fold(description.name)
-            self._check_name_is_free(key, description.name)
-            check_entity_count(len(contents.queues) + len(contents.creating), limits)
-            facts = self._next_facts()
-            if facts.next_fragment_key >= LAST_FRAGMENT_KEY:
-                raise QuotaExceeded("The namespace has given out all its fragment keys.")
-            entry = QueueEntry(
-                description, facts.next_incarnation, facts.next_fragment_key, now, now, EntityState.CREATING
-            )
-            facts = replace(
-                facts,
-                next_incarnation=facts.next_incarnation + 1,
-                next_fragment_key=facts.next_fragment_key + 1,
-            )
-            await self._commit(facts, now, {queue_key(key): entry_document(entry)})
-            contents.creating[key] = entry
+            self._check_new_entity(description.name, limits)
+            entry = QueueEntry(description, *self._next_numbers(), now, now, EntityState.CREATING)
+            await self._begin(entry, (), now)
             return entry
 
     @_uninterrupted
-    async def finish_create(self, entry: QueueEntry, now: float) -> QueueEntry:
-        """Its fragment is made: from here on the queue exists."""
+    async def begin_create_topic(self, description: TopicDescription, limits: Limits, now: float) -> TopicEntry:
+        """Raises EntityAlreadyExists, QuotaExceeded."""
         async with self._changing:
             await self._reload_if_needed(now)
-            if self._contents.creating.get(entry.key) != entry:
-                raise EntityNotFound(f"The messaging entity '{entry.description.name}' is not being created any more.")
+            self._check_new_entity(description.name, limits)
+            entry = TopicEntry(description, *self._next_numbers(), now, now, EntityState.CREATING)
+            await self._begin(entry, (), now)
+            return entry
+
+    @_uninterrupted
+    async def begin_create_subscription(
+        self, description: SubscriptionDescription, rules: Sequence[RuleDescription], limits: Limits, now: float
+    ) -> SubscriptionEntry:
+        """With the rules it begins with. Raises EntityNotFound for its topic, EntityAlreadyExists, QuotaExceeded."""
+        async with self._changing:
+            await self._reload_if_needed(now)
+            topic = self.get_topic(description.topic_name)
+            self._check_name_is_free(fold(description.path), description.path)
+            creating = len(self._directory.creating_subscriptions(topic.key))
+            check_subscription_count(topic.description.name, self.subscription_count(topic.key) + creating, limits)
+            self._check_new_rules(topic, rules, limits)
+            kept = replace(description, topic_name=topic.description.name)
+            entry = SubscriptionEntry(kept, *self._next_numbers(), now, now, EntityState.CREATING)
+            await self._begin(entry, [replace(rule, created_at=now) for rule in rules], now)
+            return entry
+
+    async def _begin(self, entry: Entry, rules: Sequence[RuleDescription], now: float) -> None:
+        facts = replace(
+            self._next_facts(),
+            next_incarnation=entry.incarnation + 1,
+            next_fragment_key=entry.fragment_key + 1,
+        )
+        puts: dict[bytes, Document] = {records.entry_key(entry): records.entry_document(entry)}
+        puts.update({records.rule_key(entry.fragment_key, rule.name): rule_to_record(rule) for rule in rules})
+        await self._commit(facts, now, puts)
+        self._directory.creating[entry.key] = entry
+        for rule in rules:
+            self._directory.rules(entry.fragment_key).put(rule)
+
+    @_uninterrupted
+    async def finish_create(self, entry: E, now: float) -> E:
+        """Its fragment is made: from here on the entity exists."""
+        async with self._changing:
+            await self._reload_if_needed(now)
+            if self._directory.creating.get(entry.key) != entry:
+                raise EntityNotFound(f"The messaging entity '{entry.description.path}' is not being created any more.")
             active = replace(entry, state=EntityState.ACTIVE)
-            await self._commit(self._next_facts(), now, {queue_key(entry.key): entry_document(active)})
-            del self._contents.creating[entry.key]
-            self._contents.queues[entry.key] = active
-            insort(self._sorted, entry.key)
+            await self._commit(self._next_facts(), now, {records.entry_key(active): records.entry_document(active)})
+            del self._directory.creating[entry.key]
+            self._directory.put(active)
             return active
 
     @_uninterrupted
-    async def abandon_create(self, entry: QueueEntry, now: float) -> Tombstone | None:
+    async def abandon_create(self, entry: Entry, now: float) -> Tombstone | None:
         """It could not be made after all: the name is free again, and what there may be of it is to be
         dropped.
 
@@ -199,41 +174,133 @@ class Catalog:
         """
         async with self._changing:
             await self._reload_if_needed(now)
-            found = self._contents.creating.get(entry.key) or self._contents.queues.get(entry.key)
+            found = self._directory.creating.get(entry.key) or self._directory.find(entry.key)
             if found is None or found.incarnation != entry.incarnation:
                 return None
-            return await self._bury(found, now)
+            return (await self._bury([found], now))[0]
+
+    # Updating: a new description for the same life. What may change is the caller's to check.
 
     @_uninterrupted
     async def update_queue(self, description: QueueDescription, now: float) -> QueueEntry:
-        """A new description for the same life. Raises EntityNotFound; what may change is the caller's to
-        check."""
+        """Raises EntityNotFound. The name keeps the letters it was created with."""
         async with self._changing:
             await self._reload_if_needed(now)
             old = self.get_queue(description.name)
-            # The name keeps the letters it was created with.
             kept = replace(description, name=old.description.name)
-            entry = replace(old, description=kept, updated_at=now, version=old.version + 1)
-            await self._commit(self._next_facts(), now, {queue_key(entry.key): entry_document(entry)})
-            self._contents.queues[entry.key] = entry
-            return entry
+            return await self._update(replace(old, description=kept), now)
+
+    @_uninterrupted
+    async def update_topic(self, description: TopicDescription, now: float) -> TopicEntry:
+        async with self._changing:
+            await self._reload_if_needed(now)
+            old = self.get_topic(description.name)
+            kept = replace(description, name=old.description.name)
+            return await self._update(replace(old, description=kept), now)
+
+    @_uninterrupted
+    async def update_subscription(self, description: SubscriptionDescription, now: float) -> SubscriptionEntry:
+        async with self._changing:
+            await self._reload_if_needed(now)
+            old = self.get_subscription(description.topic_name, description.name)
+            names = old.description
+            kept = replace(description, topic_name=names.topic_name, name=names.name)
+            return await self._update(replace(old, description=kept), now)
+
+    async def _update(self, entry: E, now: float) -> E:
+        entry = replace(entry, updated_at=now, version=entry.version + 1)
+        await self._commit(self._next_facts(), now, {records.entry_key(entry): records.entry_document(entry)})
+        self._directory.put(entry)
+        return entry
+
+    # Deleting: the name is free when this returns; the tombstones say what is to be dropped.
 
     @_uninterrupted
     async def delete_queue(self, name: str, now: float) -> Tombstone:
-        """The name is free when this returns; the tombstone says what is to be dropped. Raises
-        EntityNotFound."""
+        """Raises EntityNotFound."""
         async with self._changing:
             await self._reload_if_needed(now)
-            return await self._bury(self.get_queue(name), now)
+            return (await self._bury([self.get_queue(name)], now))[0]
+
+    @_uninterrupted
+    async def delete_topic(self, name: str, now: float) -> list[Tombstone]:
+        """With all its subscriptions, in one commit; also those that are just being created."""
+        async with self._changing:
+            await self._reload_if_needed(now)
+            topic = self.get_topic(name)
+            creating = self._directory.creating_subscriptions(topic.key)
+            return await self._bury([*self.subscriptions(topic.key), *creating, topic], now)
+
+    @_uninterrupted
+    async def delete_subscription(self, topic: str, name: str, now: float) -> Tombstone:
+        async with self._changing:
+            await self._reload_if_needed(now)
+            return (await self._bury([self.get_subscription(topic, name)], now))[0]
 
     @_uninterrupted
     async def forget(self, tombstone: Tombstone, now: float) -> None:
         """Everything of the fragment is gone. Its numbers stay used."""
         async with self._changing:
             await self._reload_if_needed(now)
-            if tombstone.fragment_key in self._contents.tombstones:
-                await self._commit(self._contents.facts, now, {}, [tombstone_key(tombstone.fragment_key)])
-                del self._contents.tombstones[tombstone.fragment_key]
+            if tombstone.fragment_key in self._directory.tombstones:
+                await self._commit(self._directory.facts, now, {}, [records.tombstone_key(tombstone.fragment_key)])
+                del self._directory.tombstones[tombstone.fragment_key]
+
+    async def _bury(self, entries: Sequence[Entry], now: float) -> list[Tombstone]:
+        puts: dict[bytes, Document] = {}
+        drops: list[bytes] = []
+        tombstones = [burial(self._directory, entry, now, puts, drops) for entry in entries]
+        await self._commit(self._next_facts(), now, puts, drops)
+        for entry in entries:
+            self._directory.remove(entry)
+        self._directory.tombstones.update({one.fragment_key: one for one in tombstones})
+        return tombstones
+
+    # Rules.
+
+    @_uninterrupted
+    async def create_rule(
+        self, topic: str, subscription: str, rule: RuleDescription, limits: Limits, now: float
+    ) -> RuleDescription:
+        """Raises EntityNotFound, EntityAlreadyExists, QuotaExceeded."""
+        async with self._changing:
+            await self._reload_if_needed(now)
+            entry = self.get_subscription(topic, subscription)
+            if self.find_rule(topic, subscription, rule.name) is not None:
+                raise EntityAlreadyExists(f"The rule '{rule.name}' of '{entry.description.path}' already exists.")
+            self._check_new_rules(self.get_topic(topic), [rule], limits)
+            return await self._put_rule(entry, replace(rule, created_at=now), now)
+
+    @_uninterrupted
+    async def update_rule(
+        self, topic: str, subscription: str, rule: RuleDescription, limits: Limits, now: float
+    ) -> RuleDescription:
+        """Another filter and action under the same name. Raises EntityNotFound, QuotaExceeded."""
+        async with self._changing:
+            await self._reload_if_needed(now)
+            entry = self.get_subscription(topic, subscription)
+            old = self.get_rule(topic, subscription, rule.name)
+            if count_of(old) != count_of(rule):
+                self._check_new_rules(self.get_topic(topic), [rule], limits)
+            return await self._put_rule(entry, replace(rule, name=old.name, created_at=old.created_at), now)
+
+    @_uninterrupted
+    async def delete_rule(self, topic: str, subscription: str, name: str, now: float) -> None:
+        """Raises EntityNotFound."""
+        async with self._changing:
+            await self._reload_if_needed(now)
+            entry = self.get_subscription(topic, subscription)
+            self.get_rule(topic, subscription, name)
+            await self._commit(self._next_facts(), now, {}, [records.rule_key(entry.fragment_key, name)])
+            self._directory.rules(entry.fragment_key).pop(name)
+
+    async def _put_rule(self, entry: SubscriptionEntry, rule: RuleDescription, now: float) -> RuleDescription:
+        key = records.rule_key(entry.fragment_key, rule.name)
+        await self._commit(self._next_facts(), now, {key: rule_to_record(rule)})
+        self._directory.rules(entry.fragment_key).put(rule)
+        return rule
+
+    # What is not an entity.
 
     @_uninterrupted
     async def skip_fragment_keys(self, next_key: int, now: float) -> None:
@@ -246,60 +313,74 @@ class Catalog:
 
     @_uninterrupted
     async def record_accesses(self, times: Mapping[str, float], now: float) -> None:
-        """When queues were last used, many in one commit: for a pass once a minute."""
+        """When entities were last used, many in one commit: for a pass once a minute."""
         async with self._changing:
             await self._reload_if_needed(now)
-            known = {fold(name): at for name, at in times.items() if fold(name) in self._contents.queues}
+            known = {fold(path): at for path, at in times.items() if self.find(path) is not None}
             if known:
-                puts: dict[bytes, Document] = {access_key(key): {"accessed_at": at} for key, at in known.items()}
-                await self._commit(self._contents.facts, now, puts)
-                self._contents.accessed_at.update(known)
+                puts: dict[bytes, Document] = {
+                    records.access_key(key): {"accessed_at": at} for key, at in known.items()
+                }
+                await self._commit(self._directory.facts, now, puts)
+                self._directory.accessed_at.update(known)
 
     @_uninterrupted
-    async def put_policy(self, policy: Policy, now: float) -> None:
+    async def put_policy(self, policy: AuthorizationRule, now: float) -> None:
+        """A policy of the namespace, new or in place of the one of this name."""
         async with self._changing:
             await self._reload_if_needed(now)
-            await self._commit(self._next_facts(), now, {policy_key(policy.name): policy_document(policy)})
-            self._contents.policies[policy.name] = policy
+            key = records.policy_key(policy.key_name)
+            await self._commit(self._next_facts(), now, {key: records.policy_document(policy)})
+            self._directory.policies.put(policy.key_name, policy)
 
     @_uninterrupted
     async def remove_policy(self, name: str, now: float) -> None:
         async with self._changing:
             await self._reload_if_needed(now)
-            if name not in self._contents.policies:
+            if name not in self._directory.policies:
                 raise EntityNotFound(f"The policy '{name}' could not be found.")
-            await self._commit(self._next_facts(), now, {}, [policy_key(name)])
-            del self._contents.policies[name]
+            await self._commit(self._next_facts(), now, {}, [records.policy_key(name)])
+            self._directory.policies.pop(name)
 
-    def _check_name_is_free(self, key: str, name: str) -> None:
-        if key in self._contents.queues or key in self._contents.creating:
-            raise EntityAlreadyExists(f"The messaging entity '{name}' already exists.")
-        if any(one.key == queue_key(key) for one in self._contents.damaged):
+    # Checks, numbers, commits.
+
+    def _check_new_entity(self, name: str, limits: Limits) -> None:
+        directory = self._directory
+        self._check_name_is_free(fold(name), name)
+        creating = sum(not isinstance(entry, SubscriptionEntry) for entry in directory.creating.values())
+        check_entity_count(len(directory.queues) + len(directory.topics) + creating, limits)
+
+    def _check_name_is_free(self, key: str, path: str) -> None:
+        if self._directory.find(key) is not None or key in self._directory.creating:
+            raise EntityAlreadyExists(f"The messaging entity '{path}' already exists.")
+        taken = {records.queue_key(key), records.topic_key(key), records.subscription_key(key)}
+        if any(one.key in taken for one in self._directory.damaged):
             raise StoreDamaged(
-                f"The catalog's record of '{name}' is damaged, and its messages are kept. "
+                f"The catalog's record of '{path}' is damaged, and its messages are kept. "
                 "Restore the catalog, or use another name."
             )
 
-    def _next_facts(self) -> Facts:
-        return replace(self._contents.facts, version=self._contents.facts.version + 1)
+    def _check_new_rules(self, topic: TopicEntry, rules: Sequence[RuleDescription], limits: Limits) -> None:
+        added = RuleCounts()
+        for rule in rules:
+            added += count_of(rule)
+        check_rule_counts(topic.description.name, self._directory.rule_counts(topic.key), added, limits)
 
-    async def _bury(self, entry: QueueEntry, now: float) -> Tombstone:
-        tombstone = tombstone_of(entry, now)
-        put = {tombstone_key(tombstone.fragment_key): asdict(tombstone)}
-        await self._commit(self._next_facts(), now, put, [queue_key(entry.key), access_key(entry.key)])
-        contents = self._contents
-        contents.tombstones[tombstone.fragment_key] = tombstone
-        contents.accessed_at.pop(entry.key, None)
-        contents.creating.pop(entry.key, None)
-        if contents.queues.pop(entry.key, None) is not None:
-            del self._sorted[bisect_left(self._sorted, entry.key)]
-        return tombstone
+    def _next_numbers(self) -> tuple[int, int]:
+        """Incarnation and fragment key of what is created next."""
+        facts = self._directory.facts
+        if facts.next_fragment_key >= LAST_FRAGMENT_KEY:
+            raise QuotaExceeded("The namespace has given out all its fragment keys.")
+        return facts.next_incarnation, facts.next_fragment_key
+
+    def _next_facts(self) -> Facts:
+        return replace(self._directory.facts, version=self._directory.facts.version + 1)
 
     async def _commit(
         self, facts: Facts, now: float, puts: Mapping[bytes, Document], drops: Sequence[bytes] = ()
     ) -> None:
         """In a thread: a sync may take long, and nobody else's messages must wait for it."""
-        everything = {**puts, **facts_documents(facts)}
+        everything = {**puts, **records.facts_documents(facts)}
         try:
             await asyncio.to_thread(self._store.commit, everything, drops)
         except StoreUnavailable:
@@ -309,17 +390,16 @@ class Catalog:
             except StoreUnavailable:
                 pass  # Tried again before the next change.
             raise
-        self._contents.facts = facts
+        self._directory.facts = facts
 
     async def _reload_if_needed(self, now: float) -> None:
         """After a commit of unknown outcome, what exists is what the store says, not what we remember."""
         if not self._must_reload:
             return
-        underway = {entry.incarnation for entry in self._contents.creating.values()}
-        self._contents = await asyncio.to_thread(self._reloaded, now, underway)
-        self._sorted = sorted(self._contents.queues)
+        underway = {entry.incarnation for entry in self._directory.creating.values()}
+        self._directory = await asyncio.to_thread(self._reloaded, now, underway)
         self._must_reload = False
 
-    def _reloaded(self, now: float, underway: set[int]) -> Contents:
+    def _reloaded(self, now: float, underway: set[int]) -> Directory:
         self._store.reopen()
         return load(self._store, now, underway)

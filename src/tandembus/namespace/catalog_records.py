@@ -1,91 +1,50 @@
-"""The catalog's records as plain documents, and what a store full of them amounts to.
+"""The catalog's records as plain documents under plain keys.
 
 m0, m1     counters and the namespace's own facts, twice: without them nothing could be numbered safely
 q KEY      a queue, under its path in lower case
-d F        tombstone of fragment key F (u32)
-x KEY      when the queue was last used
+t KEY      a topic
+s KEY      a subscription
+r F NAME   a rule of the subscription with fragment key F (u32), under its name in lower case
+d F        tombstone of fragment key F
+x KEY      when the entity was last used
 p NAME     a policy of the namespace
 """
 
 from __future__ import annotations
 
 import struct
-import uuid
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from enum import Enum
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, Final, Protocol
 
-from tandembus.descriptions import QueueDescription, from_record, to_record
-from tandembus.errors import StoreDamaged
-from tandembus.security.claims import Policy, Right
+from tandembus.descriptions import (
+    AuthorizationRule,
+    from_record,
+    subscription_from_record,
+    to_record,
+    topic_from_record,
+)
+from tandembus.namespace.entries import (
+    EntityState,
+    Entry,
+    Facts,
+    QueueEntry,
+    SubscriptionEntry,
+    Tombstone,
+    TopicEntry,
+)
 from tandembus.security.scopes import fold
 from tandembus.store.embedded.catalog_store import DamagedRecord, Document
 
-_META_KEYS: Final = (b"m0", b"m1")
-_QUEUE: Final = b"q"
-_TOMBSTONE: Final = b"d"
-_ACCESS: Final = b"x"
-_POLICY: Final = b"p"
+META_KEYS: Final = (b"m0", b"m1")
+QUEUE: Final = b"q"
+TOPIC: Final = b"t"
+SUBSCRIPTION: Final = b"s"
+RULE: Final = b"r"
+TOMBSTONE: Final = b"d"
+ACCESS: Final = b"x"
+POLICY: Final = b"p"
 _FRAGMENT: Final = struct.Struct(">I")
-
-
-class EntityState(Enum):
-    CREATING = "creating"
-    ACTIVE = "active"
-
-
-@dataclass(frozen=True, slots=True)
-class QueueEntry:
-    """A queue as the catalog holds it."""
-
-    description: QueueDescription
-    incarnation: int
-    fragment_key: int
-    created_at: float
-    updated_at: float
-    state: EntityState = EntityState.ACTIVE
-    version: int = 1
-    """Of the description: one more with every update."""
-
-    @property
-    def key(self) -> str:
-        """Its path in lower case: what it is found by."""
-        return fold(self.description.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Tombstone:
-    """A life that has ended; its fragment may be dropped, because the catalog itself says so."""
-
-    path: str
-    incarnation: int
-    fragment_key: int
-    deleted_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the namespace knows of itself, and the numbers it gives out next."""
-
-    namespace_id: str
-    created_at: float
-    next_incarnation: int = 1
-    next_fragment_key: int = 1
-    version: int = 0
-
-
-@dataclass(slots=True)
-class Contents:
-    """Everything a catalog holds."""
-
-    facts: Facts
-    queues: dict[str, QueueEntry] = field(default_factory=dict)
-    creating: dict[str, QueueEntry] = field(default_factory=dict)
-    tombstones: dict[int, Tombstone] = field(default_factory=dict)
-    accessed_at: dict[str, float] = field(default_factory=dict)
-    policies: dict[str, Policy] = field(default_factory=dict)
-    damaged: list[DamagedRecord] = field(default_factory=list)
 
 
 class RecordStore(Protocol):
@@ -100,78 +59,57 @@ class RecordStore(Protocol):
     def close(self) -> None: ...
 
 
-def load(store: RecordStore, now: float, underway: Collection[int] = ()) -> Contents:
-    """What the store holds, once every creation that nobody carries on (`underway`: incarnations) is
-    buried."""
-    documents, damaged = store.read_all()
-    contents = Contents(_facts(documents, damaged, now), damaged=damaged)
-    for key, document in documents.items():
-        _take_in(contents, key, document)
-    forsaken = [entry for entry in contents.creating.values() if entry.incarnation not in underway]
-    puts: dict[bytes, Document] = facts_documents(contents.facts)
-    for entry in forsaken:
-        tombstone = tombstone_of(entry, now)
-        puts[tombstone_key(tombstone.fragment_key)] = asdict(tombstone)
-        contents.tombstones[tombstone.fragment_key] = tombstone
-        del contents.creating[entry.key]
-    if forsaken or any(key not in documents for key in _META_KEYS):
-        store.commit(puts, [queue_key(entry.key) for entry in forsaken])
-    return contents
-
-
-def _facts(documents: Mapping[bytes, Document], damaged: list[DamagedRecord], now: float) -> Facts:
-    copies = [Facts(**documents[key]) for key in _META_KEYS if key in documents]  # type: ignore[arg-type]
-    if copies:
-        return max(copies, key=_version)
-    if documents or damaged:
-        raise StoreDamaged(
-            "the catalog's counters are damaged, both copies: without them numbers could be given out twice. "
-            "Restore the catalog from a backup"
-        )
-    return Facts(uuid.uuid4().hex, now)
-
-
-def _version(facts: Facts) -> int:
-    return facts.version
-
-
-def _take_in(contents: Contents, key: bytes, document: Document) -> None:
-    kind, name = key[:1], key[1:]
-    if kind == _QUEUE:
-        entry = _entry(document)
-        group = contents.queues if entry.state is EntityState.ACTIVE else contents.creating
-        group[entry.key] = entry
-    elif kind == _TOMBSTONE:
-        tombstone = Tombstone(**document)  # type: ignore[arg-type]
-        contents.tombstones[tombstone.fragment_key] = tombstone
-    elif kind == _ACCESS:
-        contents.accessed_at[name.decode()] = _float(document["accessed_at"])
-    elif kind == _POLICY:
-        policy = _policy(document)
-        contents.policies[policy.name] = policy
+# Keys.
 
 
 def queue_key(key: str) -> bytes:
-    return _QUEUE + key.encode()
+    return QUEUE + key.encode()
+
+
+def topic_key(key: str) -> bytes:
+    return TOPIC + key.encode()
+
+
+def subscription_key(key: str) -> bytes:
+    return SUBSCRIPTION + key.encode()
+
+
+def entry_key(entry: Entry) -> bytes:
+    if isinstance(entry, QueueEntry):
+        return queue_key(entry.key)
+    return topic_key(entry.key) if isinstance(entry, TopicEntry) else subscription_key(entry.key)
+
+
+def rule_key(fragment_key: int, name: str) -> bytes:
+    """By fragment key: short, whatever the topic's name, and never the same for two lives of a subscription."""
+    return RULE + _FRAGMENT.pack(fragment_key) + fold(name).encode()
+
+
+def rule_owner(key: bytes) -> int | None:
+    """The fragment key of the subscription that a rule's record belongs to."""
+    return _FRAGMENT.unpack_from(key, 1)[0] if len(key) > _FRAGMENT.size else None
 
 
 def access_key(key: str) -> bytes:
-    return _ACCESS + key.encode()
+    return ACCESS + key.encode()
 
 
 def policy_key(name: str) -> bytes:
-    return _POLICY + name.encode()
+    return POLICY + name.encode()
 
 
 def tombstone_key(fragment_key: int) -> bytes:
-    return _TOMBSTONE + _FRAGMENT.pack(fragment_key)
+    return TOMBSTONE + _FRAGMENT.pack(fragment_key)
+
+
+# Documents.
 
 
 def facts_documents(facts: Facts) -> dict[bytes, Document]:
-    return dict.fromkeys(_META_KEYS, asdict(facts))
+    return dict.fromkeys(META_KEYS, asdict(facts))
 
 
-def entry_document(entry: QueueEntry) -> Document:
+def entry_document(entry: Entry) -> Document:
     return {
         "description": to_record(entry.description),
         "incarnation": entry.incarnation,
@@ -183,34 +121,44 @@ def entry_document(entry: QueueEntry) -> Document:
     }
 
 
-def tombstone_of(entry: QueueEntry, now: float) -> Tombstone:
-    return Tombstone(entry.description.name, entry.incarnation, entry.fragment_key, now)
+def queue_entry(document: Document) -> QueueEntry:
+    description, values = _entry_values(document)
+    return QueueEntry(from_record(description), **values)
 
 
-def policy_document(policy: Policy) -> Document:
+def topic_entry(document: Document) -> TopicEntry:
+    description, values = _entry_values(document)
+    return TopicEntry(topic_from_record(description), **values)
+
+
+def subscription_entry(document: Document) -> SubscriptionEntry:
+    description, values = _entry_values(document)
+    return SubscriptionEntry(subscription_from_record(description), **values)
+
+
+def _entry_values(document: Document) -> tuple[dict[str, object], dict[str, Any]]:
+    values = dict(document)
+    description = values.pop("description")
+    assert isinstance(description, dict)
+    return description, {**values, "state": EntityState(values["state"])}
+
+
+def tombstone_of(entry: Entry, now: float, topic_fragment_key: int = 0) -> Tombstone:
+    return Tombstone(entry.description.path, entry.incarnation, entry.fragment_key, now, topic_fragment_key)
+
+
+def policy_document(policy: AuthorizationRule) -> Document:
     return {
-        "name": policy.name,
+        "name": policy.key_name,
         "primary_key": policy.primary_key,
         "secondary_key": policy.secondary_key,
-        "rights": sorted(right.value for right in policy.rights),
+        "rights": sorted(policy.rights),
+        "created_at": policy.created_at,
+        "modified_at": policy.modified_at,
     }
 
 
-def _entry(document: Document) -> QueueEntry:
-    values = dict(document)
-    description = values.pop("description")
-    state = EntityState(values.pop("state"))
-    assert isinstance(description, dict)
-    return QueueEntry(description=from_record(description), state=state, **values)  # type: ignore[arg-type]
-
-
-def _policy(document: Document) -> Policy:
-    values = dict(document)
-    rights = values.pop("rights")
-    assert isinstance(rights, list)
-    return Policy(**values, rights=frozenset(Right(one) for one in rights))  # type: ignore[arg-type]
-
-
-def _float(value: object) -> float:
-    assert isinstance(value, (int, float))
-    return float(value)
+def policy_of(document: Document) -> AuthorizationRule:
+    values: dict[str, Any] = dict(document)
+    rights = frozenset(values.pop("rights"))
+    return AuthorizationRule(values.pop("name"), rights=rights, **values)

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from tandembus.descriptions.names import SUBSCRIPTIONS
 from tandembus.errors import InvalidArgument
 from tandembus.security.scopes import fold, strip_host
 
@@ -66,6 +67,19 @@ def parse_address(address: str) -> EntityAddress:
     if not path and (sub_queue is not SubQueue.MAIN or not is_management):
         raise InvalidArgument("The address names no entity.")
     return EntityAddress(fold(path), path, sub_queue, is_management)
+
+
+def split_subscription(path: str) -> tuple[str, str] | None:
+    """Topic and subscription of `topic/Subscriptions/name`; None for every other path.
+
+    A subscription's name is one segment, so it is the last one, and the word stands right before it: a topic or
+    a subscription may itself be called 'subscriptions'.
+    """
+    rest, _, name = path.rpartition("/")
+    topic, _, word = rest.rpartition("/")
+    if topic and name and fold(word) == fold(SUBSCRIPTIONS):
+        return topic, name
+    return None
 
 
 def parse_http_path(raw_path: str) -> EntityAddress:

@@ -1,23 +1,45 @@
-"""Where policies come from: the root key, the settings, the catalog, and the entities themselves."""
+"""SAS policies: where they come from, and how administration changes them.
+
+Three sources: fixed ones (the root policy and the settings'), the namespace's own in the catalog, and those of queues
+and topics, which stand in their descriptions. They are looked up when a token is shown or a live link is compared with
+its claims, so a key that was taken back is worth nothing from that moment on.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
 from typing import Final
 
 from tandembus.config import ServeSettings
-from tandembus.descriptions import QueueDescription
-from tandembus.namespace.catalog import Catalog
-from tandembus.security.claims import ALL_RIGHTS, Authorizer, Policy, Right
+from tandembus.descriptions import (
+    AuthorizationRule,
+    QueueDescription,
+    TopicDescription,
+    check_authorization_rules,
+)
+from tandembus.errors import EntityNotFound
+from tandembus.namespace.catalog_view import CatalogView
+from tandembus.security.claims import Authorizer, Policy, Right
+from tandembus.security.key_file import random_key
 from tandembus.security.sas import ROOT_POLICY
 
 _RIGHTS: Final = {right.value: right for right in Right}
 
 
-def build_authorizer(settings: ServeSettings, root_key: str, catalog: Catalog) -> Authorizer:
+class KeyKind(Enum):
+    """Which of a policy's two keys."""
+
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+
+
+def build_authorizer(settings: ServeSettings, root_key: str, catalog: CatalogView) -> Authorizer:
     """Entities are looked up when a token asks for them, so what is true of them now is what counts."""
     return Authorizer(
-        namespace_policies(settings, root_key, catalog),
+        [policy_of(rule) for rule in fixed_policies(settings, root_key)],
         entity_policies=functools.partial(_policies_in, catalog),
         accept_any_jwt=settings.accept_any_jwt,
         max_token_size_bytes=settings.limits.max_token_size_bytes,
@@ -25,28 +47,74 @@ def build_authorizer(settings: ServeSettings, root_key: str, catalog: Catalog) -
     )
 
 
-def _policies_in(catalog: Catalog, key: str) -> list[Policy]:
-    entry = catalog.find_queue(key)
+def _policies_in(catalog: CatalogView, key: str) -> list[Policy]:
+    if not key:
+        return [policy_of(rule) for rule in catalog.policies()]
+    entry = catalog.find_queue(key) or catalog.find_topic(key)
     return entity_policies(entry.description) if entry is not None else []
 
 
-def namespace_policies(settings: ServeSettings, root_key: str, catalog: Catalog) -> list[Policy]:
-    """Later ones replace earlier ones of the same name: the root policy cannot be taken over."""
+def fixed_policies(settings: ServeSettings, root_key: str) -> list[AuthorizationRule]:
+    """What is decided outside of the namespace. Later ones replace earlier ones of the same name: the root policy
+    cannot be taken over."""
     configured = [
-        Policy(one.name, one.key, one.secondary_key or "", frozenset(_RIGHTS[right] for right in one.rights))
+        AuthorizationRule(one.name, one.key, one.secondary_key or "", frozenset(one.rights))
         for one in settings.policies
+        if one.name != ROOT_POLICY
     ]
-    return [*catalog.policies(), *configured, Policy(ROOT_POLICY, root_key, "", ALL_RIGHTS)]
+    return [*configured, AuthorizationRule(ROOT_POLICY, root_key, "", frozenset(_RIGHTS))]
 
 
-def entity_policies(description: QueueDescription) -> list[Policy]:
+def entity_policies(description: QueueDescription | TopicDescription) -> list[Policy]:
     """An entity's own authorization rules, as policies that hold for it and what lies below it."""
-    return [
-        Policy(
-            rule.key_name,
-            rule.primary_key,
-            rule.secondary_key,
-            frozenset(_RIGHTS[right] for right in rule.rights),
-        )
-        for rule in description.authorization_rules
-    ]
+    return [policy_of(rule) for rule in description.authorization_rules]
+
+
+def policy_of(rule: AuthorizationRule) -> Policy:
+    rights = frozenset(_RIGHTS[right] for right in rule.rights)
+    return Policy(rule.key_name, rule.primary_key, rule.secondary_key, rights)
+
+
+# Changes of a list of policies, the namespace's or an entity's.
+
+
+def find_policy(rules: Sequence[AuthorizationRule], name: str) -> AuthorizationRule:
+    """Raises EntityNotFound."""
+    for rule in rules:
+        if rule.key_name == name:
+            return rule
+    raise EntityNotFound(f"The policy '{name[:64]}' could not be found.")
+
+
+def completed(rules: Sequence[AuthorizationRule], asked: AuthorizationRule, now: float) -> AuthorizationRule:
+    """What is asked for, a key that is not given being kept or made. Raises InvalidArgument."""
+    old = next((rule for rule in rules if rule.key_name == asked.key_name), None)
+    rule = replace(
+        asked,
+        primary_key=asked.primary_key or (old.primary_key if old is not None else random_key()),
+        secondary_key=asked.secondary_key or (old.secondary_key if old is not None else random_key()),
+        created_at=old.created_at if old is not None else now,
+        modified_at=now,
+    )
+    check_authorization_rules((*without(rules, rule.key_name), rule))
+    return rule
+
+
+def with_new_key(rules: Sequence[AuthorizationRule], name: str, key: KeyKind, now: float) -> AuthorizationRule:
+    """The policy with one of its keys made anew; the other stays, so that clients can move over. Raises
+    EntityNotFound."""
+    rule = replace(find_policy(rules, name), modified_at=now)
+    if key is KeyKind.PRIMARY:
+        return replace(rule, primary_key=random_key())
+    return replace(rule, secondary_key=random_key())
+
+
+def without(rules: Sequence[AuthorizationRule], name: str) -> tuple[AuthorizationRule, ...]:
+    return tuple(rule for rule in rules if rule.key_name != name)
+
+
+def put_in(rules: Sequence[AuthorizationRule], changed: AuthorizationRule) -> tuple[AuthorizationRule, ...]:
+    """In the place of the one of its name, or at the end."""
+    if any(rule.key_name == changed.key_name for rule in rules):
+        return tuple(changed if rule.key_name == changed.key_name else rule for rule in rules)
+    return (*rules, changed)

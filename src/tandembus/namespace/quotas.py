@@ -5,12 +5,34 @@ from __future__ import annotations
 
 from tandembus.errors import QuotaExceeded
 from tandembus.limits import Limits
+from tandembus.namespace.rule_table import RuleCounts
 
 
 def check_entity_count(entity_count: int, limits: Limits) -> None:
-    """Whether one more entity may be created."""
-    if entity_count >= limits.max_entities:
+    """Whether one more queue or topic may be created."""
+    _check("The namespace has", "entities", entity_count, limits.max_entities, "max_entities")
+
+
+def check_subscription_count(topic: str, subscription_count: int, limits: Limits) -> None:
+    """Whether one more subscription may be created."""
+    has = f"The topic '{topic}' has"
+    _check(has, "subscriptions", subscription_count, limits.max_subscriptions, "max_subscriptions")
+
+
+def check_rule_counts(topic: str, counts: RuleCounts, added: RuleCounts, limits: Limits) -> None:
+    """Whether so many more rules may be added to a topic's subscriptions. True and false filters cost nothing."""
+    has = f"The topic '{topic}' has"
+    if added.sql:
+        kind = "rules with a SQL filter"
+        _check(has, kind, counts.sql + added.sql - 1, limits.max_sql_rules, "max_sql_rules")
+    if added.correlation:
+        kind = "rules with a correlation filter"
+        most = limits.max_correlation_rules
+        _check(has, kind, counts.correlation + added.correlation - 1, most, "max_correlation_rules")
+
+
+def _check(has: str, kind: str, count: int, most: int, setting: str) -> None:
+    if count >= most:
         raise QuotaExceeded(
-            f"The namespace has {entity_count} entities; at most {limits.max_entities} are allowed. "
-            "Delete some, or raise the limit max_entities."
+            f"{has} {count} {kind}; at most {most} are allowed. Delete some, or raise the limit {setting}."
         )

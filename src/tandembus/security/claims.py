@@ -81,7 +81,8 @@ class Claims:
 
 
 PoliciesOf = Callable[[str], Sequence[Policy]]
-"""The policies of the entity with this key (its path in lower case); none where there is no such entity."""
+"""The policies of the entity with this key (its path in lower case, "" for the namespace), as they are now; none where
+there is no such entity."""
 
 
 def _no_policies(key: str) -> Sequence[Policy]:
@@ -134,7 +135,7 @@ class Authorizer:
 
     def verify_plain(self, policy: str, key: str) -> Claims:
         """A SASL password: a policy of the namespace and one of its keys. Raises Unauthorized."""
-        known = self._policies[""].get(policy)
+        known = self._policy("", policy)
         keys = known.keys if known is not None else (_NOBODYS_KEY,)
         # All keys are compared, also for a policy that is not there, so that the time tells nothing.
         matches = [one for one in keys if hmac.compare_digest(one.encode(), key.encode("utf-8", "replace"))]
@@ -189,8 +190,9 @@ class Authorizer:
             place = place.rpartition("/")[0]
 
     def _policy(self, scope: str, name: str) -> Policy | None:
+        """What was set goes before what is looked up: the root policy cannot be taken over."""
         known = self._policies.get(scope, {}).get(name)
-        if known is not None or not scope:
+        if known is not None:
             return known
         return next((policy for policy in self._entity_policies(scope) if policy.name == name), None)
 

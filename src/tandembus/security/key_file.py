@@ -22,11 +22,15 @@ def ensure_key(data: Path, given: str | None = None) -> str:
     kept = read_key(data)
     if given is None and kept is not None:
         return kept
-    key = given or base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+    key = given or random_key()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     if key != kept:
         write_private(data / KEY_FILE, key.encode() + b"\n")
     return key
+
+
+def random_key() -> str:
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
 
 
 def read_key(data: Path) -> str | None:

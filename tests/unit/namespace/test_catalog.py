@@ -24,13 +24,12 @@ from tandembus.errors import (
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog, EntityState, QueueEntry
 from tandembus.namespace.catalog_records import (
-    Facts,
     RecordStore,
     entry_document,
     facts_documents,
     queue_key,
 )
-from tandembus.security.claims import Policy, Right
+from tandembus.namespace.entries import Facts
 from tandembus.store.embedded.catalog_store import CatalogStore, DamagedRecord, Document, encode_record
 from tests.covers import covers
 
@@ -198,7 +197,7 @@ async def test_times_of_use_survive_a_restart_and_end_with_the_queue(catalog: Ca
 
 @covers("M15")
 async def test_policies_are_kept(catalog: Catalog, tmp_path: Path) -> None:
-    policy = Policy("till", "k", "l", frozenset({Right.SEND, Right.LISTEN}))
+    policy = AuthorizationRule("till", "k", "l", frozenset({"Send", "Listen"}), NOW, NOW + 1)
     await catalog.put_policy(policy, NOW)
     rule = AuthorizationRule("own", "k", "l", frozenset({"Send"}))
     entry = await catalog.begin_create(QueueDescription("q", authorization_rules=(rule,)), LIMITS, NOW)
@@ -287,7 +286,7 @@ async def life_of_a_queue(catalog: Catalog) -> None:
     for change in (
         lambda: catalog.update_queue(QueueDescription("one", max_delivery_count=3), NOW),
         lambda: catalog.record_accesses({"one": NOW + 1}, NOW),
-        lambda: catalog.put_policy(Policy("p", "k", "", frozenset({Right.SEND})), NOW),
+        lambda: catalog.put_policy(AuthorizationRule("p", "k", "", frozenset({"Send"})), NOW),
         lambda: catalog.delete_queue("two", NOW),
     ):
         try:
@@ -389,9 +388,9 @@ async def test_the_counters_survive_the_damage_of_one_copy(catalog: Catalog, tmp
 async def test_a_catalog_of_a_newer_format_is_refused_and_left_alone(catalog: Catalog, tmp_path: Path) -> None:
     catalog.close()
     with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as txn:
-        txn.put(b"m0", encode_record(b"m0", {}, version=2))
+        txn.put(b"m0", encode_record(b"m0", {}, version=3))
     before = (tmp_path / "data.mdb").read_bytes()
-    with pytest.raises(StoreDamaged, match="format 2"):
+    with pytest.raises(StoreDamaged, match="format 3"):
         Catalog.open(tmp_path, LIMITS, NOW)
     assert (tmp_path / "data.mdb").read_bytes() == before
 

@@ -13,6 +13,7 @@ from tandembus.namespace.paths import (
     decode_http_path,
     parse_address,
     parse_http_path,
+    split_subscription,
 )
 from tests.covers import covers
 
@@ -149,3 +150,56 @@ def test_reading_an_address_twice_changes_nothing(text: str) -> None:
             address.sub_queue,
             address.is_management,
         )
+
+
+@covers("M9")
+@pytest.mark.parametrize(
+    ("address", "key", "sub_queue", "is_management", "claim_path"),
+    [
+        ("News/Subscriptions/Audit", "news/subscriptions/audit", SubQueue.MAIN, False, "news/subscriptions/audit"),
+        (
+            "sb://h/a/b/SUBSCRIPTIONS/s/$DeadLetterQueue",
+            "a/b/subscriptions/s",
+            SubQueue.DEAD_LETTER,
+            False,
+            "a/b/subscriptions/s/$deadletterqueue",
+        ),
+        (
+            "t/Subscriptions/s/$Transfer/$DeadLetterQueue/$management",
+            "t/subscriptions/s",
+            SubQueue.TRANSFER_DEAD_LETTER,
+            True,
+            "t/subscriptions/s/$transfer/$deadletterqueue/$management",
+        ),
+        ("t/Subscriptions/s/$management", "t/subscriptions/s", SubQueue.MAIN, True, "t/subscriptions/s/$management"),
+    ],
+)
+def test_addresses_of_subscriptions(
+    address: str, key: str, sub_queue: SubQueue, is_management: bool, claim_path: str
+) -> None:
+    parsed = parse_address(address)
+    assert (parsed.key, parsed.sub_queue, parsed.is_management) == (key, sub_queue, is_management)
+    assert parsed.claim_path == claim_path
+
+
+@covers("M9")
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        ("t/Subscriptions/s", ("t", "s")),
+        ("a/b/subscriptions/s", ("a/b", "s")),
+        ("t/SUBSCRIPTIONS/subscriptions", ("t", "subscriptions")),
+        ("subscriptions/subscriptions/subscriptions", ("subscriptions", "subscriptions")),
+        ("t", None),
+        ("", None),
+        ("subscriptions/s", None),
+        ("/subscriptions/s", None),
+        ("t/subscriptions", None),
+        ("t/subscriptions/", None),
+        ("t/subscriptions/s/rules", None),
+        ("t/subscriptions/s/", None),
+        ("t/sub\u017fcriptions/s", None),
+    ],
+)
+def test_a_path_is_taken_apart_into_topic_and_subscription(path: str, parts: tuple[str, str] | None) -> None:
+    assert split_subscription(path) == parts

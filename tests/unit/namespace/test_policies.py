@@ -13,7 +13,7 @@ from tandembus.errors import Unauthorized
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.policies import build_authorizer, entity_policies
-from tandembus.security.claims import Policy, Right
+from tandembus.security.claims import Right
 from tandembus.security.sas import ROOT_POLICY, make_token
 from tests.covers import covers
 
@@ -28,7 +28,7 @@ async def test_keys_of_the_namespace_of_the_settings_and_of_the_entities_all_cou
     description = QueueDescription("Orders", authorization_rules=(RULE,))
     entry = await catalog.begin_create(description, Limits(), NOW)
     await catalog.finish_create(entry, NOW)
-    await catalog.put_policy(Policy("kept", "kept-key", "", frozenset({Right.SEND})), NOW)
+    await catalog.put_policy(AuthorizationRule("kept", "kept-key", "", frozenset({"Send"})), NOW)
     settings = ServeSettings(policies=(PolicySetting("till", "till-key", "till-second", ("Send",)),))
     authorizer = build_authorizer(settings, "root-key", catalog)
     assert authorizer.verify_plain(ROOT_POLICY, "root-key").allows(Right.MANAGE, "x", NOW)
@@ -63,7 +63,7 @@ async def test_an_entitys_keys_are_worth_nothing_once_they_or_the_entity_are_gon
 @covers("M15", "F16")
 async def test_nothing_replaces_the_root_policy(tmp_path: Path) -> None:
     catalog = Catalog.open(tmp_path, Limits(), NOW)
-    await catalog.put_policy(Policy(ROOT_POLICY, "kept-key", "", frozenset({Right.MANAGE})), NOW)
+    await catalog.put_policy(AuthorizationRule(ROOT_POLICY, "kept-key", "", frozenset({"Manage"})), NOW)
     settings = ServeSettings(policies=(PolicySetting(ROOT_POLICY, "set-key", None, ("Manage",)),))
     authorizer = build_authorizer(settings, "root-key", catalog)
     catalog.close()
