@@ -147,6 +147,12 @@ class Limits:
     unsent_bytes_per_connection: int = setting(
         1 * MIB, "bytes waiting for a slow reader; above it nothing more is delivered to it", minimum=KIB
     )
+    max_websocket_message_bytes: int = setting(
+        16 * MIB, "largest message of a WebSocket, which is passed on as it comes and never kept whole", minimum=KIB
+    )
+    websocket_ping_interval_s: float = setting(
+        30.0, "how often a WebSocket is pinged, so that proxies do not forget it", minimum=0.01
+    )
     idle_timeout_s: float = setting(
         240.0, "a silent connection is closed; told to the client, who keeps it alive", minimum=1.0
     )

@@ -97,10 +97,12 @@ class RawAmqp:
     """One connection. Methods with the name of a performative send it; `expect` waits for one."""
 
     def __init__(self, port: int, host: str = "localhost", tls: ssl.SSLContext | None = None) -> None:
-        self.socket: socket.socket = socket.create_connection((host, port), ANSWERS_WITHIN_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is not None:
-            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
+        plain = socket.create_connection((host, port), ANSWERS_WITHIN_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.use(plain if tls is None else tls.wrap_socket(plain, server_hostname=host))
+
+    def use(self, connected: socket.socket) -> None:
+        self.socket = connected
         self.open_timeout_ms: int | None = None
         """The idle time-out that `open` tells."""
         self._received = b""

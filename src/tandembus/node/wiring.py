@@ -127,7 +127,9 @@ class NamespaceNode:
         self.front_end = AmqpFrontEnd(self.namespace, authorizer, self.meter, self.clock)
         self.front_end.when_broken = self._when_broken
         self.front_end.start()
-        application = build_application(self.namespace, authorizer, self.meter, self.clock, lambda: self._is_ready)
+        application = build_application(
+            self.namespace, authorizer, self.meter, self.clock, lambda: self._is_ready, self.front_end.connection
+        )
         self._runner = build_runner(application)
         await self._runner.setup()
         doors = Doors(

@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
+from aiohttp.http_websocket import WebSocketReader
 from aiohttp.web_request import BaseRequest
 
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
+from tandembus.front_end.websocket.transport import WebSocketTransport
 from tandembus.limits import Limits
 
 MAX_LINE_BYTES: Final = 8 * 1024
@@ -69,6 +71,7 @@ class HttpConnection(web.RequestHandler):
         self._is_claimed = False
         self._deadline: asyncio.TimerHandle | None = None
         self._unread_deadline: asyncio.TimerHandle | None = None
+        self._websocket: WebSocketTransport | None = None
 
     def start_on(self, transport: asyncio.Transport, first_bytes: bytes) -> None:
         """Take over an accepted transport and what was read from it already."""
@@ -90,22 +93,38 @@ class HttpConnection(web.RequestHandler):
         """A request was complete and got an answer: the peer does speak HTTP."""
         self._is_answered = True
 
+    def become_websocket(self, amqp: asyncio.Protocol) -> WebSocketTransport:
+        """From here on the connection speaks AMQP inside frames, and HTTP no more."""
+        assert self.transport is not None
+        self._websocket = WebSocketTransport(self.transport, amqp, self._limits)
+        # Hands over what has come behind the request already; what comes later does not go through HTTP's parser.
+        self.set_parser(cast(WebSocketReader, _Tail(self._websocket)))
+        return self._websocket
+
     def data_received(self, data: bytes) -> None:
         # Asked before adding: a first read may be larger than the budget and hold a valid claim.
         if not self._is_claimed and self._unclaimed_bytes > self._limits.pre_auth_bytes:
             self._drop("has sent too much without a valid claim")
             return
         self._unclaimed_bytes += len(data)
-        super().data_received(data)
+        if self._websocket is not None:
+            self._websocket.data_received(data)
+        else:
+            super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         for deadline in (self._deadline, self._unread_deadline):
             if deadline is not None:
                 deadline.cancel()
+        if self._websocket is not None:
+            self._websocket.connection_lost(exc if isinstance(exc, Exception) else None)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        if self._websocket is not None:
+            self._websocket.pause_writing()
+            return  # a receiver may take its time
         loop = asyncio.get_running_loop()
         self._unread_deadline = loop.call_later(self.timings.unread_s, self._drop, "does not read its answer")
 
@@ -114,6 +133,8 @@ class HttpConnection(web.RequestHandler):
             self._unread_deadline.cancel()
             self._unread_deadline = None
         super().resume_writing()
+        if self._websocket is not None:
+            self._websocket.resume_writing()
 
     def handle_error(
         self,
@@ -143,3 +164,17 @@ class HttpConnection(web.RequestHandler):
         if transport is not None:
             logger.info("an HTTP connection is closed: the client %s", reason)
             transport.abort()
+
+
+class _Tail:
+    """What aiohttp takes for its own reader of frames."""
+
+    def __init__(self, websocket: WebSocketTransport) -> None:
+        self._websocket = websocket
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        self._websocket.data_received(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """The end of the connection is told otherwise."""

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from aiohttp import HttpVersion10, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 
 from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound, InvalidArgument, Unauthorized
@@ -25,6 +25,8 @@ from tandembus.front_end.http.metrics import JSON_CONTENT_TYPE, meter_document
 from tandembus.front_end.http.statuses import INTERNAL, Status, status_of
 from tandembus.front_end.http.values import format_time
 from tandembus.front_end.http.xml_reader import old_parser_note
+from tandembus.front_end.websocket.handshake import PATH as WEBSOCKET_PATH
+from tandembus.front_end.websocket.handshake import HandshakeRefused, accept_handshake
 from tandembus.limits import Limits
 from tandembus.metering import Meter
 from tandembus.metering.slot import MANAGE, NORMAL
@@ -50,6 +52,8 @@ _BEARER: Final = "bearer "
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?", re.ASCII)
 _API_VERSION: Final = re.compile(r"[0-9A-Za-z.-]{1,32}", re.ASCII)
 
+AmqpFactory = Callable[[Callable[[], None]], asyncio.Protocol]
+"""Makes the AMQP side of a connection, given what to call at its first valid claim."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger(__name__)
@@ -61,11 +65,13 @@ def build_application(
     meter: Meter,
     clock: Clock,
     health: Callable[[], bool],
+    amqp: AmqpFactory | None = None,
 ) -> web.Application:
+    """`amqp` makes the other side of WebSockets; without it there are none."""
     note = old_parser_note()
     if note is not None:
         logger.debug(note)
-    front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health)
+    front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health, amqp)
     application = web.Application(
         client_max_size=namespace.limits.max_management_body_bytes, middlewares=[front_end.refusals]
     )
@@ -119,7 +125,9 @@ class HttpFrontEnd:
         meter: Meter,
         clock: Clock,
         health: Callable[[], bool],
+        amqp: AmqpFactory | None = None,
     ) -> None:
+        self._amqp = amqp
         self._namespace = namespace
         self._authorizer = authorizer
         self._meter = meter
@@ -133,6 +141,8 @@ class HttpFrontEnd:
             return self._tell_health(request)
         _check_head(request, self._namespace.limits)
         folded = path.lower()
+        if self._amqp is not None and folded.rstrip("/") == WEBSOCKET_PATH:
+            return await self._carry_amqp(request, self._amqp)
         if folded == METER_PATH and request.method == "GET":
             self._authorize(request, WHOLE_NAMESPACE)
             body = meter_document(self._meter, self._namespace.name, request.query)
@@ -141,6 +151,20 @@ class HttpFrontEnd:
             return await self._purge(request, path[len(PURGE_PREFIX) : -len(PURGE_SUFFIX)])
         self._authorize(request, path)
         return await self._administer(request, path)
+
+    async def _carry_amqp(self, request: web.Request, amqp: AmqpFactory) -> web.StreamResponse:
+        """Claims are shown inside, as on any AMQP connection. Returns when the connection is over."""
+        connection = _connection(request)
+        try:
+            headers = accept_handshake(request.method, request.headers, _asks_to_upgrade(request), request.body_exists)
+        except HandshakeRefused as error:
+            raise HttpRefusal(error.status, str(error), error.headers) from None
+        response = web.StreamResponse(status=101, headers=headers)
+        response.force_close()
+        await response.prepare(request)
+        connection.answered()
+        await connection.become_websocket(amqp(connection.claim_shown)).lost
+        return response
 
     async def _administer(self, request: web.Request, path: str) -> web.StreamResponse:
         """One operation, charged to its entity, also when the answer is a refusal."""
@@ -278,6 +302,11 @@ def _origin(request: web.Request, namespace_name: str) -> Origin:
     if _API_VERSION.fullmatch(version) is None:
         raise InvalidArgument("api-version must be a version such as 2021-05.")
     return Origin(request.scheme, host, version, namespace_name)
+
+
+def _asks_to_upgrade(request: web.Request) -> bool:
+    wishes = [wish.strip().lower() for wish in request.headers.get("Connection", "").split(",")]
+    return request.version >= HttpVersion11 and "upgrade" in wishes
 
 
 def _allow(request: web.Request, *methods: str) -> None:

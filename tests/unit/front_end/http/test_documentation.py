@@ -8,6 +8,7 @@ import pytest
 
 from tandembus.front_end.http import server, xml_reader
 from tandembus.front_end.http.connection import HttpTimings
+from tandembus.front_end.websocket import handshake
 from tandembus.metering.slot import OPERATIONS, REASONS
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -24,6 +25,7 @@ DOCS = Path(__file__).parents[4] / "docs"
         "PUT /NAME",
         "DELETE /NAME",
         f"GET /{server.METER_PATH}",
+        f"GET /{handshake.PATH}",
         f"POST /{server.PURGE_PREFIX}NAME{server.PURGE_SUFFIX}",
         *[f"?sub-queue={name}" for name in server.SUB_QUEUES if name == "dead-letter"],
     ],
