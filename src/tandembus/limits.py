@@ -84,6 +84,11 @@ class Limits:
     broker_window_bytes: int = setting(256 * MIB, "bytes all fragments of a broker keep ready in memory", minimum=1)
     max_locks: int = setting(50_000, "messages of one fragment locked at the same time", minimum=1)
     fragment_idle_s: float = setting(60.0, "an unused fragment leaves the memory after this time", minimum=0.01)
+    max_duplicate_ids: int = setting(
+        2_000_000,
+        "message ids remembered by all entities with duplicate detection; above it sends to these get ServerBusy",
+        minimum=1,
+    )
     uncommitted_bytes_limit: int = setting(
         64 * MIB,
         "bytes waiting for commit, per namespace and per fragment; above it sends get ServerBusy",

@@ -209,7 +209,6 @@ def test_empty_texts_mean_none() -> None:
     ("field", "value", "name"),
     [
         ("requires_session", True, "RequiresSession"),
-        ("requires_duplicate_detection", True, "RequiresDuplicateDetection"),
         ("enable_partitioning", True, "EnablePartitioning"),
         ("forward_to", "other", "ForwardTo"),
         ("forward_dead_lettered_messages_to", "other", "ForwardDeadLetteredMessagesTo"),

@@ -13,6 +13,10 @@ from tandembus.clock import Clock
 from tandembus.errors import ServerBusy
 
 _BUSY: Final = "The namespace is busy. Please wait 10 seconds and retry."
+_TOO_MANY_IDS: Final = (
+    "The namespace is busy: it remembers as many message ids for duplicate detection as it can. "
+    "Please wait 10 seconds and retry."
+)
 
 
 @final
@@ -21,12 +25,20 @@ class Budget:
         "_allowance",
         "_clock",
         "_refilled_at",
+        "max_recent_ids",
         "max_uncommitted_bytes",
         "operations_per_second",
+        "recent_ids",
         "uncommitted_bytes",
     )
 
-    def __init__(self, clock: Clock, max_uncommitted_bytes: i64 = 64 << 20, operations_per_second: float = 0.0) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        max_uncommitted_bytes: i64 = 64 << 20,
+        operations_per_second: float = 0.0,
+        max_recent_ids: i64 = 2_000_000,
+    ) -> None:
         self._clock: Final = clock
         self.max_uncommitted_bytes: i64 = max_uncommitted_bytes
         self.uncommitted_bytes: i64 = 0
@@ -34,6 +46,14 @@ class Budget:
         """0: no limit."""
         self._allowance: float = operations_per_second
         self._refilled_at: float = clock.monotonic()
+        self.max_recent_ids: i64 = max_recent_ids
+        self.recent_ids: i64 = 0
+        """Message ids that all fragments together remember, to detect duplicates."""
+
+    def check_ids(self, count: i64) -> None:
+        """Raises ServerBusy when so many more message ids could not be remembered: none is ever forgotten early."""
+        if self.recent_ids > 0 and self.recent_ids + count > self.max_recent_ids:
+            raise ServerBusy(_TOO_MANY_IDS)
 
     def check(self, size_bytes: i64) -> None:
         """Raises ServerBusy when taking this on would pass a limit. A single large operation always fits."""

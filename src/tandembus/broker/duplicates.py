@@ -1,4 +1,4 @@
-"""Which message ids a fragment took in lately: what the detection of duplicates asks.
+"""The detection of duplicates: which message ids a fragment took in lately.
 
 In memory an id is a hash of 16 bytes, its time, and a place in an index: 32 bytes or so, and no object of its own. The
 hash is a cryptographic one, since a false match would silently drop a message. Ids stand in the order in which they
@@ -17,9 +17,15 @@ from librt.vecs import append, vec
 from mypy_extensions import i32, i64
 
 from tandembus.amqp.encoding.codec import skip_value
+from tandembus.broker.budget import Budget
 from tandembus.message import Message
 from tandembus.message_sections import compound_count, first_element, text
-from tandembus.store.messaging_store import HASH_BYTES, HistoryRecord
+from tandembus.store.messaging_store import HASH_BYTES, Changes, HistoryRecord, HistoryTrim
+
+FORGET_SLICE: Final = 4096
+"""Ids let go of in one go."""
+TRIM_SLICE: Final = 4096
+"""History records deleted in one commit."""
 
 CHUNK_IDS: Final = 1024
 """Ids whose memory is given back together."""
@@ -212,3 +218,89 @@ class RecentIds:
 
 def _shard_of(high: i64) -> i64:
     return (high >> 56) & 0xFF
+
+
+@final
+class DuplicateDetection:
+    """What a fragment's commits make of message ids.
+
+    An id is looked up when its message is about to be numbered, and remembered at once: a second one in the same commit
+    shares the fate of the first, whatever that is. Ids of sends can be taken back as long as nothing was stored.
+    """
+
+    def __init__(self, fragment: i64, recent: RecentIds, budget: Budget) -> None:
+        self._fragment: i64 = fragment
+        self._recent: Final = recent
+        self._budget: Final = budget
+        self._fresh: list[bytes] = []
+        """Of the commit being collected, not yet written down."""
+        self._sent_count: i64 = 0
+        """Ids of the sends in the commit under way: the newest of all."""
+        self._now_ms: i64 = 0
+        self._since_ms: i64 = 0
+        self._is_trimming: bool = False
+        self.may_be_stale: bool = True
+        """Whether the store may hold ids that are too old to count."""
+        budget.recent_ids += recent.count
+
+    def begin(self, now_ms: i64, window_ms: i64) -> None:
+        """A commit is being collected."""
+        self._now_ms = now_ms
+        self._since_ms = now_ms - window_ms
+        self.forget(self._since_ms)
+
+    def is_duplicate(self, message: Message) -> bool:
+        """Whether the message came before. From here on it did."""
+        digest = hash_of_id(message)
+        if not digest:
+            return False
+        if self._recent.has(digest, self._since_ms):
+            return True
+        self._recent.add(digest, self._now_ms)
+        self._budget.recent_ids += 1
+        self._fresh.append(digest)
+        return False
+
+    def write(self, changes: Changes) -> i64:
+        """Put down what was remembered since the last time; returns how many ids that is."""
+        count = len(self._fresh)
+        if count > 0:
+            self._recent.newest_record += 1
+            number = int(self._recent.newest_record)
+            changes.history.append(HistoryRecord(int(self._fragment), int(self._now_ms), number, b"".join(self._fresh)))
+            self._fresh = []
+        return count
+
+    def write_sends(self, arrivals: Changes) -> None:
+        self._sent_count = self.write(arrivals)
+
+    def refuse_sends(self) -> None:
+        """There was no room for them: as if they had never come."""
+        self._recent.take_back(self._sent_count)
+        self._budget.recent_ids -= self._sent_count
+        self._sent_count = 0
+
+    def committed(self) -> None:
+        self._sent_count = 0
+
+    def forget(self, until_ms: i64) -> bool:
+        """Let go of some that came at `until_ms` or before; returns whether there may be more of them."""
+        count = self._recent.forget(until_ms, FORGET_SLICE)
+        self._budget.recent_ids -= count
+        if count > 0:
+            self.may_be_stale = True
+        return count == FORGET_SLICE
+
+    def trim(self) -> None:
+        """The next commit deletes from the store what is too old to count."""
+        self._is_trimming = True
+
+    def write_trim(self, changes: Changes) -> None:
+        if self._is_trimming:
+            self._is_trimming = False
+            before_ms = max(int(self._since_ms) + 1, 0)
+            changes.trimmed_history.append(HistoryTrim(int(self._fragment), before_ms, TRIM_SLICE))
+
+    def end(self) -> None:
+        """Its fragment leaves the memory, or what it remembers is not to be relied upon."""
+        self._budget.recent_ids -= self._recent.count

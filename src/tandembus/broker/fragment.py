@@ -23,6 +23,7 @@ from tandembus.broker.changes import (
     write_via,
 )
 from tandembus.broker.consumers import LaneConsumers, Removal
+from tandembus.broker.duplicates import DuplicateDetection, RecentIds
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import (
     ABANDON,
@@ -102,6 +103,7 @@ class Fragment:
         self.transfer: Lane = self.lanes[TRANSFER]
         self.locks: LockTable = LockTable(int(index), epoch)
         self.lane_consumers: Final = [LaneConsumers(lane, self.locks, settings.max_locks) for lane in self.lanes]
+        self.duplicates: DuplicateDetection | None = None
         self._partners: list[Fragment] = []
         self._clock: Final = clock
         self._budget: Final = budget
@@ -142,10 +144,15 @@ class Fragment:
     def send(self, operation: SendOperation) -> None:
         """Stage a send; it is answered after its commit. Raises when it is refused on the spot."""
         self._check_can_send(operation.size_bytes)
+        self._check_ids(operation)
         self.uncommitted_bytes += operation.size_bytes
         self._budget.uncommitted_bytes += operation.size_bytes
         self._sends.append(operation)
         self._stir()
+
+    def _check_ids(self, operation: SendOperation) -> None:
+        if self.duplicates is not None and not operation.is_via:
+            self._budget.check_ids(len(operation.messages))
 
     def _check_can_send(self, size_bytes: i64) -> None:
         settings = self.settings
@@ -241,6 +248,8 @@ class Fragment:
             raise InvalidOperation("A message is settled twice in the transaction.")
         if operation.sends:
             self._check_can_send(operation.size_bytes)
+            for send in operation.sends:
+                self._check_ids(send)
         self.uncommitted_bytes += operation.size_bytes
         self._budget.uncommitted_bytes += operation.size_bytes
         for settlement in operation.settlements:
@@ -273,7 +282,7 @@ class Fragment:
 
     def collect_transactions(self, changes: Changes) -> None:
         """Number and write down every part of every transaction that was taken."""
-        now_ms = self._enqueue_time()
+        now_ms = self.arrival_time()
         for operation in self.transactions.begin_commit():
             for lock in operation.settled:
                 write_settlement(self.lane(lock.lane), lock, changes)
@@ -283,6 +292,8 @@ class Fragment:
             for send in operation.sends:
                 self._write_send(send, changes, now_ms)
             self._committing_sends += operation.sends
+        if self.duplicates is not None:
+            self.duplicates.write(changes)
 
     def has_only_transactions(self) -> bool:
         return not self.transactions.is_empty() and self._is_plainly_idle()
@@ -413,21 +424,40 @@ class Fragment:
 
     # The commit: collect, then exactly one of applied, sends_refused (and collect again), failed.
 
-    def collect(self, changes: Changes, arrivals: Changes) -> None:
-        """Number what is staged and write it down: sends in `arrivals`, so that they can be left out when the store is
-        full, all the rest in `changes`. What exceeds a commit's bounds waits for the next."""
-        now_ms = self._enqueue_time()
+    def collect(self, changes: Changes) -> None:
+        """Number what is staged, but for sends, and write it down. What exceeds a commit's bounds waits for the
+        next."""
+        now_ms = self.arrival_time()
         self._collect_settled(changes)
         self._collect_with_body(changes)
         self._collect_removals(changes)
         self._collect_activations(changes, now_ms)
-        self._collect_sends(arrivals, now_ms)
+        if self.duplicates is not None:
+            self.duplicates.write_trim(changes)
 
-    def _enqueue_time(self) -> i64:
-        """Now, but never before what was enqueued earlier: the wall clock may have been set back."""
+    def collect_sends(self, arrivals: Changes) -> None:
+        """Behind everything else of all fragments, and written down apart: so they can be left out when the store is
+        full, and the last numbers given are theirs to give back."""
+        self._collect_sends(arrivals, self.arrival_time())
+        if self.duplicates is not None:
+            self.duplicates.write_sends(arrivals)
+
+    def arrival_time(self) -> i64:
+        """What arrives now has come at this time: never before what came earlier, whatever the clock says."""
         main = self.main
         main.newest_enqueued_at = max(main.newest_enqueued_at, i64(self._clock.now_ms()))
+        if self.duplicates is not None:
+            self.duplicates.begin(main.newest_enqueued_at, self.settings.duplicate_window_ms)
         return main.newest_enqueued_at
+
+    def trim_history(self) -> None:
+        if self.duplicates is not None:
+            self.duplicates.trim()
+            self._stir()
+
+    def is_duplicate(self, message: Message) -> bool:
+        """To be asked, once, of each message that arrives: one that came before is accepted and dropped."""
+        return self.duplicates is not None and self.duplicates.is_duplicate(message)
 
     def take_partners(self) -> list[Fragment]:
         """Other fragments that what was collected has changed, too: they belong to the same commit."""
@@ -517,6 +547,8 @@ class Fragment:
                 continue
             if operation.is_via:
                 write_via(self.transfer, message, now_ms, changes)
+            elif self.is_duplicate(message):
+                message.number = 0
             else:
                 write_arrival(self.main, message, now_ms, self.settings.default_ttl_ms, changes)
 
@@ -551,8 +583,8 @@ class Fragment:
 
     def _enter_sent(self, operation: SendOperation) -> None:
         for message in operation.messages:
-            if message.is_ping:
-                continue
+            if message.number == 0:
+                continue  # never stored: a ping, or a duplicate
             if operation.is_via:
                 self.transfer.enter(message, self.settings.window_messages, self.settings.window_bytes)
             elif message.flags & IS_SCHEDULED == 0:
@@ -592,14 +624,18 @@ class Fragment:
         self._committing_removals = []
         self._committing_arrivals = []
         self._committing_dead = []
+        if self.duplicates is not None:
+            self.duplicates.committed()
 
     def refuse_sends(self, changes: Changes, error: BusError) -> None:
         """The store is full: the same commit again without what grows. Nobody has seen the sends' numbers."""
         for operation in reversed(self._committing_sends):
             for message in reversed(operation.messages):
-                if not message.is_ping:
+                if message.number != 0:
                     lane = self.transfer if operation.is_via else self.main
                     lane.take_back_number(message.number, len(message.sections))
+        if self.duplicates is not None:
+            self.duplicates.refuse_sends()
         refused = self._committing_sends
         self._committing_sends = []
         for operation in refused:
@@ -673,10 +709,20 @@ class Fragment:
         self._forget_commit()
         for transaction in self.transactions.clear():
             transaction.reply.discharged(transaction, error)
+        self.let_go()
 
-    def start_over(self, epoch: int, blocks: list[list[BlockRecord]]) -> None:
-        """Take the state from the store: the block records of every lane. Links stay attached; every lock of before is
-        lost."""
+    def let_go(self) -> None:
+        """Of what it has of the memory that all fragments share: it is about to be closed, or void."""
+        if self.duplicates is not None:
+            self.duplicates.end()
+        self.duplicates = None
+
+    def start_over(self, epoch: int, blocks: list[list[BlockRecord]], recent_ids: RecentIds | None) -> None:
+        """Take the state from the store: the block records of every lane, and the message ids that are remembered.
+        Links stay attached; every lock of before is lost."""
+        self.let_go()
+        if recent_ids is not None:
+            self.duplicates = DuplicateDetection(self.key, recent_ids, self._budget)
         self.lanes = _new_lanes(self.key, self.index, self.settings.block_size)
         self.main = self.lanes[MAIN]
         self.dead_letter = self.lanes[DEAD_LETTER_LANE]

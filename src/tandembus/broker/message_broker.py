@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tandembus.broker.budget import Budget
 from tandembus.broker.consumers import LaneConsumers
+from tandembus.broker.duplicates import TRIM_SLICE, RecentIds
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import MessageLock
@@ -29,6 +30,7 @@ from tandembus.store.messaging_store import (
     Changes,
     Damage,
     FragmentHead,
+    HistoryTrim,
     MessagingStore,
     Overlay,
     Place,
@@ -42,6 +44,8 @@ LAST_REOPEN_S = 30.0
 DROP_SLICE = 1000
 """Bodies of a deleted entity that go in one commit, so that a huge deletion holds nobody up."""
 THIN_DEBT = 64
+HISTORY_PAGE_BYTES = 64 * 1024
+"""Message ids read at once when a fragment is opened: others get their turn in between."""
 WATCH_S = 0.5
 
 
@@ -157,7 +161,38 @@ class MessageBroker:
     async def _load(self, fragment: Fragment) -> None:
         store = self.store
         key = int(fragment.key)
-        fragment.start_over(store.epoch, [list(await store.blocks(key, lane)) for lane in LANES])
+        recent_ids = await self._load_recent_ids(fragment)
+        fragment.start_over(store.epoch, [list(await store.blocks(key, lane)) for lane in LANES], recent_ids)
+
+    async def _load_recent_ids(self, fragment: Fragment) -> RecentIds | None:
+        window_ms = int(fragment.settings.duplicate_window_ms)
+        if window_ms == 0:
+            return None
+        recent_ids = RecentIds()
+        at_ms, number = max(self._clock.now_ms() - window_ms + 1, 0), 0
+        while page := await self.store.history(int(fragment.key), at_ms, number, HISTORY_PAGE_BYTES):
+            for record in page:
+                recent_ids.load(record)
+            at_ms, number = page[-1].at_ms, page[-1].number + 1
+            await asyncio.sleep(0)
+        return recent_ids
+
+    async def trim_history(self, fragment: Fragment) -> None:
+        """Message ids whose time is over leave the memory, and soon the store."""
+        duplicates = fragment.duplicates
+        if duplicates is None:
+            return
+        until_ms = self._clock.now_ms() - int(fragment.settings.duplicate_window_ms)
+        while duplicates.forget(until_ms):
+            await asyncio.sleep(0)
+            if fragment.duplicates is not duplicates:
+                return
+        if duplicates.may_be_stale:
+            duplicates.may_be_stale = False
+            earliest = await self.store.history(int(fragment.key), 0, 0, 0)
+            if earliest and earliest[0].at_ms <= until_ms:
+                duplicates.may_be_stale = True
+                fragment.trim_history()
 
     async def make_fragment(self, key: int, incarnation: int, index: int) -> None:
         """Durably, so that a fragment the catalog names is always there."""
@@ -170,6 +205,7 @@ class MessageBroker:
         fragment = self._fragments.get(key)
         if fragment is not None and not fragment.has_staged() and len(fragment.locks) == 0:
             del self._fragments[key]
+            fragment.let_go()
 
     async def drop_fragment(self, key: int) -> None:
         """Delete a fragment with all it holds, in slices."""
@@ -185,6 +221,11 @@ class MessageBroker:
                 await self._commit_alone(changes)
                 await asyncio.sleep(0)
             await self._drop_records(key, lane)
+        while await self.store.history(key, 0, 0, 0):
+            changes = Changes()
+            changes.trimmed_history.append(HistoryTrim(key, 1 << 62, TRIM_SLICE))
+            await self._commit_alone(changes)
+            await asyncio.sleep(0)
         changes = Changes()
         changes.dropped_heads.append(key)
         await self._commit_alone(changes)
@@ -296,7 +337,9 @@ class MessageBroker:
         """Everything is numbered first and the block records are written then: what one fragment collects may change
         another. Returns all that have a part in the commit."""
         for fragment in fragments:
-            fragment.collect(changes, arrivals)
+            fragment.collect(changes)
+        for fragment in fragments:
+            fragment.collect_sends(arrivals)
         return self._emit(fragments, changes)
 
     def _emit(self, fragments: list[Fragment], changes: Changes) -> list[Fragment]:
@@ -355,12 +398,15 @@ class MessageBroker:
         changes.bodies += arrivals.bodies
         changes.overlays += arrivals.overlays
         changes.schedules += arrivals.schedules
+        history = len(changes.history)
+        changes.history += arrivals.history
         try:
             await self._watched(self.store, changes)
         except StoreFull as error:
             log.warning("the messaging store is full: sends are refused until there is room")
             self._set_short_of_room(True)
             del changes.bodies[bodies:], changes.overlays[overlays:], changes.schedules[schedules:]
+            del changes.history[history:]
             for fragment in fragments:
                 fragment.refuse_sends(changes, error)
             await self._watched(self.store, changes)

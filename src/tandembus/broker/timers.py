@@ -69,6 +69,7 @@ class DueWork:
         broker.check_windows()
         for fragment in broker.fragments():
             fragment.lapse()
+            await broker.trim_history(fragment)
         now_ms = self._clock.now_ms()
         is_done = True
         for due in await broker.store.schedules_before(now_ms + 1, DUE_SLICE):

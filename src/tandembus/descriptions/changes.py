@@ -24,7 +24,6 @@ def _not_there(description: EntityDescription) -> Mapping[str, bool]:
     if isinstance(description, QueueDescription):
         return {
             "RequiresSession": description.requires_session,
-            "RequiresDuplicateDetection": description.requires_duplicate_detection,
             "EnablePartitioning": description.enable_partitioning,
             "ForwardTo": description.forward_to is not None,
             "ForwardDeadLetteredMessagesTo": description.forward_dead_lettered_messages_to is not None,
@@ -32,7 +31,6 @@ def _not_there(description: EntityDescription) -> Mapping[str, bool]:
     if isinstance(description, TopicDescription):
         return {
             "A topic": True,
-            "RequiresDuplicateDetection": description.requires_duplicate_detection,
             "EnablePartitioning": description.enable_partitioning,
         }
     return {

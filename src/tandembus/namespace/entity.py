@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.settings import FragmentSettings
+from tandembus.descriptions import QueueDescription
 from tandembus.errors import BusError, EntityDisabled
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import QueueEntry
@@ -112,6 +113,12 @@ class Entity:
         )
 
 
+def _duplicate_window_ms(description: QueueDescription) -> int:
+    if not description.requires_duplicate_detection:
+        return 0
+    return int(description.duplicate_detection_history_time_window_s * 1000)
+
+
 def fragment_settings(entry: QueueEntry, limits: Limits) -> FragmentSettings:
     description = entry.description
     ttl = description.default_message_time_to_live_s
@@ -127,4 +134,5 @@ def fragment_settings(entry: QueueEntry, limits: Limits) -> FragmentSettings:
         window_messages=limits.window_messages,
         window_bytes=limits.window_bytes,
         max_properties_bytes=limits.max_properties_size_bytes,
+        duplicate_window_ms=_duplicate_window_ms(description),
     )

@@ -83,7 +83,12 @@ class NamespaceNode:
         self.broker = MessageBroker(
             self._open_store,
             self.clock,
-            Budget(self.clock, limits.uncommitted_bytes_limit, float(limits.operations_per_second or 0)),
+            Budget(
+                self.clock,
+                limits.uncommitted_bytes_limit,
+                float(limits.operations_per_second or 0),
+                limits.max_duplicate_ids,
+            ),
             limits.broker_window_bytes,
             limits.commit_outage_s,
         )

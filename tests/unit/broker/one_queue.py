@@ -42,6 +42,7 @@ def small(
     max_locks: int = 1000,
     window_messages: int = 4,
     block_size: int = 8,
+    duplicate_window_ms: int = 0,
 ) -> FragmentSettings:
     """Settings under which ten messages already fill windows and blocks."""
     return FragmentSettings(
@@ -53,6 +54,7 @@ def small(
         max_locks=max_locks,
         window_messages=window_messages,
         block_size=block_size,
+        duplicate_window_ms=duplicate_window_ms,
     )
 
 

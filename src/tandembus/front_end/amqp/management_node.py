@@ -241,7 +241,8 @@ class ManagementNode:
         size = sum(len(payload) for payload in payloads)
         await send_all(entity, SendOperation(messages, size, CallbackSendReply(_ignore), 0))
         self._count(SCHEDULE, len(messages), sum(operations_for(len(payload)) for payload in payloads), size)
-        numbers = [self._sequence_number(entity, int(message.number)) for message in messages]
+        # A duplicate was dropped and has no number: 0 is nobody's.
+        numbers = [self._sequence_number(entity, int(one.number)) if one.number else 0 for one in messages]
         return 200, None, {"sequence-numbers": Array(LONG, list(numbers))}
 
     async def _cancel(self, entity: Entity, body: Body) -> Answer:

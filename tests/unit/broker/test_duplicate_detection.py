@@ -1,0 +1,266 @@
+"""A queue that detects duplicates: whatever happens to commits, an accepted message is there once."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from tandembus.broker.budget import Budget
+from tandembus.broker.duplicates import FORGET_SLICE, TRIM_SLICE
+from tandembus.clock import ManualClock
+from tandembus.errors import ServerBusy, StoreFull, StoreUnavailable
+from tandembus.store.memory import Fault, MemoryDisk
+from tandembus.store.messaging_store import HistoryRecord
+from tests.covers import covers
+from tests.unit.broker.one_queue import KEY, OneQueue, message, ping, small
+
+WINDOW_S = 20.0
+
+
+def detecting(disk: MemoryDisk | None = None, clock: ManualClock | None = None, max_ids: int = 1000) -> OneQueue:
+    settings = small(duplicate_window_ms=int(WINDOW_S * 1000))
+    return OneQueue(settings, disk, clock, lambda now: Budget(now, max_recent_ids=max_ids))
+
+
+def digest(number: int) -> bytes:
+    return hashlib.md5(number.to_bytes(4, "big")).digest()
+
+
+@covers("M8")
+async def test_a_second_message_with_the_same_id_is_accepted_and_dropped() -> None:
+    async with detecting() as queue:
+        assert await queue.send("a", "b") == [1, 2]
+        assert await queue.send("a") == [0], "no number is used for it"
+        assert await queue.send("c") == [3]
+        assert await queue.peek() == ["a", "b", "c"]
+        assert await queue.receiver().take(9) == ["a", "b", "c"]
+
+
+@covers("M8")
+async def test_a_queue_that_was_not_asked_to_takes_every_message() -> None:
+    async with OneQueue() as queue:
+        await queue.send("a", "a")
+        assert await queue.peek() == ["a", "a"]
+        assert not queue.disk.history
+
+
+@covers("M8", "M12")
+async def test_within_a_batch_each_message_is_judged_on_its_own() -> None:
+    async with detecting() as queue:
+        await queue.send("a")
+        answer = queue.stage(message("x"), message("a"), message("x"), message("y"))
+        await queue.quiet()
+        assert answer.is_accepted
+        assert await queue.peek() == ["a", "x", "y"]
+
+
+@covers("M8")
+async def test_an_id_counts_for_the_window_and_not_longer() -> None:
+    async with detecting() as queue:
+        await queue.send("a")
+        await queue.pass_time(WINDOW_S - 0.001)
+        await queue.send("a")
+        assert await queue.peek() == ["a"]
+        await queue.pass_time(0.001)
+        await queue.send("a")
+        assert await queue.peek() == ["a", "a"], "the duplicate in between did not prolong it"
+
+
+@covers("M8")
+async def test_a_message_that_was_received_and_completed_still_counts() -> None:
+    async with detecting() as queue:
+        await queue.send("a")
+        await queue.complete(await queue.receiver().take_one())
+        await queue.send("a")
+        assert await queue.peek() == []
+
+
+@covers("M5", "M8")
+async def test_a_scheduled_message_counts_from_when_it_was_sent() -> None:
+    async with detecting() as queue:
+        await queue.schedule("a", in_s=5.0)
+        assert await queue.schedule("a", in_s=1.0) == 0
+        await queue.send("a")
+        await queue.pass_time(6.0)
+        assert await queue.peek() == ["a"]
+        await queue.pass_time(WINDOW_S - 6.0)
+        await queue.send("a")
+        assert await queue.peek() == ["a", "a"]
+
+
+@covers("M8", "N10")
+async def test_pings_are_no_messages_and_their_ids_are_not_kept() -> None:
+    async with detecting() as queue:
+        assert (await queue.stage(ping()).wait()) is None
+        assert (await queue.stage(ping()).wait()) is None
+        assert queue.budget.recent_ids == 0
+
+
+@covers("M8")
+async def test_ids_are_known_to_the_next_life() -> None:
+    async with detecting() as queue:
+        await queue.send("a", "b")
+        await queue.pass_time(10.0)
+        await queue.send("c")
+        await queue.pass_time(WINDOW_S - 10.0)
+        async with await queue.after_crash() as again:
+            await again.send("a", "b", "c", "d")
+            assert await again.peek() == ["a", "b", "c", "a", "b", "d"]
+
+
+@covers("M8")
+@pytest.mark.parametrize("fault", [Fault.UNKNOWN_LOST, Fault.UNKNOWN_KEPT])
+async def test_after_an_unknown_outcome_the_store_says_what_is_a_duplicate(fault: Fault) -> None:
+    async with detecting() as queue:
+        await queue.send("a")
+        queue.fault_next(fault)
+        first, second = queue.stage(message("b")), queue.stage(message("b"))
+        await queue.failed()
+        assert isinstance(first.error, StoreUnavailable)
+        assert isinstance(second.error, StoreUnavailable), "its original's fate is unknown, and so is its own"
+        async with await queue.after_crash() as again:
+            await again.send("a", "b", "b")
+            assert await again.peek() == ["a", "b"]
+
+
+@covers("M8", "M13")
+async def test_an_id_that_a_full_store_refused_is_not_a_duplicate_later() -> None:
+    async with detecting() as queue:
+        await queue.send("a")
+        queue.fault_next(Fault.FULL)
+        answers = [queue.stage(message(body)) for body in ("b", "a", "b", "c")]
+        await queue.quiet()
+        assert all(isinstance(answer.error, StoreFull) for answer in answers)
+        assert queue.budget.recent_ids == 1
+        queue.broker.check_room()
+        assert await queue.send("b", "c", "b") == [2, 3, 0]
+        assert await queue.peek() == ["a", "b", "c"]
+
+
+@covers("M8")
+async def test_a_shorter_and_a_longer_window_hold_at_once() -> None:
+    async with detecting() as queue:
+        await queue.send("a")
+        await queue.pass_time(10.0)
+        queue.fragment.settings = small(duplicate_window_ms=10_000)
+        await queue.send("a")
+        assert await queue.peek() == ["a", "a"]
+        queue.fragment.settings = small(duplicate_window_ms=60_000)
+        await queue.pass_time(59.0)
+        await queue.send("a")
+        assert await queue.peek() == ["a", "a"]
+
+
+@covers("M8", "F9")
+async def test_a_clock_that_is_set_back_makes_ids_count_longer_not_shorter() -> None:
+    async with detecting() as queue:
+        await queue.send("a")
+        queue.clock.shift_wall(-3600.0)
+        await queue.send("a", "b")
+        async with await queue.after_crash() as again:
+            await again.send("a", "b", "c")
+            assert await again.peek() == ["a", "b", "c"]
+            again.clock.shift_wall(3600.0 + WINDOW_S)
+            await again.send("a", "c")
+            assert await again.peek() == ["a", "b", "c", "a", "c"]
+
+
+@covers("M8")
+async def test_at_the_most_ids_sends_are_throttled_and_nothing_is_forgotten() -> None:
+    async with detecting(max_ids=3) as queue:
+        await queue.send("a", "b", "c")
+        with pytest.raises(ServerBusy, match="wait 10 seconds"):
+            queue.stage(message("d"))
+        await queue.complete(await queue.receiver().take_one())
+        await queue.pass_time(WINDOW_S)
+        await queue.send("d", "a")
+        assert queue.budget.recent_ids == 2
+
+
+@covers("M8")
+async def test_a_batch_larger_than_all_that_can_be_remembered_is_taken_when_nothing_is() -> None:
+    async with detecting(max_ids=2) as queue:
+        answer = queue.stage(message("a"), message("b"), message("c"))
+        await queue.quiet()
+        assert answer.is_accepted
+
+
+@covers("M8")
+async def test_ids_leave_memory_and_store_when_their_time_is_over() -> None:
+    async with detecting() as queue:
+        await queue.send("a")
+        await queue.send("b")
+        await queue.pass_time(WINDOW_S / 2)
+        await queue.send("c")
+        await queue.pass_time(WINDOW_S / 2)
+        assert queue.budget.recent_ids == 1
+        assert len(queue.disk.history) == 1
+        await queue.pass_time(WINDOW_S / 2)
+        assert queue.budget.recent_ids == 0
+        assert not queue.disk.history
+        assert await queue.peek() == ["a", "b", "c"]
+
+
+@covers("M8")
+async def test_what_went_old_while_the_broker_was_away_goes_slice_by_slice() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    for number in range(TRIM_SLICE + 5):
+        disk.history[KEY, clock.now_ms(), number] = HistoryRecord(KEY, clock.now_ms(), number, digest(number))
+    clock.advance(WINDOW_S)
+    async with detecting(disk, clock) as queue:
+        await queue.do_due_work()
+        assert len(disk.history) == 5
+        await queue.do_due_work()
+        assert not disk.history
+
+
+@covers("M8")
+async def test_many_ids_that_go_old_together_all_go() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    total = 2 * FORGET_SLICE + 10
+    hashes = b"".join(digest(number) for number in range(total))
+    disk.history[KEY, clock.now_ms(), 1] = HistoryRecord(KEY, clock.now_ms(), 1, hashes)
+    async with detecting(disk, clock, max_ids=10_000) as queue:
+        assert queue.budget.recent_ids == total
+        await queue.pass_time(WINDOW_S)
+        assert queue.budget.recent_ids == 0
+
+
+@covers("M8")
+async def test_a_closed_and_a_dropped_queue_leave_nothing_behind() -> None:
+    async with detecting() as queue:
+        await queue.send("a", "b")
+        queue.broker.close_fragment(KEY)
+        assert queue.budget.recent_ids == 0
+        queue.fragment = await queue.broker.open_fragment(KEY, 0, queue.settings)
+        assert queue.budget.recent_ids == 2
+        await queue.broker.drop_fragment(KEY)
+        assert queue.budget.recent_ids == 0
+        assert not queue.disk.history
+
+
+@covers("M8", "F2", "F3")
+@pytest.mark.parametrize("fault", [Fault.FULL, Fault.UNKNOWN_LOST, Fault.UNKNOWN_KEPT])
+async def test_whichever_commit_fails_a_sender_that_repeats_itself_is_heard_once(fault: Fault) -> None:
+    bodies = [f"m{number}" for number in range(6)]
+    for failing in range(2, 9):
+        queue = detecting()
+        queue.disk.faults[failing] = fault
+        async with queue:
+            left = list(bodies)
+            while left:
+                answers = [(body, queue.stage(message(body))) for body in (left[0], left[0])]
+                for _, answer in answers:
+                    await answer.wait()
+                if all(answer.is_accepted for _, answer in answers):
+                    left.pop(0)
+                elif fault is not Fault.FULL:
+                    break
+                queue.broker.check_room()
+            if left:
+                async with await queue.after_crash() as queue:
+                    await queue.send(*bodies, *bodies)
+                    assert await queue.receiver().take(99) == bodies
+            else:
+                assert await queue.receiver().take(99) == bodies
