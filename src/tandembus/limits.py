@@ -175,6 +175,7 @@ class Limits:
     # HTTP
     max_management_body_bytes: int = setting(MIB, "body of an administration request", minimum=KIB)
     max_http_header_bytes: int = setting(32 * KIB, "all headers of an HTTP request", minimum=KIB)
+    max_receive_wait_s: float = setting(300.0, "longest wait of a receive over HTTP", minimum=0.0)
     max_page_size: int = setting(100, "entities in one page of a list", minimum=1)
     max_xml_depth: int = setting(32, "nesting of elements in an XML body", minimum=4, maximum=1_000)
 

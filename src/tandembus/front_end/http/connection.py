@@ -66,6 +66,9 @@ class HttpConnection(web.RequestHandler):
         self._limits = limits
         self.timings: Final = timings
         self._when_claimed = when_claimed
+        self.when_lost: Final[set[Callable[[], None]]] = set()
+        """Called when the client has gone: whoever waits on its behalf need not wait any longer."""
+        self.is_lost = False
         self._unclaimed_bytes = 0
         self._is_answered = False
         self._is_claimed = False
@@ -113,6 +116,9 @@ class HttpConnection(web.RequestHandler):
             super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        self.is_lost = True
+        for tell in list(self.when_lost):
+            tell()
         for deadline in (self._deadline, self._unread_deadline):
             if deadline is not None:
                 deadline.cancel()
@@ -156,7 +162,8 @@ class HttpConnection(web.RequestHandler):
 
     def _drop_if_unanswered(self) -> None:
         self._deadline = None
-        if not self._is_answered:
+        # Who has shown a claim may wait for a message longer than that.
+        if not self._is_answered and not self._is_claimed:
             self._drop("has not made a request in time")
 
     def _drop(self, reason: str) -> None:

@@ -15,7 +15,6 @@ from typing import Final
 from tandembus.clock import Clock
 from tandembus.descriptions import AuthorizationRule, QueueDescription
 from tandembus.errors import BusError, EntityNotFound, InvalidArgument, NotSupported
-from tandembus.front_end.http.administered import AdministeredNamespace, AdministeredQueue
 from tandembus.front_end.http.atom import (
     ENTRY_CONTENT_TYPE,
     FEED_CONTENT_TYPE,
@@ -30,10 +29,11 @@ from tandembus.front_end.http.atom import (
 from tandembus.front_end.http.queue_xml import NOTHING, QueueState, read_queue, write_queue
 from tandembus.front_end.http.values import format_time, parse_integer
 from tandembus.front_end.http.xml_reader import Element, read_xml
+from tandembus.namespace.catalog import QueueEntry
+from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import SubQueue
 
 FIRST_VERSION_WITH_PARTITIONING: Final = "2013-10"
-NEWEST_VERSION: Final = "2024-05"
 STANDARD_MESSAGE_BYTES: Final = 256 * 1024
 SUBSCRIPTIONS: Final = "subscriptions"
 GENERATED_KEY_BYTES: Final = 32
@@ -52,7 +52,7 @@ class Answer:
 class EntityAdministration:
     """Create, read, update, delete and list."""
 
-    def __init__(self, namespace: AdministeredNamespace, clock: Clock) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self._namespace = namespace
         self._clock = clock
 
@@ -125,7 +125,7 @@ class EntityAdministration:
         queue = self._namespace.catalog.find_queue(path)
         return queue.description.name if queue is not None else ""
 
-    def _found(self, path: str, origin: Origin) -> AdministeredQueue:
+    def _found(self, path: str, origin: Origin) -> QueueEntry:
         queue = self._namespace.catalog.find_queue(path)
         if queue is None:
             raise EntityNotFound(f"The messaging entity 'sb://{origin.host}/{path}' could not be found.")
@@ -143,16 +143,16 @@ class EntityAdministration:
         body = entry_document(self._entry(state, origin), origin)
         return Answer(status, ENTRY_CONTENT_TYPE, body, state.description.name)
 
-    async def _state(self, queue: AdministeredQueue) -> QueueState:
+    async def _state(self, queue: QueueEntry) -> QueueState:
         name = queue.description.name
         counts = await self._namespace.counts(name)
         accessed_at = self._namespace.accessed_at(name)
         return QueueState(queue.description, counts, queue.created_at, queue.updated_at, accessed_at)
 
-    def _state_without_counts(self, queue: AdministeredQueue) -> QueueState:
+    def _state_without_counts(self, queue: QueueEntry) -> QueueState:
         return QueueState(queue.description, NOTHING, queue.created_at, queue.updated_at, queue.created_at)
 
-    async def _state_on_page(self, queue: AdministeredQueue) -> QueueState:
+    async def _state_on_page(self, queue: QueueEntry) -> QueueState:
         """A list is no snapshot: a queue deleted while its page is made is still on it, and empty.
 
         Leaving it out would make a full page look like the last one.
@@ -162,7 +162,7 @@ class EntityAdministration:
         except EntityNotFound:
             return self._state_without_counts(queue)
 
-    async def _state_after_change(self, queue: AdministeredQueue) -> QueueState:
+    async def _state_after_change(self, queue: QueueEntry) -> QueueState:
         """The change is durable: that the messages cannot be counted right now must not make it look undone."""
         try:
             return await self._state(queue)

@@ -8,20 +8,30 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion11, web
 
 from tandembus.clock import Clock
-from tandembus.errors import BusError, EntityNotFound, InvalidArgument, Unauthorized
-from tandembus.front_end.http.administered import AdministeredNamespace
+from tandembus.errors import BusError, EntityNotFound, InvalidArgument
+from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, Origin, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
-from tandembus.front_end.http.entities import NEWEST_VERSION, Answer, EntityAdministration
+from tandembus.front_end.http.entities import Answer, EntityAdministration
+from tandembus.front_end.http.message_paths import HEAD, MESSAGES, parse_message_path
+from tandembus.front_end.http.messages import METHODS, MessagesOverHttp
 from tandembus.front_end.http.metrics import JSON_CONTENT_TYPE, meter_document
+from tandembus.front_end.http.request import (
+    HttpRefusal,
+    allow,
+    check_head,
+    connection_of,
+    is_update,
+    origin_of,
+    read_xml_body,
+)
 from tandembus.front_end.http.statuses import INTERNAL, Status, status_of
 from tandembus.front_end.http.values import format_time
 from tandembus.front_end.http.xml_reader import old_parser_note
@@ -30,12 +40,13 @@ from tandembus.front_end.websocket.handshake import HandshakeRefused, accept_han
 from tandembus.limits import Limits
 from tandembus.metering import Meter
 from tandembus.metering.slot import MANAGE, NORMAL
+from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import SubQueue, decode_http_path
 from tandembus.security.claims import Authorizer, Right
 from tandembus.security.scopes import fold
 
 LIMITS: Final = web.AppKey("limits", Limits)
-XML_TYPES: Final = ("application/atom+xml", "application/xml", "text/xml")
+HEAD_SUFFIX: Final = f"/{MESSAGES}/{HEAD}"
 METER_PATH: Final = "tandembus/meter"
 PURGE_PREFIX: Final = "tandembus/queues/"
 PURGE_SUFFIX: Final = "/purge"
@@ -48,10 +59,6 @@ SUB_QUEUES: Final = {
     "transfer-dead-letter": SubQueue.TRANSFER_DEAD_LETTER,
 }
 
-_BEARER: Final = "bearer "
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?", re.ASCII)
-_API_VERSION: Final = re.compile(r"[0-9A-Za-z.-]{1,32}", re.ASCII)
-
 AmqpFactory = Callable[[Callable[[], None]], asyncio.Protocol]
 """Makes the AMQP side of a connection, given what to call at its first valid claim."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -60,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 def build_application(
-    namespace: AdministeredNamespace,
+    namespace: Namespace,
     authorizer: Authorizer,
     meter: Meter,
     clock: Clock,
@@ -78,6 +85,7 @@ def build_application(
     application[LIMITS] = namespace.limits
     application.router.add_route("*", "/{path:.*}", front_end.answer)
     application.on_response_prepare.append(_tidy_headers)
+    application.on_shutdown.append(front_end.stop_waiting)
     return application
 
 
@@ -106,21 +114,12 @@ def http_protocol_factory(
     return hand_over
 
 
-class HttpRefusal(Exception):
-    """What only HTTP can be refused for: method, size, type. The namespace has no word for those."""
-
-    def __init__(self, code: int, text: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(text)
-        self.code: Final = code
-        self.headers: Final = headers or {}
-
-
 class HttpFrontEnd:
     """Every request: which operation it means, whether it is allowed, what it is charged."""
 
     def __init__(
         self,
-        namespace: AdministeredNamespace,
+        namespace: Namespace,
         authorizer: Authorizer,
         meter: Meter,
         clock: Clock,
@@ -129,32 +128,39 @@ class HttpFrontEnd:
     ) -> None:
         self._amqp = amqp
         self._namespace = namespace
-        self._authorizer = authorizer
         self._meter = meter
         self._clock = clock
         self._health = health
+        self._access = Access(authorizer, clock)
         self._entities = EntityAdministration(namespace, clock)
+        self.messages: Final = MessagesOverHttp(namespace, self._access, meter, clock)
+
+    async def stop_waiting(self, _application: web.Application) -> None:
+        self.messages.stop_waiting()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = decode_http_path(request.rel_url.raw_path)
         if path == "health" and "Authorization" not in request.headers:
             return self._tell_health(request)
-        _check_head(request, self._namespace.limits)
+        check_head(request, self._namespace.limits)
+        message_path = parse_message_path(request.rel_url.raw_path)
+        if message_path is not None and request.method in METHODS[message_path.target]:
+            return await self.messages.answer(request, message_path)
         folded = path.lower()
         if self._amqp is not None and folded.rstrip("/") == WEBSOCKET_PATH:
             return await self._carry_amqp(request, self._amqp)
         if folded == METER_PATH and request.method == "GET":
-            self._authorize(request, WHOLE_NAMESPACE)
+            self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
             body = meter_document(self._meter, self._namespace.name, request.query)
             return _response(Answer(200, JSON_CONTENT_TYPE, body))
         if folded.startswith(PURGE_PREFIX) and folded.endswith(PURGE_SUFFIX) and request.method == "POST":
             return await self._purge(request, path[len(PURGE_PREFIX) : -len(PURGE_SUFFIX)])
-        self._authorize(request, path)
+        self._access.check(request, Right.MANAGE, path)
         return await self._administer(request, path)
 
     async def _carry_amqp(self, request: web.Request, amqp: AmqpFactory) -> web.StreamResponse:
         """Claims are shown inside, as on any AMQP connection. Returns when the connection is over."""
-        connection = _connection(request)
+        connection = connection_of(request)
         try:
             headers = accept_handshake(request.method, request.headers, _asks_to_upgrade(request), request.body_exists)
         except HandshakeRefused as error:
@@ -171,7 +177,7 @@ class HttpFrontEnd:
         charged = self._entities.name_of(path)
         size_bytes = 0
         try:
-            answer = await self._operate(request, path, _origin(request, self._namespace.name))
+            answer = await self._operate(request, path, origin_of(request, self._namespace.name))
             charged = charged or answer.entity
             size_bytes = len(answer.body)
         finally:
@@ -183,64 +189,44 @@ class HttpFrontEnd:
     async def _operate(self, request: web.Request, path: str, origin: Origin) -> Answer:
         folded = path.lower()
         if folded == "$namespaceinfo":
-            _allow(request, "GET")
+            allow(request, "GET")
             return await self._entities.describe_namespace(origin)
         if folded == "$resources/queues":
-            _allow(request, "GET")
+            allow(request, "GET")
             return await self._entities.list_queues(request.query, origin)
         if folded == "$resources/topics":
-            _allow(request, "GET")
+            allow(request, "GET")
             return await self._entities.list_topics(request.query, origin)
         if folded.startswith("$") or not path:
             raise EntityNotFound(f"There is nothing at '/{path}'.")
         return await self._operate_entity(request, path, origin)
 
     async def _operate_entity(self, request: web.Request, path: str, origin: Origin) -> Answer:
-        _allow(request, "GET", "PUT", "DELETE")
+        allow(request, "GET", "PUT", "DELETE")
         if request.method == "GET":
             return await self._entities.get(path, origin)
         if request.method == "DELETE":
             return await self._entities.delete(path, origin)
-        if path.lower() == METER_PATH:
-            raise InvalidArgument(f"The name '{path}' is taken by the namespace's own page of that address.")
-        body = await self._read_body(request)
-        return await self._entities.put(path, body, _is_update(request), origin)
+        if path.lower() == METER_PATH or path.lower().endswith(HEAD_SUFFIX):
+            raise InvalidArgument(f"The name '{path}' is taken by what the namespace itself has at that address.")
+        body = await read_xml_body(request, self._namespace.limits)
+        return await self._entities.put(path, body, is_update(request), origin)
 
     async def _purge(self, request: web.Request, path: str) -> web.StreamResponse:
-        self._authorize(request, path)
+        self._access.check(request, Right.MANAGE, path)
         sub_queue = SUB_QUEUES.get(request.query.get("sub-queue", ""))
         if sub_queue is None:
             raise InvalidArgument("sub-queue must be dead-letter or transfer-dead-letter, if it is there at all.")
-        name, message_count = await self._entities.purge(path, sub_queue, _origin(request, self._namespace.name))
+        name, message_count = await self._entities.purge(path, sub_queue, origin_of(request, self._namespace.name))
         self._meter.count(name, MANAGE, NORMAL, message_count, 1, 0)
         body = json.dumps({"queue": name, "purged": message_count}).encode()
         return _response(Answer(200, JSON_CONTENT_TYPE, body))
 
     def _tell_health(self, request: web.Request) -> web.StreamResponse:
-        _allow(request, "GET", "HEAD")
-        _connection(request).answered()
+        allow(request, "GET", "HEAD")
+        connection_of(request).answered()
         is_ready = self._health()
         return web.Response(status=200 if is_ready else 503, text="ok" if is_ready else "not ready")
-
-    def _authorize(self, request: web.Request, path: str) -> None:
-        """Deny unless there is one token, and it proves Manage for this path now."""
-        headers = request.headers.getall("Authorization", [])
-        if len(headers) != 1:
-            raise Unauthorized("The request needs one Authorization header with a shared access signature.")
-        token = headers[0].strip()
-        if token.lower().startswith(_BEARER):
-            token = token[len(_BEARER) :].strip()
-        now = self._clock.now()
-        if not self._authorizer.verify_token(token, None, now).allows(Right.MANAGE, path, now):
-            raise Unauthorized("The token does not grant Manage on this resource.")
-        _connection(request).claim_shown()
-
-    async def _read_body(self, request: web.Request) -> bytes:
-        _check_body_head(request, self._namespace.limits.max_management_body_bytes)
-        try:
-            return await asyncio.wait_for(request.read(), _connection(request).timings.body_s)
-        except asyncio.TimeoutError:
-            raise HttpRefusal(408, "The body of the request did not come in time.") from None
 
     @web.middleware
     async def refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -259,7 +245,7 @@ class HttpFrontEnd:
         except Exception:
             logger.exception("a fault of ours in %s %s", request.method, request.rel_url.raw_path)
             response = self._refused(request, INTERNAL, "The namespace failed to carry out the request.")
-        _connection(request).answered()
+        connection_of(request).answered()
         return response
 
     def _refused(self, request: web.Request, status: Status, text: str) -> web.Response:
@@ -288,58 +274,6 @@ async def _tidy_headers(_request: web.Request, response: web.StreamResponse) -> 
         response.headers.pop("Content-Type", None)
 
 
-def _connection(request: web.Request) -> HttpConnection:
-    connection = request.protocol
-    assert isinstance(connection, HttpConnection)
-    return connection
-
-
-def _origin(request: web.Request, namespace_name: str) -> Origin:
-    host = request.headers.get("Host", namespace_name)
-    if _HOST.fullmatch(host) is None:
-        raise InvalidArgument("The Host header is not a host name or address, with or without a port.")
-    version = request.query.get("api-version", NEWEST_VERSION)
-    if _API_VERSION.fullmatch(version) is None:
-        raise InvalidArgument("api-version must be a version such as 2021-05.")
-    return Origin(request.scheme, host, version, namespace_name)
-
-
 def _asks_to_upgrade(request: web.Request) -> bool:
     wishes = [wish.strip().lower() for wish in request.headers.get("Connection", "").split(",")]
     return request.version >= HttpVersion11 and "upgrade" in wishes
-
-
-def _allow(request: web.Request, *methods: str) -> None:
-    if request.method not in methods:
-        allowed = ", ".join(methods)
-        raise HttpRefusal(405, f"{request.method} is not possible here; {allowed} is.", {"Allow": allowed})
-
-
-def _is_update(request: web.Request) -> bool:
-    """`If-Match: *` means that the client expects the entity to be there; there are no versions to match."""
-    match = request.headers.get("If-Match")
-    if match is None:
-        return False
-    if match.strip() != "*":
-        raise InvalidArgument("If-Match can only be '*' here: entities have no versions.")
-    return True
-
-
-def _check_head(request: web.Request, limits: Limits) -> None:
-    if request.version < HttpVersion10:
-        raise HttpRefusal(400, "The request is of an HTTP version before 1.0.")
-    size_bytes = sum([len(name) + len(value) for name, value in request.raw_headers])
-    if size_bytes > limits.max_http_header_bytes:
-        raise HttpRefusal(431, f"The headers have {size_bytes} bytes; at most {limits.max_http_header_bytes} may be.")
-
-
-def _check_body_head(request: web.Request, max_bytes: int) -> None:
-    """What the head already says against the body, before any of it is waited for."""
-    if request.content_length is not None and request.content_length > max_bytes:
-        raise HttpRefusal(413, f"The body has {request.content_length} bytes; at most {max_bytes} are allowed.")
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise HttpRefusal(415, "A compressed body is not accepted.")
-    if "Content-Type" in request.headers and request.content_type not in XML_TYPES:
-        raise HttpRefusal(415, f"The content type must be {XML_TYPES[0]}, not {request.content_type[:64]}.")
-    if (request.charset or "utf-8").lower() != "utf-8":
-        raise HttpRefusal(415, "The body must be in UTF-8.")

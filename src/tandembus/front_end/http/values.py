@@ -88,3 +88,53 @@ def parse_integer(text: str, name: str) -> int:
     if _INTEGER.fullmatch(text) is None:
         raise InvalidArgument(f"{name}: '{text[:64]}' is not a whole number.")
     return int(text)
+
+
+_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_HTTP_TIME: Final = re.compile(
+    rf"(?:{'|'.join(_WEEKDAYS)}), (\d\d) ({'|'.join(_MONTHS)}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII
+)
+_ISO_TIME: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+
+
+def format_http_time(at_ms: int) -> str:
+    """RFC 1123, in whole seconds; a time that no calendar has is the nearest that one has."""
+    moment = _moment(at_ms)
+    weekday, month = _WEEKDAYS[moment.weekday()], _MONTHS[moment.month - 1]
+    return f"{weekday}, {moment.day:02} {month} {moment.year:04} {moment:%H:%M:%S} GMT"
+
+
+def _moment(at_ms: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return datetime.max if at_ms > 0 else datetime.min
+
+
+def parse_http_time(text: str) -> int | None:
+    """Milliseconds since 1970 of an RFC 1123 or ISO 8601 time; None for anything else. Without a zone it is UTC."""
+    match = _HTTP_TIME.fullmatch(text)
+    try:
+        if match is not None:
+            day, month, year, *time = match.groups()
+            hour, minute, second = [int(part) for part in time]
+            moment = datetime(int(year), _MONTHS.index(month) + 1, int(day), hour, minute, second, tzinfo=timezone.utc)
+            return (moment - _EPOCH) // timedelta(milliseconds=1)
+        return _iso_time(text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _iso_time(text: str) -> int | None:
+    match = _ISO_TIME.fullmatch(text)
+    if match is None:
+        return None
+    *parts, fraction, zone = match.groups()
+    year, month, day, hour, minute, second = [int(part) for part in parts]
+    microseconds = int((fraction or "0").ljust(9, "0")[:6])
+    moment = datetime(year, month, day, hour, minute, second, microseconds, tzinfo=timezone.utc)
+    if zone is not None and zone != "Z":
+        offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
+        moment = moment - offset if zone[0] == "+" else moment + offset
+    return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -1,119 +1,82 @@
-"""An HTTP front end on a real port, before a namespace that only remembers."""
+"""An HTTP front end on a real port, before a namespace that lives in memory."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import aiohttp
 from yarl import URL
 
+from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
-from tandembus.descriptions import QueueDescription, check_supported, check_update
-from tandembus.errors import EntityAlreadyExists, EntityNotFound
+from tandembus.descriptions import QueueDescription
 from tandembus.front_end.http.connection import HttpTimings
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
 from tandembus.limits import Limits
 from tandembus.metering import Meter
-from tandembus.namespace.paths import SubQueue
+from tandembus.namespace.catalog import Catalog, QueueEntry
+from tandembus.namespace.entity import EntityCounts
+from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.policies import entity_policies
 from tandembus.security.claims import Authorizer, Policy, Right
 from tandembus.security.sas import make_token
+from tandembus.store.memory import MemoryDisk, MemoryStore
+from tandembus.store.messaging_store import MessagingStore
+from tests.unit.namespace.namespace_lives import Power, Records
 
+CREATED_AT = 1_600_000_000.0
 KEY = "dGhlIGtleSBvZiB0aGUgdGVzdHM="
 ROOT = "RootManageSharedAccessKey"
 
 
-@dataclass(frozen=True)
-class MemoryCounts:
-    active: int = 0
-    dead_letter: int = 0
-    scheduled: int = 0
-    transfer: int = 0
-    transfer_dead_letter: int = 0
-    size_bytes: int = 0
+class FailingNamespace(Namespace):
+    """A namespace over memory that fails when the test says so."""
 
-
-@dataclass(frozen=True)
-class MemoryQueue:
-    description: QueueDescription
-    created_at: float
-    updated_at: float
-
-
-@dataclass
-class MemoryNamespace:
-    """The namespace's side of the contract with nothing behind it; also its own catalog."""
-
-    clock: Clock = field(default_factory=SystemClock)
-    name: str = "contoso"
-    created_at: float = 1_600_000_000.0
-    limits: Limits = field(default_factory=Limits)
-    by_key: dict[str, MemoryQueue] = field(default_factory=dict)
-    counts_of: dict[str, MemoryCounts] = field(default_factory=dict)
-    purged: list[tuple[str, SubQueue]] = field(default_factory=list)
     failure: BaseException | None = None
     counting_failure: BaseException | None = None
 
-    @property
-    def catalog(self) -> MemoryNamespace:
-        return self
-
-    def find_queue(self, name: str) -> MemoryQueue | None:
-        return self.by_key.get(name.lower())
-
-    def queues(self, skip: int, top: int) -> Sequence[MemoryQueue]:
-        return [self.by_key[key] for key in sorted(self.by_key)][skip : skip + top]
-
-    def accessed_at(self, name: str) -> float:
-        return self.by_key[name.lower()].created_at
-
-    def policies_of(self, name: str) -> list[Policy]:
-        queue = self.find_queue(name)
-        return entity_policies(queue.description) if queue is not None else []
-
-    async def create_queue(self, description: QueueDescription) -> MemoryQueue:
+    async def create_queue(self, description: QueueDescription) -> QueueEntry:
         self._fail()
-        checked = description.validated(self.limits)
-        check_supported(checked)
-        if checked.name.lower() in self.by_key:
-            raise EntityAlreadyExists(f"The messaging entity '{checked.name}' already exists.")
-        return self._keep(MemoryQueue(checked, self.clock.now(), self.clock.now()))
+        return await super().create_queue(description)
 
-    async def update_queue(self, description: QueueDescription) -> MemoryQueue:
+    async def update_queue(self, description: QueueDescription) -> QueueEntry:
         self._fail()
-        known = self.by_key[description.name.lower()]
-        checked = description.validated(self.limits)
-        check_update(known.description, checked)
-        return self._keep(MemoryQueue(checked, known.created_at, self.clock.now()))
+        return await super().update_queue(description)
 
     async def delete_queue(self, name: str) -> None:
         self._fail()
-        del self.by_key[name.lower()]
+        await super().delete_queue(name)
 
-    async def counts(self, name: str) -> MemoryCounts:
+    async def counts(self, name: str) -> EntityCounts:
         if self.counting_failure is not None:
             raise self.counting_failure
-        if name.lower() not in self.by_key:
-            raise EntityNotFound(name)
-        return self.counts_of.get(name, MemoryCounts())
-
-    async def purge(self, name: str, sub_queue: SubQueue) -> int:
-        self.purged.append((name, sub_queue))
-        return 7
-
-    def _keep(self, queue: MemoryQueue) -> MemoryQueue:
-        self.by_key[queue.description.name.lower()] = queue
-        return queue
+        return await super().counts(name)
 
     def _fail(self) -> None:
         if self.failure is not None:
             raise self.failure
+
+
+def policies_in(catalog: Catalog, key: str) -> list[Policy]:
+    entry = catalog.find_queue(key)
+    return entity_policies(entry.description) if entry is not None else []
+
+
+def memory_namespace(clock: Clock, limits: Limits) -> FailingNamespace:
+    disk = MemoryDisk()
+
+    async def open_store() -> MessagingStore:
+        return MemoryStore(disk)
+
+    catalog = Catalog(Records(Power()), CREATED_AT)
+    return FailingNamespace("contoso", catalog, MessageBroker(open_store, clock), limits, clock)
 
 
 class Sniffer(asyncio.Protocol):
@@ -136,7 +99,7 @@ class Sniffer(asyncio.Protocol):
 class RunningFrontEnd:
     """What a test needs to talk to the front end, and to look behind it."""
 
-    namespace: MemoryNamespace
+    namespace: FailingNamespace
     authorizer: Authorizer
     meter: Meter
     clock: Clock
@@ -221,18 +184,22 @@ async def running_front_end(
         Policy(ROOT, KEY, "", everything),
         Policy("sender", "c2VuZA==", "", frozenset([Right.SEND, Right.LISTEN])),
     ]
-    namespace = MemoryNamespace(clock, limits=limits or Limits())
+    namespace = memory_namespace(clock, limits or Limits())
     running = RunningFrontEnd(
         namespace,
-        Authorizer(policies, entity_policies=namespace.policies_of),
+        Authorizer(policies, entity_policies=functools.partial(policies_in, namespace.catalog)),
         Meter(clock, folder / "meter", "contoso"),
         clock,
         timings or HttpTimings(),
     )
+    await namespace.broker.start()
+    await namespace.start()
     server = await running.start(tls)
     try:
         yield running
     finally:
         server.close()
         await running.runner.cleanup()
+        await namespace.stop()
+        await namespace.broker.stop()
         running.meter.close()

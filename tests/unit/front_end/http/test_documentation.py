@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tandembus.front_end.http import server, xml_reader
+from tandembus.front_end.http import messages, server, xml_reader
 from tandembus.front_end.http.connection import HttpTimings
+from tandembus.front_end.http.message_paths import Target
 from tandembus.front_end.websocket import handshake
 from tandembus.metering.slot import OPERATIONS, REASONS
 
@@ -24,6 +25,10 @@ DOCS = Path(__file__).parents[4] / "docs"
         "GET /NAME",
         "PUT /NAME",
         "DELETE /NAME",
+        "POST /PATH/messages`",
+        "POST /PATH/messages/head?timeout=S",
+        "DELETE /PATH/messages/head?timeout=S",
+        *[f"{method} /PATH/messages/ID/LOCKTOKEN" for method in messages.METHODS[Target.LOCKED]],
         f"GET /{server.METER_PATH}",
         f"GET /{handshake.PATH}",
         f"POST /{server.PURGE_PREFIX}NAME{server.PURGE_SUFFIX}",

@@ -188,7 +188,7 @@ async def test_what_could_be_read_as_two_different_requests_is_none(front_end: R
     token = front_end.token().encode()
     answer = await closes(front_end, data.replace(b"Host: h", b"Host: h\r\nAuthorization: " + token))
     assert answer == b"" or answer.split(b" ")[1] in (b"400", b"501")
-    assert front_end.namespace.by_key == {}
+    assert front_end.namespace.catalog.queues() == []
     assert b"aiohttp" not in answer
 
 

@@ -27,8 +27,8 @@ from tandembus.front_end.http.atom import (
 from tandembus.front_end.http.queue_xml import QueueState, read_queue, write_queue
 from tandembus.front_end.http.xml_reader import read_xml
 from tandembus.limits import Limits
+from tandembus.namespace.entity import EntityCounts
 from tests.covers import covers
-from tests.unit.front_end.http.harness import MemoryCounts
 
 LIMITS = Limits()
 ORIGIN = Origin("https", "localhost:5300", "2021-05", "contoso")
@@ -70,10 +70,10 @@ FULL = QueueDescription(
     forward_dead_lettered_messages_to="dead/letters",
     max_message_size_in_kilobytes=256,
 )
-COUNTED = MemoryCounts(5, 4, 3, 2, 1, 12_345)
+COUNTED = EntityCounts(5, 4, 3, 2, 1, 12_345)
 
 
-def entry_of(description: QueueDescription, counts: MemoryCounts = COUNTED) -> Entry:
+def entry_of(description: QueueDescription, counts: EntityCounts = COUNTED) -> Entry:
     state = QueueState(description, counts, 1_700_000_000.0, 1_700_000_001.5, 1_700_000_002.0)
     return Entry(
         description.name,

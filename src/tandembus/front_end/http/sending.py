@@ -1,0 +1,94 @@
+"""Sending over HTTP: a body and headers, or a batch as JSON, become messages of an entity, all of them or none."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from aiohttp import web
+
+from tandembus.broker.operations import CallbackSendReply, SendOperation
+from tandembus.clock import Clock
+from tandembus.errors import BusError, InvalidArgument, InvalidOperation, OperationTimeout
+from tandembus.front_end.amqp.entity_link import send_checks
+from tandembus.front_end.amqp.sender_link import SendChecks, SendMeter
+from tandembus.front_end.http.broker_properties import HEADER, BrokerProperties, read_broker_properties
+from tandembus.front_end.http.property_headers import read_property_headers
+from tandembus.front_end.http.request import check_encoding, read_body, seconds_of
+from tandembus.front_end.http.rest_message import BATCH_TYPE, encode_sent, read_batch
+from tandembus.limits import Limits
+from tandembus.message import Message
+from tandembus.metering.meter import Meter
+from tandembus.metering.slot import NORMAL, PING, SEND
+from tandembus.namespace.entity import Entity
+from tandembus.namespace.paths import SubQueue
+
+
+class HttpSender:
+    def __init__(self, limits: Limits, meter: Meter, clock: Clock) -> None:
+        self._limits = limits
+        self._meter = meter
+        self._clock = clock
+
+    async def send(self, request: web.Request, entity: Entity, sub_queue: SubQueue) -> web.Response:
+        if sub_queue is not SubQueue.MAIN:
+            raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")
+        entity.check_can_send()
+        check_encoding(request)
+        longest_s = self._limits.operation_timeout_s
+        timeout_s = min(seconds_of(request, "timeout", longest_s), longest_s)
+        checks = send_checks(entity, self._limits)
+        body = await read_body(request, int(checks.max_message_bytes))
+        if body is None:
+            raise checks.too_large(request.content_length or checks.max_message_bytes + 1)
+        await self._store(entity, self._messages(request, body, checks), timeout_s)
+        return web.Response(status=201)
+
+    def _messages(self, request: web.Request, body: bytes, checks: SendChecks) -> list[Message]:
+        if request.content_type == BATCH_TYPE:
+            payloads = read_batch(body, int(checks.max_batch_messages), self._clock.now_ms())
+        else:
+            payloads = [self._payload(request, body)]
+        size_bytes = sum([len(payload) for payload in payloads])
+        if size_bytes > checks.max_message_bytes:
+            raise checks.too_large(size_bytes)
+        return [message for payload in payloads for message in checks.parse(payload, 0)]
+
+    def _payload(self, request: web.Request, body: bytes) -> bytes:
+        headers = request.headers.getall(HEADER, [])
+        if len(headers) > 1:
+            raise InvalidArgument(f"The header {HEADER} stands twice.")
+        broker = read_broker_properties(headers[0]) if headers else BrokerProperties()
+        if broker.content_type is None:
+            broker = replace(broker, content_type=request.headers.get("Content-Type"))
+        properties = read_property_headers(request.headers.items())
+        return encode_sent(body, broker, properties, self._clock.now_ms())
+
+    async def _store(self, entity: Entity, messages: list[Message], timeout_s: float) -> None:
+        """Returns when they are durable."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def sent(operation: SendOperation, error: BusError | None) -> None:
+            if error is None:
+                self._count(entity, operation)
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        size_bytes = sum([int(message.wire_size) for message in messages])
+        entity.accessed_at = self._clock.now()
+        with entity.in_use():
+            entity.fragment.send(SendOperation(messages, size_bytes, CallbackSendReply(sent), 0))
+            try:
+                await asyncio.wait_for(done, timeout_s)
+            except asyncio.TimeoutError:
+                raise OperationTimeout(
+                    f"The message was not stored within {timeout_s:g} s; whether it will be is not known."
+                ) from None
+
+    def _count(self, entity: Entity, operation: SendOperation) -> None:
+        key = entity.entry.key
+        SendMeter(self._meter.slot(key, SEND, NORMAL), self._meter.slot(key, SEND, PING)).count(operation)

@@ -1,0 +1,99 @@
+"""One HTTP request's wait for one message.
+
+It stands in line at the lane like a link with one credit, so nothing is asked again and again. Who ends the wait takes
+it out of the line in the same step: a message that it no longer waits for stays with the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from tandembus.broker.locks import RELEASE, MessageLock
+from tandembus.broker.message_broker import MessageBroker
+from tandembus.broker.operations import CallbackConsumer
+from tandembus.clock import Clock
+from tandembus.errors import BusError
+from tandembus.message import Message
+from tandembus.namespace.entity import Entity
+
+Taken = tuple[Message, MessageLock]
+
+
+class HeadReceiver:
+    """Attached to the entity, so that the entity's end is the end of the wait."""
+
+    is_sender = False
+
+    def __init__(self, broker: MessageBroker, entity: Entity, lane: int, is_destructive: bool, clock: Clock) -> None:
+        self._broker: Final = broker
+        self._entity: Final = entity
+        self._lane: Final = lane
+        self._clock: Final = clock
+        self._outcome: Final[asyncio.Future[Taken | None]] = asyncio.get_running_loop().create_future()
+        self._consumer: Final = CallbackConsumer(is_destructive, self._delivered, self._drained)
+        self._consumer.credit = 1
+        entity.attach(self, clock.now())
+        entity.fragment.consumers(lane).add(self._consumer)
+        broker.want(entity.fragment)
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Whether the wait is over, one way or the other."""
+        await asyncio.wait((self._outcome,), timeout=timeout_s)
+        return self._outcome.done()
+
+    async def take_what_is_there(self, timeout_s: float) -> None:
+        """The time is up: what is there already, and only has to be read, still counts."""
+        if self._entity.fragment.failure is None and not self._outcome.done():
+            self._entity.fragment.consumers(self._lane).drain(self._consumer)
+            self._broker.want(self._entity.fragment)
+            await self.wait(timeout_s)
+        self.give_up()
+
+    def taken(self) -> Taken | None:
+        """What it came to; raises what ended the entity."""
+        return self._outcome.result()
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+        if not self._outcome.done():
+            self._outcome.set_result(None)
+            self._leave()
+
+    def cut(self, error: BusError) -> None:
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+            self._leave()
+
+    def entity_changed(self) -> None:
+        return
+
+    def _delivered(self, message: Message, lock: MessageLock) -> None:
+        # One that was being removed when its receiver left is gone: receiving and deleting in one step means just that.
+        self._end_in_line((message, lock))
+
+    def _drained(self) -> None:
+        self._end_in_line(None)
+
+    def _end_in_line(self, outcome: Taken | None) -> None:
+        """Called by the lane, whose line must not change under it."""
+        if not self._outcome.done():
+            self._outcome.set_result(outcome)
+            self._consumer.credit = 0
+            asyncio.get_running_loop().call_soon(self._leave)
+
+    def _leave(self) -> None:
+        fragment = self._entity.fragment
+        self._consumer.credit = 0
+        fragment.consumers(self._lane).remove(self._consumer)
+        self._entity.detach(self, self._clock.now())
+        self._broker.want(fragment)
+
+    def give_back(self) -> None:
+        """The message was taken, and its receiver has gone before it was told."""
+        try:
+            taken = self._outcome.result()
+            if taken is not None and not self._consumer.is_destructive:
+                self._entity.fragment.settle(taken[1], RELEASE, None)
+        except BusError:
+            return  # the lock is over already, and the message is where it belongs
