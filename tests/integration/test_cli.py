@@ -270,7 +270,7 @@ class TestDeadLetters:
         assert "why" in run("deadletter", "list", queue).stdout
         assert len(lines(run("deadletter", "list", queue, "--max", "1000", "--json"))) == 250
         first = lines(run("deadletter", "resubmit", queue, "--max", "50", "--json"))
-        assert first == [{"queue": queue, "resubmitted": 50, "refused": 0}]
+        assert first == [{"entity": queue, "to": queue, "resubmitted": 50, "refused": 0}]
         assert "resubmitted 200 messages" in run("deadletter", "resubmit", queue).stdout
         assert "no dead letters" in run("deadletter", "list", queue).stdout
         messages = received(run, queue, "--max", "250")

@@ -27,13 +27,31 @@ COMMANDS: Final = {
     ),
     "ca": ("tandembus.cli.ca", "ca", "Say how clients come to trust a namespace's certificate."),
     "queue": ("tandembus.cli.queue", "queue", "Create, list, show, update, delete and purge queues."),
-    "send": ("tandembus.cli.send", "send", "Send messages to a queue."),
-    "receive": ("tandembus.cli.receive", "receive", "Receive messages from a queue and settle them."),
+    "topic": ("tandembus.cli.topic", "topic", "Create, list, show, update and delete topics."),
+    "subscription": (
+        "tandembus.cli.subscription",
+        "subscription",
+        "Create, list, show, update, delete and purge subscriptions of a topic.",
+    ),
+    "rule": (
+        "tandembus.cli.rule",
+        "rule",
+        "Say which of a topic's messages a subscription gets, and what is done to them.",
+    ),
+    "session": ("tandembus.cli.session", "session", "List sessions, look at their state and change it."),
+    "send": ("tandembus.cli.send", "send", "Send messages to a queue or topic."),
+    "receive": ("tandembus.cli.receive", "receive", "Receive messages from a queue or subscription and settle them."),
     "peek": ("tandembus.cli.peek", "peek", "Look at messages without taking them."),
+    "cancel": ("tandembus.cli.cancel", "cancel", "Cancel scheduled messages by their sequence numbers."),
     "deadletter": (
         "tandembus.cli.deadletter",
         "deadletter",
         "List dead-lettered messages and send them again.",
+    ),
+    "token": (
+        "tandembus.cli.token",
+        "token",
+        "Print a token that can be used in place of a key, for HTTP requests.",
     ),
 }
 """Command -> module, attribute, and the first line of its help."""

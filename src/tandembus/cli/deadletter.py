@@ -9,6 +9,8 @@ from typing import Final
 import click
 from rich.progress import Progress, TaskID
 
+from tandembus.cli.arguments import checked_path, maximum
+from tandembus.cli.arguments import entity as entity_argument
 from tandembus.cli.failures import NOT_AUTHORIZED, Failure, failure_from
 from tandembus.cli.output import (
     ID_HEADING,
@@ -24,6 +26,7 @@ from tandembus.cli.output import (
 from tandembus.cli.peek import peeked
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client import ReceivedMessage, Sender, ServiceBus, SubQueue, connect
+from tandembus.client.addresses import subscription_of
 from tandembus.client.administration import Administration
 from tandembus.client.errors import ClientFailure
 from tandembus.client.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, as_new
@@ -41,24 +44,25 @@ def deadletter() -> None:
 
 
 @deadletter.command("list")
-@click.argument("queue")
-@click.option(
-    "--max", "limit", type=click.IntRange(min=1), metavar="N", default=20, show_default=True, help="How many at most."
-)
+@entity_argument
+@maximum(20)
 @namespace_options
-async def list_dead_letters(target: Target, queue: str, limit: int) -> None:
+async def list_dead_letters(target: Target, entity: str, limit: int) -> None:
     """List dead-lettered messages with the reason, without taking them.
+
+    ENTITY is a queue, or TOPIC/subscriptions/NAME.
 
     \b
     Examples:
       tandembus deadletter list orders
+      tandembus deadletter list events/subscriptions/audit
       tandembus deadletter list orders --max 1000 --json | jq -r .dead_letter_reason | sort | uniq -c
 
     \b
     JSON: one message per line, as `tandembus receive --json` prints them.
     """
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
-        management = await namespace.management(queue, SubQueue.DEAD_LETTER)
+        management = await namespace.management(entity, SubQueue.DEAD_LETTER)
         found = [message async for message in peeked(management, 1, limit)]
     if target.as_json:
         for message in found:
@@ -76,7 +80,7 @@ def _row(message: ReceivedMessage) -> list[object]:
 
 
 @deadletter.command("resubmit")
-@click.argument("queue")
+@entity_argument
 @click.option(
     "--max",
     "limit",
@@ -84,56 +88,68 @@ def _row(message: ReceivedMessage) -> list[object]:
     metavar="N",
     help="How many at most.  [default: all that are there now]",
 )
+@click.option("--to", "destination", metavar="ENTITY", callback=checked_path, help="Send them to this queue or topic.")
 @namespace_options
-async def resubmit(target: Target, queue: str, limit: int | None) -> None:
-    """Send dead-lettered messages to their queue again.
+async def resubmit(target: Target, entity: str, limit: int | None, destination: str | None) -> None:
+    """Send dead-lettered messages to their entity again, or to another one.
 
-    Body, properties and message id stay as they are; reason and description go. A message leaves the dead-
-    letter queue only after the queue has accepted it: if this is interrupted a message may be in both, but
-    none is lost.
+    Those of a queue go to the queue; those of a subscription to its topic, where its rules and those of all others are
+    asked anew. Body, properties and message id stay as they are; reason and description go. A message leaves the
+    dead-letter queue only after it was accepted: if this is interrupted a message may be in both, but none is lost.
 
     \b
     Examples:
       tandembus deadletter resubmit orders
       tandembus deadletter resubmit orders --max 10
+      tandembus deadletter resubmit events/subscriptions/audit --to audit-again
 
     \b
-    JSON: {"queue", "resubmitted", "refused"}
+    JSON: {"entity", "to", "resubmitted", "refused"}
     """
-    left = limit if limit is not None else await _count(target, queue)
+    destination = destination or _home(entity)
+    left = limit if limit is not None else await _count(target, entity)
     with progress_bar() as progress:
         task = progress.add_task("resubmitting", total=left)
         async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
-            moved, refusals = await _resubmit(namespace, queue, left, progress, task)
+            moved, refusals = await _resubmit(namespace, entity, destination, left, progress, task)
     if target.as_json:
-        print_json({"queue": queue, "resubmitted": moved, "refused": len(refusals)})
+        print_json({"entity": entity, "to": destination, "resubmitted": moved, "refused": len(refusals)})
     else:
-        say(("resubmitted", "green"), f" {counted(moved, 'message')} to ", (queue, "bold"))
+        say(("resubmitted", "green"), f" {counted(moved, 'message')} to ", (destination, "bold"))
     if refusals:
         first = failure_from(refusals[0])
         text = f"{counted(len(refusals), 'message')} stayed in the dead-letter queue: {first.message}"
         raise Failure(text, first.exit_code, first.advice, first.kind)
 
 
-async def _count(target: Target, queue: str) -> int:
+def _home(entity: str) -> str:
+    """Where messages of this entity are sent to."""
+    subscription = subscription_of(entity)
+    return entity if subscription is None else subscription[0]
+
+
+async def _count(target: Target, entity: str) -> int:
     """How many dead letters there are now.
 
-    A bound is needed: a receiver of the queue may dead-letter what was just resubmitted, and this would never
+    A bound is needed: a receiver of the entity may dead-letter what was just resubmitted, and this would never
     end.
     """
+    subscription = subscription_of(entity)
     try:
         async with Administration(target.connection_string, ca_path=target.ca_path) as administration:
-            return (await administration.get_queue(queue)).counts.dead_letter
+            if subscription is not None:
+                return (await administration.get_subscription(*subscription)).counts.dead_letter
+            return (await administration.get_queue(entity)).counts.dead_letter
     except Unauthorized as error:
         advice = "Say how many with --max: only a policy with the Manage right can count them."
         raise Failure(str(error), NOT_AUTHORIZED, advice, "Unauthorized") from error
 
 
 async def _resubmit(
-    namespace: ServiceBus, queue: str, left: int, progress: Progress, task: TaskID
+    namespace: ServiceBus, entity: str, destination: str, left: int, progress: Progress, task: TaskID
 ) -> tuple[int, list[Exception]]:
-    sender = await namespace.sender(queue)
-    receiver = await namespace.receiver(queue, SubQueue.DEAD_LETTER)
+    sender = await namespace.sender(destination)
+    receiver = await namespace.receiver(entity, SubQueue.DEAD_LETTER)
     moved = 0
     refused: list[ReceivedMessage] = []
     refusals: list[Exception] = []

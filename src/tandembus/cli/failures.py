@@ -21,6 +21,8 @@ from tandembus.errors import (
     OperationTimeout,
     QuotaExceeded,
     ServerBusy,
+    SessionCannotBeLocked,
+    SessionLockLost,
     StoreUnavailable,
     Unauthorized,
 )
@@ -47,7 +49,7 @@ _TABLE: Final = (
     (
         EntityNotFound,
         NOT_FOUND,
-        "`tandembus queue list` shows what there is; `tandembus queue create` makes one.",
+        "`tandembus queue list` and `tandembus topic list` show what there is; `create` in place of `list` makes one.",
     ),
     (MessageNotFound, NOT_FOUND, "`tandembus peek` shows which sequence numbers there are."),
     (
@@ -58,7 +60,7 @@ _TABLE: Final = (
     (
         EntityAlreadyExists,
         EXISTS_ALREADY,
-        "`tandembus queue show` tells its settings, `queue update` changes them.",
+        "`show` in place of `create` tells its settings, `update` changes them.",
     ),
     (
         OperationTimeout,
@@ -66,8 +68,10 @@ _TABLE: Final = (
         "Is the namespace busy or stopped? The outcome may be unknown: look before repeating.",
     ),
     (ServerBusy, TRY_LATER, "Wait ten seconds, then repeat."),
-    (EntityDisabled, TRY_LATER, "`tandembus queue update NAME --status Active` enables it again."),
-    (QuotaExceeded, TRY_LATER, "Receive or purge messages, or give the queue a larger --max-size-mb."),
+    (EntityDisabled, TRY_LATER, "`tandembus queue update NAME --status Active` enables it again; likewise for topics."),
+    (QuotaExceeded, TRY_LATER, "Receive or purge messages, or give the entity a larger --max-size-mb."),
+    (SessionCannotBeLocked, TRY_LATER, "Another receiver holds this session: wait until it is done, then repeat."),
+    (SessionLockLost, TRY_LATER, "What was not settled is back in the session: repeat."),
     (StoreUnavailable, TRY_LATER, "Look at the namespace's log and its disk, then repeat."),
     (MessageTooLarge, FAILED, "Send a smaller body, or smaller batches (--batch)."),
     (BusError, FAILED, ""),

@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Final
 from uuid import UUID
 
@@ -24,10 +23,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from tandembus.cli.parameters import duration_words, moment_text
+from tandembus.cli.parameters import moment_text
 from tandembus.cli.printable import printable, printable_json
-from tandembus.client.durations import NEVER
-from tandembus.client.entities import EntityInfo, QueueSettings
 from tandembus.client.messages import ReceivedMessage
 
 PREVIEW_CHARACTERS: Final = 60
@@ -89,36 +86,10 @@ def print_table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> No
     console().print(table)
 
 
-def queue_record(queue: EntityInfo[QueueSettings]) -> dict[str, object]:
-    """A queue in JSON: its settings beside its name, `null` for "never", counts and times."""
-    settings = {name: None if value == NEVER else value for name, value in asdict(queue.settings).items()}
-    times = {"created_at": queue.created_at, "updated_at": queue.updated_at, "accessed_at": queue.accessed_at}
-    return {"name": queue.name, **settings, "counts": asdict(queue.counts), **times}
-
-
-def queue_fields(queue: EntityInfo[QueueSettings]) -> dict[str, object]:
-    """The same for people: durations in words, counts one by one."""
-    fields: dict[str, object] = {"name": queue.name}
-    for name, value in asdict(queue.settings).items():
-        if name.endswith("_s") and value is not None:
-            fields[name.removesuffix("_s").replace("_", " ")] = duration_words(value)
-        else:
-            fields[name.replace("_", " ")] = value
-    for name, value in asdict(queue.counts).items():
-        fields["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = value
-    return {**fields, "created": queue.created_at, "updated": queue.updated_at, "accessed": queue.accessed_at}
-
-
 def message_record(message: ReceivedMessage) -> dict[str, object]:
     """A message in JSON. `body` is text where the body is UTF-8 text; `body_base64` holds any other bytes."""
     body = message.body
-    text: object = body
-    encoded = None
-    if isinstance(body, bytes):
-        try:
-            text = body.decode()
-        except UnicodeDecodeError:
-            text, encoded = None, base64.b64encode(body).decode()
+    text, encoded = text_and_base64(body) if isinstance(body, bytes) else (body, None)
     return {
         "sequence_number": message.sequence_number,
         "message_id": message.message_id,
@@ -143,6 +114,14 @@ def message_record(message: ReceivedMessage) -> dict[str, object]:
         "dead_letter_reason": message.dead_letter_reason,
         "dead_letter_description": message.dead_letter_description,
     }
+
+
+def text_and_base64(content: bytes) -> tuple[str | None, str | None]:
+    """Bytes in JSON: as text where they are UTF-8 text, else in base64; the one that does not apply is None."""
+    try:
+        return content.decode(), None
+    except UnicodeDecodeError:
+        return None, base64.b64encode(content).decode()
 
 
 def print_message(message: ReceivedMessage) -> None:
@@ -171,13 +150,15 @@ def print_message(message: ReceivedMessage) -> None:
 def body_text(message: ReceivedMessage) -> str:
     """The body for people: its lines as they are, control characters written out, other bytes in short."""
     body = message.body
-    if not isinstance(body, bytes):
-        return printable(repr(body))
+    return text_or_binary(body) if isinstance(body, bytes) else printable(repr(body))
+
+
+def text_or_binary(content: bytes) -> str:
     try:
-        text = body.decode()
+        text = content.decode()
     except UnicodeDecodeError:
-        return _binary(body)
-    return _binary(body) if "\0" in text else printable(text, keep="\n\t")
+        return _binary(content)
+    return _binary(content) if "\0" in text else printable(text, keep="\n\t")
 
 
 def _binary(body: bytes) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import uuid
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Final
 
 import click
@@ -14,6 +16,7 @@ from tandembus.client.durations import NEVER, duration_of
 from tandembus.clock import SystemClock
 from tandembus.errors import MalformedData
 
+STANDARD_INPUT: Final = "-"
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "": 1.0}
 _SHORT: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|)")
 PROPERTY_TYPES: Final = ("string", "int", "long", "double", "bool", "uuid", "timestamp")
@@ -95,6 +98,19 @@ def _integer(text: str, bits: int) -> int:
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise ValueError(text)
     return value
+
+
+def content_of(noun: str, text: str | None, file: Path | None) -> bytes:
+    """What an argument says, a file holds, or standard input brings: for `-`, and where neither is given."""
+    if text is not None and file is not None:
+        raise click.UsageError(f"Give the {noun} as an argument or as --file, not both.")
+    if text is not None and text != STANDARD_INPUT:
+        return text.encode()
+    if file is not None and str(file) != STANDARD_INPUT:
+        return file.read_bytes()
+    if text is None and file is None and sys.stdin.isatty():
+        raise click.UsageError(f"Where is the {noun}? Give it as an argument, as --file, or pipe it in.")
+    return sys.stdin.buffer.read()
 
 
 def duration_words(seconds: float) -> str:

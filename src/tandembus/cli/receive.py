@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import click
 
-from tandembus.cli.output import message_record, print_json, print_message, say
+from tandembus.cli import receiving
+from tandembus.cli.arguments import entity as entity_argument
+from tandembus.cli.arguments import sub_queue_option
+from tandembus.cli.output import say
 from tandembus.cli.parameters import duration
-from tandembus.cli.target import TRANSFER_NOTE, Target, namespace_options
-from tandembus.client import ReceivedMessage, ReceiveMode, Receiver, SubQueue, connect
+from tandembus.cli.receiving import Settlement, Wanted
+from tandembus.cli.target import Target, namespace_options
+from tandembus.client import ReceiveMode, SubQueue, connect
 
-BATCH: Final = 100
 FOLLOW_WAIT_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What happens to a message once it is printed."""
-
-    action: str
-    reason: str | None
-    description: str | None
-
-    async def apply(self, receiver: Receiver, messages: Sequence[ReceivedMessage]) -> None:
-        match self.action:
-            case "complete":
-                await receiver.complete(*messages)
-            case "abandon":
-                await receiver.abandon(*messages)
-            case "defer":
-                await receiver.defer(*messages)
-            case _:
-                await receiver.dead_letter(*messages, reason=self.reason, description=self.description)
-
-
 @click.command()
-@click.argument("queue")
+@entity_argument
 @click.option(
     "--max",
     "limit",
@@ -52,7 +33,7 @@ class Settlement:
     type=duration,
     default="5s",
     show_default=True,
-    help="How long to wait for the first.",
+    help="How long to wait for the first message, or for a session.",
 )
 @click.option(
     "--mode",
@@ -67,37 +48,53 @@ class Settlement:
 @click.option("--dead-letter", is_flag=True, help="Move it to the dead-letter queue.")
 @click.option("--reason", help="Why, with --dead-letter.")
 @click.option("--description", help="Why in more words, with --dead-letter.")
+@sub_queue_option("Receive from this sub-queue.")
+@click.option("--session", "session_id", metavar="ID", help="Receive from this session.")
+@click.option("--next-session", is_flag=True, help="Receive from the next session that has messages.")
 @click.option(
-    "--sub-queue",
-    type=click.Choice([each.value for each in SubQueue]),
-    help=f"Receive from this sub-queue; {TRANSFER_NOTE}.",
+    "--deferred",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    multiple=True,
+    help="Receive the deferred message with this sequence number; may be repeated.",
 )
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
 @namespace_options
 async def receive(
     target: Target,
-    queue: str,
+    entity: str,
     limit: int | None,
     wait_s: float,
     mode: str,
     reason: str | None,
     description: str | None,
     sub_queue: str | None,
+    session_id: str | None,
+    next_session: bool,
+    deferred: tuple[int, ...],
     follow: bool,
     **actions: bool,
 ) -> None:  # fmt: skip
-    """Receive messages from a queue and settle them.
+    """Receive messages from a queue or subscription and settle them.
 
-    A message is settled only after it is printed. With --mode receive-and-delete it is gone on delivery: that is
-    what the mode means. Nothing to receive is no failure: the exit code is 0.
+    ENTITY is a queue, or TOPIC/subscriptions/NAME. A message is settled only after it is printed. With --mode
+    receive-and-delete it is gone on delivery: that is what the mode means. Nothing to receive is no failure: the exit
+    code is 0.
+
+    An entity that requires sessions is received from with --session or --next-session; the session's lock is renewed
+    as long as this runs. With --follow, --next-session goes from session to session.
 
     \b
     Examples:
       tandembus receive orders
       tandembus receive orders --max 100 --wait 1s --json > orders.jsonl
       tandembus receive orders --follow
+      tandembus receive events/subscriptions/audit --max 10
       tandembus receive orders --dead-letter --reason "cannot be parsed"
       tandembus receive orders --sub-queue dead-letter --max 10
+      tandembus receive orders --session customer-7 --max 100
+      tandembus receive orders --next-session --follow
+      tandembus receive orders --deferred 17 --deferred 18
 
     \b
     JSON: one message per line: {"sequence_number", "message_id", "body", "body_base64", "properties",
@@ -108,16 +105,27 @@ async def receive(
     action = _chosen([name.replace("_", "-") for name, is_chosen in actions.items() if is_chosen], mode, follow)
     if action != "dead-letter" and (reason or description):
         raise click.UsageError("--reason and --description go with --dead-letter.")
-    settlement = Settlement(action, reason, description) if mode == ReceiveMode.PEEK_LOCK.value else None
-    part = None if sub_queue is None else SubQueue(sub_queue)
+    _check_source(session_id, next_session, sub_queue, deferred, follow or limit is not None)
+    wanted = Wanted(
+        entity=entity,
+        part=None if sub_queue is None else SubQueue(sub_queue),
+        mode=ReceiveMode(mode),
+        settlement=Settlement(action, reason, description) if mode == ReceiveMode.PEEK_LOCK.value else None,
+        limit=1 if limit is None and not follow else limit,
+        wait_s=FOLLOW_WAIT_S if follow else wait_s,
+        follow=follow,
+        as_json=target.as_json,
+        session_id=session_id,
+        next_session=next_session,
+    )
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
-        receiver = await namespace.receiver(queue, part, mode=ReceiveMode(mode))
-        if limit is None and not follow:
-            limit = 1
-        wait_s = FOLLOW_WAIT_S if follow else wait_s
-        received = await _receive(target, receiver, settlement, limit, wait_s, follow)
+        if deferred:
+            received = await receiving.receive_deferred(namespace, wanted, deferred)
+        else:
+            received = await receiving.receive(namespace, wanted)
     if received == 0 and not target.as_json:
-        say((f"no messages within {wait_s:g} s", "dim"))
+        what = "session with messages" if next_session else "messages"
+        say((f"no {what} within {wanted.wait_s:g} s", "dim"))
 
 
 def _chosen(actions: list[str], mode: str, follow: bool) -> str:
@@ -132,29 +140,15 @@ def _chosen(actions: list[str], mode: str, follow: bool) -> str:
     return action
 
 
-async def _receive(
-    target: Target, receiver: Receiver, settlement: Settlement | None, limit: int | None, wait_s: float, follow: bool
-) -> int:
-    """Until the limit is reached or, unless it follows, until there is nothing more right now."""
-    received = 0
-    given_back: set[int] = set()
-    while limit is None or received < limit:
-        wanted = BATCH if limit is None else min(BATCH, limit - received)
-        messages = await receiver.receive(wanted, wait_s)
-        again = [message for message in messages if message.sequence_number in given_back]
-        if again:  # Everything there was has been given back once: more of it would only fill the dead letters.
-            await receiver.release(*messages)
-            break
-        for message in messages:
-            if target.as_json:
-                print_json(message_record(message))
-            else:
-                print_message(message)
-        if settlement is not None:
-            await settlement.apply(receiver, messages)
-            if settlement.action == "abandon":
-                given_back.update(message.sequence_number for message in messages)
-        received += len(messages)
-        if len(messages) < wanted and not follow:
-            break
-    return received
+def _check_source(
+    session_id: str | None, next_session: bool, sub_queue: str | None, deferred: tuple[int, ...], has_amount: bool
+) -> None:
+    """One place to receive from; what is asked for by number needs no amount."""
+    if session_id is not None and next_session:
+        raise click.UsageError("Choose one of --session and --next-session.")
+    if sub_queue is not None and (session_id is not None or next_session):
+        raise click.UsageError("Sub-queues have no sessions: leave --session and --next-session out.")
+    if deferred and next_session:
+        raise click.UsageError("--deferred needs to know the session: name it with --session.")
+    if deferred and has_amount:
+        raise click.UsageError("--deferred names the messages: leave --max and --follow out.")

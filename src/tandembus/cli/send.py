@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -12,14 +11,14 @@ from uuid import uuid4
 
 import click
 
+from tandembus.cli.arguments import entity as entity_argument
 from tandembus.cli.failures import ACCEPTED
 from tandembus.cli.output import counted, print_json, progress_bar, say
-from tandembus.cli.parameters import duration, moment, typed_property
+from tandembus.cli.parameters import content_of, duration, moment, typed_property
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client import Management, OutgoingMessage, Sender, connect
 from tandembus.clock import SystemClock
 
-STANDARD_INPUT: Final = "-"
 SCHEDULE_BATCH: Final = 100
 PROGRESS_FROM: Final = 1000
 
@@ -52,21 +51,12 @@ class Order:
 
 def bodies_of(body: str | None, file: Path | None, lines: bool) -> tuple[bytes, ...]:
     """The bodies named by argument, file or standard input."""
-    if body is not None and file is not None:
-        raise click.UsageError("Give the body as an argument or as --file, not both.")
-    if body is not None and body != STANDARD_INPUT:
-        content = body.encode()
-    elif file is not None and str(file) != STANDARD_INPUT:
-        content = file.read_bytes()
-    elif body is None and file is None and sys.stdin.isatty():
-        raise click.UsageError("What is to be sent? Give a BODY, --file, or pipe it in.")
-    else:
-        content = sys.stdin.buffer.read()
+    content = content_of("body", body, file)
     return tuple(content.splitlines()) if lines else (content,)
 
 
 @click.command()
-@click.argument("queue")
+@entity_argument
 @click.argument("body", required=False)
 @click.option(
     "--file",
@@ -97,10 +87,11 @@ def bodies_of(body: str | None, file: Path | None, lines: bool) -> tuple[bytes, 
 @click.option("--subject", help="Subject (label).")
 @click.option("--content-type", help="Content type, such as application/json.")
 @click.option("--correlation-id", help="Correlation id.")
-@click.option("--session-id", help="Session the message belongs to (not available yet).")
+@click.option("--session-id", help="Session the message belongs to.")
 @click.option("--partition-key", help="Partition key.")
 @click.option("--to", help="To address, for the application's own use.")
 @click.option("--reply-to", help="Where answers are expected.")
+@click.option("--reply-to-session-id", help="Session in which answers are expected.")
 @click.option("--ttl", type=duration, help="Time to live, such as 30s or 14d.")
 @click.option("--schedule", type=moment, help="Enqueue later: a duration from now (10m) or 2030-01-31T08:00:00Z.")
 @click.option(
@@ -122,7 +113,7 @@ def bodies_of(body: str | None, file: Path | None, lines: bool) -> tuple[bytes, 
 @namespace_options
 async def send(
     target: Target,
-    queue: str,
+    entity: str,
     body: str | None,
     file: Path | None,
     lines: bool,
@@ -136,12 +127,13 @@ async def send(
     partition_key: str | None,
     to: str | None,
     reply_to: str | None,
+    reply_to_session_id: str | None,
     ttl: float | None,
     schedule: float | None,
     batch: int,
     window: int,
 ) -> None:  # fmt: skip
-    """Send messages to a queue.
+    """Send messages to a queue or topic.
 
     BODY is the text to send; `-`, or none at all with something piped in, reads standard input.
 
@@ -152,9 +144,10 @@ async def send(
       tandembus send orders --count 100000 --batch 100 "load"
       seq 1000 | tandembus send orders --lines
       tandembus send orders "later" --schedule 10m
+      tandembus send orders "first of its session" --session-id customer-7
 
     \b
-    JSON: {"queue", "sent", "seconds", "sequence_numbers": [...] with --schedule, else null}
+    JSON: {"entity", "sent", "seconds", "sequence_numbers": [...] with --schedule, else null}
     """
     template = OutgoingMessage(
         subject=subject,
@@ -164,6 +157,7 @@ async def send(
         partition_key=partition_key,
         to=to,
         reply_to=reply_to,
+        reply_to_session_id=reply_to_session_id,
         time_to_live_s=ttl,
         scheduled_at=schedule,
         properties=dict(properties),
@@ -174,11 +168,11 @@ async def send(
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         began_at = clock.monotonic()
         if schedule is not None:
-            numbers = await _schedule(target, await namespace.management(queue), order)
+            numbers = await _schedule(target, await namespace.management(entity), order)
         else:
-            await _send(target, await namespace.sender(queue), order, batch, window)
+            await _send(target, await namespace.sender(entity), order, batch, window)
         seconds = clock.monotonic() - began_at
-    _answer(target, queue, order.total, seconds, numbers)
+    _answer(target, entity, order.total, seconds, numbers)
 
 
 async def _send(target: Target, sender: Sender, order: Order, batch: int, window: int) -> None:
@@ -222,12 +216,12 @@ async def _schedule(target: Target, management: Management, order: Order) -> lis
     return numbers
 
 
-def _answer(target: Target, queue: str, sent: int, seconds: float, numbers: list[int] | None) -> None:
+def _answer(target: Target, entity: str, sent: int, seconds: float, numbers: list[int] | None) -> None:
     if target.as_json:
-        print_json({"queue": queue, "sent": sent, "seconds": round(seconds, 3), "sequence_numbers": numbers})
+        print_json({"entity": entity, "sent": sent, "seconds": round(seconds, 3), "sequence_numbers": numbers})
         return
     verb = "sent" if numbers is None else "scheduled"
     rate = f" ({sent / seconds:,.0f}/s)" if sent >= PROGRESS_FROM and seconds > 0 else ""
-    say((verb, "green"), f" {counted(sent, 'message')} to ", (queue, "bold"), f" in {seconds:.2f} s", (rate, "dim"))
+    say((verb, "green"), f" {counted(sent, 'message')} to ", (entity, "bold"), f" in {seconds:.2f} s", (rate, "dim"))
     if numbers is not None and len(numbers) <= SCHEDULE_BATCH:
         say(("sequence numbers:", "dim"), f" {', '.join(map(str, numbers))}")

@@ -16,11 +16,11 @@ import click
 from tandembus.cli import data_folder
 from tandembus.cli.failures import Failure
 from tandembus.cli.printable import printable
+from tandembus.descriptions import subscription_path
 from tandembus.errors import InvalidArgument
 from tandembus.security.sas import parse_connection_string
 
 CONNECTION_STRING_VARIABLE: Final = "TANDEMBUS_CONNECTION_STRING"
-TRANSFER_NOTE: Final = "transfer-dead-letter is not available yet"
 T = TypeVar("T")
 
 
@@ -81,7 +81,7 @@ def _namespace_command(
         connection_string: str | None, ca_path: Path | None, as_json: bool, yes: bool = False, **arguments: Any
     ) -> None:
         target = resolve(connection_string, ca_path, as_json)
-        _check_entity_path(target, arguments.get("queue", arguments.get("name")))
+        _check_entity_path(target, _entity_in(arguments))
         if question is not None and not yes:
             _ask(question(**arguments))
         asyncio.run(command(target, **arguments))
@@ -112,11 +112,22 @@ def _check_certificate(_: click.Context, __: click.Parameter, path: Path | None)
     return path
 
 
-def _check_entity_path(target: Target, queue: str | None) -> None:
-    """A key that is meant for one queue must not be tried on another."""
+def _entity_in(arguments: dict[str, Any]) -> str | None:
+    """The entity that a command is about, by the names that all commands give their arguments."""
+    topic, subscription = arguments.get("topic"), arguments.get("subscription")
+    if topic is not None and subscription is not None:
+        return subscription_path(topic, subscription)
+    entity: str | None = arguments.get("entity")
+    return topic or entity
+
+
+def _check_entity_path(target: Target, entity: str | None) -> None:
+    """A key that is meant for one entity must not be tried on another."""
     path = parse_connection_string(target.connection_string).entity_path
-    if path is not None and queue is not None and queue.strip("/").lower() != path.lower():
-        raise click.UsageError(f"The connection string is for '{path}' (EntityPath), not for '{queue}'.")
+    if path is None or entity is None:
+        return
+    if not f"{entity.strip('/')}/".lower().startswith(f"{path}/".lower()):
+        raise click.UsageError(f"The connection string is for '{path}' (EntityPath), not for '{entity}'.")
 
 
 def _ask(question: str) -> None:

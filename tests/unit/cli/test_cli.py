@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,9 @@ from click.testing import CliRunner
 
 from tandembus.cli import COMMANDS, main
 from tandembus.cli.failures import Failure, failure_from
+from tandembus.cli.settings import FLAG, NOT_OPTIONS, SETTINGS, Setting
 from tandembus.client import ConnectionLost
+from tandembus.client.entities import QueueSettings, Settings, SubscriptionSettings, TopicSettings
 from tandembus.errors import (
     BusError,
     EntityAlreadyExists,
@@ -27,6 +30,8 @@ from tandembus.errors import (
     OperationTimeout,
     QuotaExceeded,
     ServerBusy,
+    SessionCannotBeLocked,
+    SessionLockLost,
     StoreFull,
     Unauthorized,
 )
@@ -56,23 +61,57 @@ ALL = dict(commands(main))
 
 
 def test_the_names_that_scripts_rely_on_are_there() -> None:
-    names = ["serve", "version", "connection-string", "ca", "queue", "send", "receive", "peek", "deadletter"]
-    subcommands = [f"queue {verb}" for verb in ["create", "list", "show", "update", "delete", "purge"]]
-    expected = names + subcommands + ["deadletter list", "deadletter resubmit"]
-    assert sorted(ALL) == sorted(f"tandembus {name}" for name in expected)
+    names = ["serve", "version", "connection-string", "ca", "send", "receive", "peek", "cancel", "token"]
+    groups = {
+        "queue": ["create", "list", "show", "update", "delete", "purge"],
+        "topic": ["create", "list", "show", "update", "delete"],
+        "subscription": ["create", "list", "show", "update", "delete", "purge"],
+        "rule": ["add", "list", "show", "delete"],
+        "session": ["list", "show-state", "set-state", "clear-state"],
+        "deadletter": ["list", "resubmit"],
+    }
+    subcommands = [f"{group} {verb}" for group, verbs in groups.items() for verb in verbs]
+    assert sorted(ALL) == sorted(f"tandembus {name}" for name in [*names, *groups, *subcommands])
 
 
 @pytest.mark.parametrize("path", sorted(ALL))
 def test_every_command_and_option_stands_in_the_documentation(path: str) -> None:
     text = DOCUMENT.read_text()
-    part = re.search(rf"^##+ {path}$(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    part = re.search(rf"^##+ {path}$(.*?)(?=^##+ |\Z)", text, re.DOTALL | re.MULTILINE)
     assert part is not None, f"docs/cli.md has no section '{path}'"
     shared = text.split("## Exit codes")[0]
+    settings = {option for setting in SETTINGS for option in options_of(setting)}
     for parameter in ALL[path].params:
         if isinstance(parameter, click.Option):
             for option in parameter.opts + parameter.secondary_opts:
-                stands = re.search(rf"`{option}[` ]", part[1]) or re.search(rf"`{option}[` ]", shared)
-                assert stands or (path.endswith("update") and f"`{option}`" in text), f"{path} {option}"
+                stands = re.search(rf"`{option}[` \n]", part[1]) or re.search(rf"`{option}[` ]", shared)
+                assert stands or option in settings, f"{path} {option}"
+
+
+def options_of(setting: Setting) -> list[str]:
+    return [*setting.names, *(f"--no-{name[2:]}" for name in setting.names if setting.type is FLAG)]
+
+
+def test_every_setting_stands_in_the_documentation_with_the_entities_that_have_it() -> None:
+    table = DOCUMENT.read_text().split("## Settings of queues")[1].split("In JSON")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in table.splitlines() if line.startswith("| `")]
+    expected = []
+    for setting in SETTINGS:
+        word = "fixed" if setting.is_fixed else "yes"
+        kinds = (QueueSettings, TopicSettings, SubscriptionSettings)
+        had = [word if setting.field in {each.name for each in fields(kind)} else "" for kind in kinds]
+        expected.append([", ".join(f"`{option}`" for option in options_of(setting)), *had])
+    assert rows == expected
+
+
+@pytest.mark.parametrize("kind", [QueueSettings, TopicSettings, SubscriptionSettings])
+def test_every_field_of_the_settings_has_its_option(kind: type[Settings]) -> None:
+    noun = kind.__name__.removesuffix("Settings").lower()
+    chosen = {each.name for each in fields(kind)} - NOT_OPTIONS
+    fixed = {setting.field for setting in SETTINGS if setting.is_fixed}
+    assert chosen <= {parameter.name for parameter in ALL[f"tandembus {noun} create"].params}
+    offered = {parameter.name for parameter in ALL[f"tandembus {noun} update"].params}
+    assert chosen & offered == chosen - fixed
 
 
 @pytest.mark.parametrize("path", sorted(ALL))
@@ -143,6 +182,8 @@ def test_an_error_for_a_program_is_one_line_of_json(runner: CliRunner) -> None:
         (EntityAlreadyExists("x"), 6),
         (ServerBusy("x"), 7),
         (StoreFull("x"), 7),
+        (SessionCannotBeLocked("x"), 7),
+        (SessionLockLost("x"), 7),
         (MessageTooLarge("x"), 1),
         (BusError("x"), 1),
         (PermissionError("x"), 1),
@@ -190,6 +231,41 @@ def test_an_unexpected_error_is_not_hidden() -> None:
         ["queue", "create", "orders", "--lock-duration", "long"],
         ["queue", "update", "orders"],
         ["queue", "update", "orders", "--status", "Sleepy"],
+        ["queue", "update", "orders", "--requires-session"],
+        ["topic", "create", "events", "--lock-duration", "30s"],
+        ["topic", "create", "$events"],
+        ["topic", "update", "events"],
+        ["topic", "show"],
+        ["subscription", "create", "events"],
+        ["subscription", "create", "events", "a/b"],
+        ["subscription", "create", "events", "x" * 51],
+        ["subscription", "create", "events", "audit", "--max-size-mb", "1024"],
+        ["subscription", "create", "events", "audit", "--sql", "a = 1", "--true"],
+        ["subscription", "update", "events", "audit"],
+        ["subscription", "list"],
+        ["rule", "add", "events", "audit"],
+        ["rule", "add", "events", "audit", "a/b"],
+        ["rule", "add", "events", "audit", "r", "--sql", "a = 1", "--subject", "s"],
+        ["rule", "add", "events", "audit", "r", "--true", "--false"],
+        ["rule", "add", "events", "audit", "r", "--property", "nope"],
+        ["rule", "add", "events", "audit", "r", "--true", "--parameter", "a=1"],
+        ["receive", "orders", "--session", "s", "--next-session"],
+        ["receive", "orders", "--session", "s", "--sub-queue", "dead-letter"],
+        ["receive", "orders", "--next-session", "--sub-queue", "dead-letter"],
+        ["receive", "orders", "--deferred", "0"],
+        ["receive", "orders", "--deferred", "5", "--next-session"],
+        ["receive", "orders", "--deferred", "5", "--follow"],
+        ["receive", "orders", "--deferred", "5", "--max", "2"],
+        ["receive", "or ders"],
+        ["session", "list", ""],
+        ["session", "list", "orders", "--since", "then"],
+        ["session", "show-state", "orders"],
+        ["session", "set-state", "orders", "s", "x", "--file", str(DOCUMENT)],
+        ["cancel", "orders"],
+        ["cancel", "orders", "first"],
+        ["deadletter", "resubmit", "orders", "--to", "$elsewhere"],
+        ["token", "--lifetime", "never"],
+        ["token", "--lifetime", "long"],
     ],
 )
 def test_bad_values_are_wrong_usage(runner: CliRunner, arguments: list[str]) -> None:
@@ -205,10 +281,29 @@ def test_a_key_for_another_queue_is_not_tried(runner: CliRunner) -> None:
     assert runner.invoke(main, ["peek", "orders", "--connection-string", for_orders]).exit_code == 5
 
 
-@pytest.mark.parametrize("verb", ["delete", "purge"])
+def test_a_key_for_a_topic_is_good_for_its_subscriptions(runner: CliRunner) -> None:
+    for_events = f"{NOBODY};EntityPath=events"
+    for command in (["peek", "events/Subscriptions/audit"], ["subscription", "show", "events", "audit"]):
+        assert runner.invoke(main, [*command, "--connection-string", for_events]).exit_code == 5
+    for command in (["peek", "events2"], ["rule", "list", "other", "audit"]):
+        assert runner.invoke(main, [*command, "--connection-string", for_events]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["queue", "delete", "orders"],
+        ["queue", "purge", "orders"],
+        ["topic", "delete", "events"],
+        ["subscription", "delete", "events", "audit"],
+        ["subscription", "purge", "events", "audit"],
+        ["rule", "delete", "events", "audit", "$Default"],
+        ["session", "clear-state", "orders", "s"],
+    ],
+)
 @pytest.mark.parametrize(("answer", "exit_code"), [(None, 130), (False, 1), (True, 5)])
 def test_a_question_can_be_answered_or_interrupted(
-    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, verb: str, answer: bool | None, exit_code: int
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, command: list[str], answer: bool | None, exit_code: int
 ) -> None:
     def confirm(*_: object, **__: object) -> bool:
         with pytest.raises(RuntimeError):  # An event loop would keep the first Ctrl-C to itself.
@@ -219,7 +314,7 @@ def test_a_question_can_be_answered_or_interrupted(
 
     monkeypatch.setattr("tandembus.cli.target.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(click, "confirm", confirm)
-    result = runner.invoke(main, ["queue", verb, "orders", "--connection-string", NOBODY])
+    result = runner.invoke(main, [*command, "--connection-string", NOBODY])
     assert result.exit_code == exit_code, result.output
     assert "Aborted" not in result.output
 

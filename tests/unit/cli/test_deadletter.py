@@ -24,7 +24,7 @@ async def test_accepted_ones_leave_the_dead_letter_queue_and_refused_ones_are_gi
         namespace.refusals[b"bad"] = AmqpError("amqp:not-allowed", "not like this")
         progress = Progress(disable=True)
         async with await connect(namespace.connection_string) as bus:
-            moved, refusals = await _resubmit(bus, "orders", 100, progress, progress.add_task(""))
+            moved, refusals = await _resubmit(bus, "orders", "orders", 100, progress, progress.add_task(""))
         assert moved == 3
         assert [type(refusal) for refusal in refusals] == [InvalidOperation, InvalidOperation]
         assert namespace.queues["orders"] == [data_section(name) for name in (b"a", b"b", b"c")]
@@ -38,7 +38,7 @@ async def test_no_more_are_taken_than_were_asked_for() -> None:
         namespace.queues[DEAD] = [data_section(b"%d" % number) for number in range(500)]
         progress = Progress(disable=True)
         async with await connect(namespace.connection_string) as bus:
-            moved, _ = await _resubmit(bus, "orders", 250, progress, progress.add_task(""))
+            moved, _ = await _resubmit(bus, "orders", "orders", 250, progress, progress.add_task(""))
         assert moved == 250
         assert len(namespace.queues["orders"]) == 250
         assert len(namespace.queues[DEAD]) == 250

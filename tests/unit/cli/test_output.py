@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tandembus.amqp.encoding.sections import data_section
+from tandembus.cli.entity_output import entity_fields, entity_record
 from tandembus.cli.output import (
     body_text,
     counted,
@@ -14,8 +15,6 @@ from tandembus.cli.output import (
     print_json,
     print_message,
     print_table,
-    queue_fields,
-    queue_record,
     say,
 )
 from tandembus.client import OutgoingMessage, ReceivedMessage
@@ -89,7 +88,7 @@ def test_a_preview_is_one_short_line() -> None:
 def test_a_queue_has_the_documented_fields() -> None:
     settings = QueueSettings(lock_duration_s=60.0, default_time_to_live_s=NEVER, max_delivery_count=10)
     queue = EntityInfo("orders", settings, EntityCounts(active=3), "2024-01-01T00:00:00Z")
-    record = queue_record(queue)
+    record = entity_record(queue)
     assert (record["lock_duration_s"], record["default_time_to_live_s"]) == (60.0, None)
     assert record["counts"] == {
         "active": 3,
@@ -99,7 +98,7 @@ def test_a_queue_has_the_documented_fields() -> None:
         "transfer_dead_letter": 0,
         "size_bytes": 0,
     }
-    fields = queue_fields(queue)
+    fields = entity_fields(queue)
     assert (fields["lock duration"], fields["default time to live"]) == ("1m", "never")
     assert fields["active messages"] == 3
 

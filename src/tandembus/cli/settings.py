@@ -1,0 +1,116 @@
+"""Every setting of queues, topics and subscriptions as an option: one table for all of their commands.
+
+Which entity has a setting is not said here: an option is offered where the entity's settings have a field of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar
+
+import click
+
+from tandembus.cli.parameters import duration
+from tandembus.client.entities import Settings
+
+T = TypeVar("T", bound=Callable[..., Any])
+STATUSES: Final = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+FLAG: Final = object()
+"""A setting that is on or off: `--name` and `--no-name`, and neither leaves it to the service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A field of the settings, the option that names it, and what it means."""
+
+    field: str
+    names: tuple[str, ...]
+    type: Any
+    help: str
+    is_fixed: bool = False
+    """Chosen when the entity is made, and never again."""
+
+
+SETTINGS: Final = (
+    Setting("requires_session", ("--requires-session",), FLAG, "Every message belongs to a session.", True),
+    Setting(
+        "requires_duplicate_detection",
+        ("--requires-duplicate-detection",),
+        FLAG,
+        "Drop messages whose id was seen before.",
+        True,
+    ),
+    Setting(
+        "partitioning", ("--partitioning",), FLAG, "Spread it over many message brokers (not available yet).", True
+    ),
+    Setting("lock_duration_s", ("--lock-duration",), duration, "How long a receiver may keep a message or session."),
+    Setting("max_size_mb", ("--max-size-mb",), int, "Size limit: 1024 to 5120 in steps of 1024."),
+    Setting("default_time_to_live_s", ("--default-ttl",), duration, "Time to live of messages at most."),
+    Setting(
+        "dead_lettering_on_expiration",
+        ("--dead-lettering-on-expiration",),
+        FLAG,
+        "Dead-letter expired messages, or drop them.",
+    ),
+    Setting(
+        "dead_lettering_on_filter_errors",
+        ("--dead-lettering-on-filter-errors",),
+        FLAG,
+        "Dead-letter messages on which a rule fails, or drop them.",
+    ),
+    Setting(
+        "duplicate_detection_window_s",
+        ("--duplicate-window", "--duplicate-detection-window"),
+        duration,
+        "How long message ids are remembered.",
+    ),
+    Setting(
+        "max_delivery_count", ("--max-delivery-count",), int, "Deliveries in vain until a message is dead-lettered."
+    ),
+    Setting("batched_operations", ("--batched-operations",), FLAG, "Let the service batch its work."),
+    Setting(
+        "status", ("--status",), click.Choice(STATUSES, case_sensitive=False), "What clients may do with it at present."
+    ),
+    Setting("auto_delete_on_idle_s", ("--auto-delete-on-idle",), duration, "Delete it when unused so long."),
+    Setting("forward_to", ("--forward-to",), str, "Move messages on to this queue or topic; empty = no more."),
+    Setting(
+        "forward_dead_letters_to",
+        ("--forward-dead-letters-to",),
+        str,
+        "Move dead letters on to this queue or topic; empty = no more.",
+    ),
+    Setting("support_ordering", ("--support-ordering",), FLAG, "Keep the order in which messages were sent."),
+    Setting(
+        "filtering_before_publishing",
+        ("--filtering-before-publishing",),
+        FLAG,
+        "Evaluate the rules before a message is accepted.",
+    ),
+    Setting("express", ("--express",), FLAG, "Let the service keep messages in memory for a while."),
+    Setting("user_metadata", ("--user-metadata",), str, "Text of your own, kept with it; empty = none."),
+    Setting("max_message_size_kb", ("--max-message-size-kb",), int, "Largest message (Premium)."),
+)
+
+NOT_OPTIONS: Final = frozenset(("policies",))
+"""Fields with commands of their own."""
+
+
+def setting_options(kind: type[Settings], *, creating: bool) -> Callable[[T], T]:
+    """The options of all settings that this kind of entity has; once it is there, of those that can be changed."""
+    had = {each.name for each in fields(kind)}
+    offered = [each for each in SETTINGS if each.field in had and (creating or not each.is_fixed)]
+
+    def add(command: T) -> T:
+        for setting in reversed(offered):
+            command = _option_of(setting)(command)
+        return command
+
+    return add
+
+
+def _option_of(setting: Setting) -> Callable[[T], T]:
+    if setting.type is FLAG:
+        names = [f"{name}/--no-{name.removeprefix('--')}" for name in setting.names]
+        return click.option(*names, setting.field, default=None, help=setting.help)
+    return click.option(*setting.names, setting.field, type=setting.type, help=setting.help)
