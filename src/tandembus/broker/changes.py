@@ -19,9 +19,7 @@ IS_SCHEDULED: Final = 1
 def write_arrival(lane: Lane, message: Message, now_ms: i64, default_ttl_ms: i64, changes: Changes) -> None:
     """A sent message takes the next number: available at once, or parked until its time."""
     size: i64 = len(message.sections)
-    ttl = message.ttl_ms
-    if default_ttl_ms > 0 and (ttl < 0 or default_ttl_ms < ttl):
-        ttl = default_ttl_ms
+    ttl = _time_to_live(message, default_ttl_ms)
     message.enqueued_at = now_ms
     if message.scheduled_at > now_ms:
         message.flags = message.flags | IS_SCHEDULED
@@ -53,8 +51,30 @@ def write_via(lane: Lane, message: Message, now_ms: i64, changes: Changes) -> No
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
 
 
+def _time_to_live(message: Message, default_ttl_ms: i64) -> i64:
+    """The shorter of the message's own and the entity's; -1: for ever."""
+    ttl = message.ttl_ms
+    if default_ttl_ms > 0 and (ttl < 0 or default_ttl_ms < ttl):
+        ttl = default_ttl_ms
+    return ttl
+
+
+def expiry_of(message: Message, now_ms: i64, default_ttl_ms: i64) -> i64:
+    ttl = _time_to_live(message, default_ttl_ms)
+    return now_ms + ttl if ttl >= 0 else i64(0)
+
+
 def write_activation(lane: Lane, message: Message, due_ms: i64, now_ms: i64, changes: Changes) -> Message:
     """A scheduled message's time has come: it leaves its number and takes a new one at the tail."""
+    arrived = write_leaving(lane, message, due_ms, now_ms, changes)
+    arrived.number = lane.give_number(len(arrived.sections), arrived.expires_at)
+    arrived.original_number = lane.sequence_base | arrived.number
+    changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), arrived))
+    return arrived
+
+
+def write_leaving(lane: Lane, message: Message, due_ms: i64, now_ms: i64, changes: Changes) -> Message:
+    """A scheduled message leaves its number. Returns it as it arrives, with no number yet; its life begins now."""
     size: i64 = len(message.sections)
     lane.unpark(message.number, False)
     lane.settle(message.number, size, changes)
@@ -64,9 +84,8 @@ def write_activation(lane: Lane, message: Message, due_ms: i64, now_ms: i64, cha
     arrived.flags = message.flags & ~IS_SCHEDULED
     arrived.enqueued_at = now_ms
     arrived.expires_at = now_ms + message.expires_at if message.expires_at > 0 else 0
-    arrived.number = lane.give_number(size, arrived.expires_at)
-    arrived.original_number = lane.sequence_base | arrived.number
-    changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), arrived))
+    arrived.number = 0
+    arrived.original_number = 0
     return arrived
 
 
@@ -98,7 +117,7 @@ def write_gone(lane: Lane, lock: MessageLock, changes: Changes) -> None:
         lane.unpark(lock.number, lock.is_deferred)
     lane.settle(lock.number, lock.size_bytes, changes)
     if lock.is_damaged:
-        changes.quarantined.append(_place(lane, lock.number))
+        changes.quarantined.append(Place(int(lane.body_fragment), int(lane.code), int(lock.number)))
     if lock.delivery_count > 0 or lock.application_properties or lock.is_deferred or lock.is_scheduled:
         changes.dropped_overlays.append(_place(lane, lock.number))
 

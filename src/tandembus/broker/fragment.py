@@ -15,10 +15,12 @@ from mypy_extensions import i64
 from tandembus.broker.budget import Budget
 from tandembus.broker.changes import (
     IS_SCHEDULED,
+    expiry_of,
     write_activation,
     write_arrival,
     write_dead_letter,
     write_gone,
+    write_leaving,
     write_settlement,
     write_via,
 )
@@ -40,11 +42,13 @@ from tandembus.broker.locks import (
 )
 from tandembus.broker.operations import Consumer, SendOperation
 from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.subscriptions import MAX_EVALUATIONS, Distribution, FanOut, with_its_session
 from tandembus.broker.transactions import StagedTransactions, TransactionOperation, TransactionSettlement
 from tandembus.clock import Clock
 from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, StoreFull
 from tandembus.message import Message
 from tandembus.message_encoding import application_properties_with, encode_changes
+from tandembus.rules import RuleSet
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 from tandembus.store.messaging_store import LANES, MAIN, NEVER, TRANSFER, BlockRecord, Changes
 
@@ -97,13 +101,22 @@ class Fragment:
         self.is_void: bool = False
         """All memory of it is worth nothing: the store failed, or the entity is gone."""
         self.index: i64 = index
-        self.lanes: list[Lane] = _new_lanes(key, index, settings.block_size)
+        self.lanes: list[Lane] = _new_lanes(key, index, settings.block_size, None)
         self.main: Lane = self.lanes[MAIN]
         self.dead_letter: Lane = self.lanes[DEAD_LETTER_LANE]
         self.transfer: Lane = self.lanes[TRANSFER]
         self.locks: LockTable = LockTable(int(index), epoch)
         self.lane_consumers: Final = [LaneConsumers(lane, self.locks, settings.max_locks) for lane in self.lanes]
         self.duplicates: DuplicateDetection | None = None
+        self.topic: Fragment | None = None
+        """Of a subscription: whose numbers and bodies its main lane uses."""
+        self.rules: RuleSet = RuleSet([])
+        """Of a subscription: which of its topic's messages it gets."""
+        self.fan_out: FanOut | None = None
+        """Of a topic: its subscriptions."""
+        self.subscription_bytes: i64 = 0
+        self._counted_bytes: i64 = 0
+        self._orphans_from: i64 = 0
         self._partners: list[Fragment] = []
         self._clock: Final = clock
         self._budget: Final = budget
@@ -129,10 +142,18 @@ class Fragment:
         return self.lane_consumers[code]
 
     def live_bytes(self) -> i64:
-        size: i64 = 0
+        """What it holds, and what its subscriptions hold besides that: their dead letters."""
+        size = self.subscription_bytes
         for lane in self.lanes:
             size += lane.live_bytes
         return size
+
+    def expiry_of(self, message: Message) -> i64:
+        """When a topic's message expires in this subscription, which may have a shorter time to live of its own."""
+        ttl_ms = self.settings.default_ttl_ms
+        if ttl_ms > 0 and (message.expires_at == NEVER or message.enqueued_at + ttl_ms < message.expires_at):
+            return message.enqueued_at + ttl_ms
+        return message.expires_at
 
     def _stir(self) -> None:
         if not self.is_dirty:
@@ -250,6 +271,7 @@ class Fragment:
             self._check_can_send(operation.size_bytes)
             for send in operation.sends:
                 self._check_ids(send)
+            self._check_can_publish(operation.sends)
         self.uncommitted_bytes += operation.size_bytes
         self._budget.uncommitted_bytes += operation.size_bytes
         for settlement in operation.settlements:
@@ -259,6 +281,14 @@ class Fragment:
                 operation.settled.append(settlement.lock)
         self.transactions.staged.append(operation)
         self._stir()
+
+    def _check_can_publish(self, sends: list[SendOperation]) -> None:
+        fan_out = self.fan_out
+        if fan_out is not None:
+            for send in sends:
+                for message in send.messages:
+                    if not send.is_via and not message.is_ping:
+                        fan_out.distribute(message, self._clock.now_ms(), True)
 
     def _decide_in_transaction(self, settlement: TransactionSettlement) -> bool:
         lock = settlement.lock
@@ -290,7 +320,7 @@ class Fragment:
             for lock, message in operation.bodies:
                 self._write_with_body(lock, message, changes)
             for send in operation.sends:
-                self._write_send(send, changes, now_ms)
+                self._write_send(send, False, changes, now_ms)
             self._committing_sends += operation.sends
         if self.duplicates is not None:
             self.duplicates.write(changes)
@@ -431,9 +461,23 @@ class Fragment:
         self._collect_settled(changes)
         self._collect_with_body(changes)
         self._collect_removals(changes)
+        self._collect_orphans(changes)
         self._collect_activations(changes, now_ms)
         if self.duplicates is not None:
             self.duplicates.write_trim(changes)
+
+    def _collect_orphans(self, changes: Changes) -> None:
+        """Messages of a topic that no subscription has any more, because one was deleted."""
+        if self.fan_out is None or self._orphans_from >= self.main.visible_end:
+            return
+        lane = self.main
+        for number in lane.orphans(self._orphans_from, self.settings.commit_operations):
+            lane.settle(number, lane.typical_size(number), changes)
+        self._orphans_from = lane.scanned_to
+
+    def look_for_orphans(self) -> None:
+        self._orphans_from = 1
+        self._stir()
 
     def collect_sends(self, arrivals: Changes) -> None:
         """Behind everything else of all fragments, and written down apart: so they can be left out when the store is
@@ -463,6 +507,10 @@ class Fragment:
         """Other fragments that what was collected has changed, too: they belong to the same commit."""
         partners = self._partners
         self._partners = []
+        if self.topic is not None:
+            partners.append(self.topic)
+        if self.fan_out is not None:
+            partners += self.fan_out.touched()
         return partners
 
     def emit(self, changes: Changes) -> None:
@@ -520,28 +568,41 @@ class Fragment:
 
     def _collect_activations(self, changes: Changes, now_ms: i64) -> None:
         for activation in self._activations:
+            self._committing_locks.append(activation.lock)
+            if self.fan_out is not None:
+                self._publish_activated(self.fan_out, activation, now_ms, changes)
+                continue
             arrived = write_activation(self.main, activation.message, activation.due_ms, now_ms, changes)
             self._committing_arrivals.append(arrived)
-            self._committing_locks.append(activation.lock)
         self._activations = []
         self.activating_bytes = 0
 
+    def _publish_activated(self, fan_out: FanOut, activation: Activation, now_ms: i64, changes: Changes) -> None:
+        """The rules of now decide, not those of when it was scheduled."""
+        message = with_its_session(write_leaving(self.main, activation.message, activation.due_ms, now_ms, changes))
+        distribution = fan_out.distribute(message, now_ms, False)
+        fan_out.give(message, distribution, now_ms, message.expires_at, changes)
+
     def _collect_sends(self, changes: Changes, now_ms: i64) -> None:
-        settings = self.settings
+        fan_out = self.fan_out
+        if fan_out is not None:
+            fan_out.begin_sends()
         count = 0
         size: i64 = 0
         for operation in self._sends:
-            if count > 0 and (
-                count >= settings.commit_operations or size + operation.size_bytes > settings.commit_bytes
-            ):
+            if count > 0 and self._is_enough(count, size + operation.size_bytes):
                 break
             count += 1
             size += operation.size_bytes
-            self._write_send(operation, changes, now_ms)
+            self._write_send(operation, True, changes, now_ms)
         self._committing_sends = self._sends[:count]
         del self._sends[:count]
 
-    def _write_send(self, operation: SendOperation, changes: Changes, now_ms: i64) -> None:
+    def _write_send(self, operation: SendOperation, is_refusable: bool, changes: Changes, now_ms: i64) -> None:
+        fan_out = self.fan_out
+        if fan_out is not None and not operation.is_via:
+            self._publish(fan_out, operation, is_refusable, now_ms, changes)
+            return
         for message in operation.messages:
             if message.is_ping:
                 continue
@@ -552,10 +613,48 @@ class Fragment:
             else:
                 write_arrival(self.main, message, now_ms, self.settings.default_ttl_ms, changes)
 
+    def _is_enough(self, count: int, size: i64) -> bool:
+        settings, fan_out = self.settings, self.fan_out
+        if count >= settings.commit_operations or size > settings.commit_bytes:
+            return True
+        return fan_out is not None and fan_out.evaluation_count >= MAX_EVALUATIONS
+
+    def _publish(
+        self, fan_out: FanOut, operation: SendOperation, is_refusable: bool, now_ms: i64, changes: Changes
+    ) -> None:
+        """A batch is refused or given as a whole, so all of it is evaluated before anything is written."""
+        distributions: list[Distribution] = []
+        try:
+            for message in operation.messages:
+                if not message.is_ping and message.scheduled_at <= now_ms:
+                    distributions.append(fan_out.distribute(message, now_ms, is_refusable))
+        except BusError as error:
+            operation.error = error
+            return
+        position = 0
+        for message in operation.messages:
+            if message.is_ping:
+                continue
+            is_scheduled = message.scheduled_at > now_ms
+            if self.is_duplicate(message):
+                position += 0 if is_scheduled else 1
+            elif is_scheduled:
+                write_arrival(self.main, message, now_ms, self.settings.default_ttl_ms, changes)
+                fan_out.note(self.main, message)
+            else:
+                expires_at = expiry_of(message, now_ms, self.settings.default_ttl_ms)
+                fan_out.give(message, distributions[position], now_ms, expires_at, changes)
+                position += 1
+
     def show(self) -> None:
         """The commit is durable: what it numbered may be seen, in all of its fragments before any of them answers."""
         for lane in self.lanes:
             lane.show()
+        topic = self.topic
+        if topic is not None:
+            size = self.live_bytes() - self.main.live_bytes
+            topic.subscription_bytes += size - self._counted_bytes
+            self._counted_bytes = size
 
     def applied(self) -> None:
         """Answer, make available."""
@@ -572,10 +671,12 @@ class Fragment:
             self.enter(arrived)
         for dead in self._committing_dead:
             self.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
+        if self.fan_out is not None:
+            self.fan_out.applied()
         for operation in self._committing_sends:
             self._committed(operation)
             self._enter_sent(operation)
-            operation.reply.sent(operation, None)
+            operation.reply.sent(operation, operation.error)
         self._flush_removals()
         self._forget_commit()
         for transaction in self.transactions.end_commit():
@@ -587,6 +688,8 @@ class Fragment:
                 continue  # never stored: a ping, or a duplicate
             if operation.is_via:
                 self.transfer.enter(message, self.settings.window_messages, self.settings.window_bytes)
+            elif self.fan_out is not None:
+                continue  # its subscriptions have it
             elif message.flags & IS_SCHEDULED == 0:
                 self.enter(message)
             elif self.main.window_end == message.number:
@@ -629,11 +732,7 @@ class Fragment:
 
     def refuse_sends(self, changes: Changes, error: BusError) -> None:
         """The store is full: the same commit again without what grows. Nobody has seen the sends' numbers."""
-        for operation in reversed(self._committing_sends):
-            for message in reversed(operation.messages):
-                if message.number != 0:
-                    lane = self.transfer if operation.is_via else self.main
-                    lane.take_back_number(message.number, len(message.sections))
+        self._take_back_sends(changes)
         if self.duplicates is not None:
             self.duplicates.refuse_sends()
         refused = self._committing_sends
@@ -641,6 +740,17 @@ class Fragment:
         for operation in refused:
             self._committed(operation)
             operation.reply.sent(operation, error)
+
+    def _take_back_sends(self, changes: Changes) -> None:
+        if self.fan_out is not None:
+            self.fan_out.take_back_sends(changes)
+        for operation in reversed(self._committing_sends):
+            if self.fan_out is not None and not operation.is_via:
+                continue
+            lane = self.transfer if operation.is_via else self.main
+            for message in reversed(operation.messages):
+                if message.number != 0:
+                    lane.take_back_number(message.number, len(message.sections))
         self.main.emit_again(changes)
         self.transfer.emit_again(changes)
 
@@ -670,7 +780,7 @@ class Fragment:
         return False
 
     def has_staged(self) -> bool:
-        if not self.is_idle():
+        if not self.is_idle() or (self.fan_out is not None and self._orphans_from < self.main.visible_end):
             return True
         for lane in self.lanes:
             if lane.has_more_to_drop():
@@ -723,16 +833,27 @@ class Fragment:
         self.let_go()
         if recent_ids is not None:
             self.duplicates = DuplicateDetection(self.key, recent_ids, self._budget)
-        self.lanes = _new_lanes(self.key, self.index, self.settings.block_size)
+        topic, fan_out = self.topic, self.fan_out
+        source = topic.main if topic is not None else None
+        self.lanes = _new_lanes(self.key, self.index, self.settings.block_size, source)
         self.main = self.lanes[MAIN]
         self.dead_letter = self.lanes[DEAD_LETTER_LANE]
         self.transfer = self.lanes[TRANSFER]
+        self.subscription_bytes = 0
+        self._counted_bytes = 0
+        self._orphans_from = 1
+        if fan_out is not None:
+            fan_out.forget()
         self.main.newest_enqueued_at = self._clock.now_ms()
         self.locks = LockTable(int(self.index), epoch)
         self._partners = []
         for code in range(len(self.lanes)):
             self.lanes[code].load(blocks[code])
             self.lane_consumers[code].start_over(self.lanes[code], self.locks)
+        if topic is not None:
+            self.main.refer_all()
+            self._counted_bytes = self.live_bytes() - self.main.live_bytes
+            topic.subscription_bytes += self._counted_bytes
         self.failure = None
         self.is_void = False
 
@@ -759,9 +880,12 @@ class Fragment:
             self._stir()
 
 
-def _new_lanes(key: i64, index: i64, block_size: i64) -> list[Lane]:
+def _new_lanes(key: i64, index: i64, block_size: i64, source: Lane | None) -> list[Lane]:
     """In the order of their codes."""
-    return [Lane(key, code, block_size, index << 48) for code in LANES]
+    lanes: list[Lane] = []
+    for code in LANES:
+        lanes.append(Lane(key, code, block_size, index << 48, source if code == MAIN else None))
+    return lanes
 
 
 def _join(arrived: list[tuple[MessageLock, Message]]) -> None:

@@ -4,6 +4,10 @@
 body not in memory) or in `held` (locked, or part of a change that is being committed). At or above it nothing is in
 memory: a queue may be far larger than that. The lane knows numbers, bits and counts; what may happen to a message is
 the fragment's to decide.
+
+A subscription's main lane has a `source`, the topic's: it uses the numbers and bodies of that one, and every number
+that did not match counts as settled from the start. The source counts the lanes that still have a number; when
+the last of them has settled it, it is settled there, and its body goes as in any other lane.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import heapq
 from collections import deque
 from typing import Final, final
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
 
 from tandembus.broker.block import Block, block_of
 from tandembus.broker.locks import MessageLock
@@ -27,9 +32,14 @@ LARGE_BODY_BYTES: Final = 16384
 
 @final
 class Lane:
-    def __init__(self, fragment: i64, code: i64, block_size: i64, sequence_base: i64) -> None:
+    def __init__(
+        self, fragment: i64, code: i64, block_size: i64, sequence_base: i64, source: Lane | None = None
+    ) -> None:
         self.fragment: i64 = fragment
         self.code: i64 = code
+        self.source: Final = source
+        self.body_fragment: i64 = fragment if source is None else source.fragment
+        """Where its bodies are stored."""
         self.sequence_base: i64 = sequence_base
         """The fragment's index in the top 16 bits: what makes a number a sequence number."""
         self.next_number: i64 = 1
@@ -56,6 +66,8 @@ class Lane:
         self._touched: list[Block] = []
         self._complete: deque[Block] = deque()
         self._scanned_to: i64 = 0
+        self._references: dict[int, BytesWriter] = {}
+        """Of a topic's lane, by block: how many subscriptions still have each number, two bytes for each."""
 
     def load(self, records: list[BlockRecord]) -> None:
         """Take over what the store holds; nothing is in memory yet but the blocks."""
@@ -132,6 +144,95 @@ class Lane:
         self.live_bytes += size_bytes
         return number
 
+    def join(self, number: i64, size_bytes: i64, expires_at: i64) -> None:
+        """This lane gets a message of its source; those between it and the one before did not match."""
+        source = self.source
+        assert source is not None
+        assert number >= self.next_number
+        newest = self._blocks.get(int((self.next_number - 1) // self._block_size))
+        if newest is not None and newest.index != number // self._block_size:
+            self._fill(newest, self._block_size)
+        self._fill(self._block_for(number), number % self._block_size)
+        self.next_number = number
+        self.give_number(size_bytes, expires_at)
+        source.refer(number)
+
+    def _fill(self, block: Block, end: i64) -> None:
+        """Numbers that passed this lane by."""
+        if block.given >= end:
+            return
+        self._touch(block)
+        while block.given < end:
+            block.settle(block.given)
+            block.given += 1
+        if self._is_complete(block):
+            self._complete.append(block)
+
+    def refer(self, number: i64) -> None:
+        """One more subscription has this number."""
+        self._set_references(number, self._references_of(number) + 1)
+
+    def unrefer(self, number: i64) -> None:
+        """A subscription that is going had this number: if nobody else has it, it is an orphan."""
+        left = self._references_of(number) - 1
+        if left >= 0:
+            self._set_references(number, left)
+
+    def refer_all(self) -> None:
+        """After loading: tell the source what this lane still has."""
+        source = self.source
+        assert source is not None
+        for block in self._blocks.values():
+            offset: i64 = 0
+            while offset < block.given:
+                if not block.is_settled(offset):
+                    source.refer(block.index * self._block_size + offset)
+                offset += 1
+
+    def release(self, number: i64, size_bytes: i64, changes: Changes) -> None:
+        """A subscription is done with this number; with the last one it is settled."""
+        left = self._references_of(number) - 1
+        if left < 0 or not self.is_live(number):
+            return  # settled as an orphan already
+        self._set_references(number, left)
+        if left == 0:
+            self.settle(number, size_bytes, changes)
+
+    def _references_of(self, number: i64) -> i64:
+        counts = self._references.get(int(number // self._block_size))
+        if counts is None:
+            return 0
+        at = (number % self._block_size) * 2
+        return (i64(counts[at]) << 8) | i64(counts[at + 1])
+
+    def _set_references(self, number: i64, count: i64) -> None:
+        index = number // self._block_size
+        counts = self._references.get(int(index))
+        if counts is None:
+            counts = BytesWriter()
+            counts.write(bytes(int(self._block_size) * 2))
+            self._references[int(index)] = counts
+        at = (number % self._block_size) * 2
+        counts[at] = u8((count >> 8) & 255)
+        counts[at + 1] = u8(count & 255)
+
+    def orphans(self, start: i64, count: i64) -> list[int]:
+        """Up to `count` numbers that no subscription has (any more), from `start` on; `scanned_to` says how far."""
+        found: list[int] = []
+        for number in self._scan(start, count, True):
+            if self._references_of(number) == 0:
+                found.append(number)
+        return found
+
+    @property
+    def scanned_to(self) -> i64:
+        return self._scanned_to
+
+    def typical_size(self, number: i64) -> i64:
+        """The mean size in its block, for a message that is not at hand; the block's last one makes it good."""
+        block = self._block_for(number)
+        return block.live_bytes // max(block.live_count, i64(1))
+
     def show(self) -> None:
         """What was given out so far is durable: everybody may see it."""
         self.visible_end = self.next_number
@@ -145,6 +246,8 @@ class Lane:
         if block.is_parked(number % self._block_size):
             self.unpark(number, False)
         self.next_number = number
+        if int(block.index) in self._references:
+            self._set_references(number, 0)
         block.given -= 1
         block.live_count -= 1
         block.live_bytes -= size_bytes
@@ -191,7 +294,10 @@ class Lane:
             # The size of a damaged body was only guessed: with the last message the guess is made good.
             self.live_bytes -= block.live_bytes
             block.live_bytes = 0
-        if size_bytes >= LARGE_BODY_BYTES:
+        source = self.source
+        if source is not None:
+            source.release(number, size_bytes, changes)
+        elif size_bytes >= LARGE_BODY_BYTES:
             changes.dropped_bodies.append(BodyRange(int(self.fragment), int(self.code), int(number), int(number)))
         else:
             block.thin_debt += 1
@@ -253,9 +359,11 @@ class Lane:
 
     def _drop_block(self, block: Block, changes: Changes) -> None:
         del self._blocks[int(block.index)]
+        self._references.pop(int(block.index), None)
         first = block.index * self._block_size
         fragment, lane = int(self.fragment), int(self.code)
-        changes.dropped_bodies.append(BodyRange(fragment, lane, int(first), int(first + self._block_size - 1)))
+        if self.source is None:
+            changes.dropped_bodies.append(BodyRange(fragment, lane, int(first), int(first + self._block_size - 1)))
         changes.dropped_blocks.append(Place(fragment, lane, int(block.index)))
         block.earliest_expiry = 0
         if block.indexed_expiry != 0:
@@ -326,6 +434,8 @@ class Lane:
     def thin(self, changes: Changes, least_debt: i64) -> bool:
         """Delete settled bodies from one block that stays: because of stragglers, or because it is the newest. Returns
         whether there was one."""
+        if self.source is not None:
+            return False
         for index in self._blocks:
             block = self._blocks[index]
             if block.thin_debt >= least_debt:
@@ -353,10 +463,18 @@ class Lane:
 
     def enter(self, message: Message, max_messages: i64, max_bytes: i64) -> None:
         """A stored message becomes available: into memory if the window reaches the tail and has room."""
+        if self.source is not None and self.window_end < message.number:
+            self._pass_by(message.number)
         if self.window_end == message.number and len(self.ready) < max_messages and self.ready_bytes < max_bytes:
             self.window_end = message.number + 1
             self.ready.append(message)
             self.ready_bytes += len(message.sections)
+
+    def _pass_by(self, number: i64) -> None:
+        """The window goes on over numbers that did not match, up to this one; not over any that is waiting."""
+        found = self._scan(self.window_end, 1, True)
+        if found and found[0] == number:
+            self.window_end = number
 
     def give_back(self, number: i64) -> None:
         """Available again; its body has to be read again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from tandembus.broker.budget import Budget
 from tandembus.broker.consumers import LaneConsumers
@@ -18,10 +18,12 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import MessageLock
 from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.subscriptions import FanOut
 from tandembus.broker.timers import DueWork
 from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound, OperationTimeout, StoreFull, StoreUnavailable
 from tandembus.message import Message
+from tandembus.rules import RuleSet
 from tandembus.store.messaging_store import (
     LANES,
     NEVER,
@@ -47,6 +49,9 @@ THIN_DEBT = 64
 HISTORY_PAGE_BYTES = 64 * 1024
 """Message ids read at once when a fragment is opened: others get their turn in between."""
 WATCH_S = 0.5
+
+SubscriptionPart = tuple[int, FragmentSettings, RuleSet]
+"""What a topic needs to know of a subscription: its fragment's key, its settings, its rules."""
 
 
 class MessageBroker:
@@ -144,21 +149,37 @@ class MessageBroker:
         fragment = self._fragments.get(key)
         if fragment is not None:
             return fragment
+        return await self._open_once(key, lambda: self._open(key, index, settings))
+
+    async def _open_once(self, key: int, opening: Callable[[], Coroutine[object, object, Fragment]]) -> Fragment:
+        """Whoever comes while it is being opened gets the same one."""
         task = self._opening.get(key)
         if task is None:
-            task = asyncio.create_task(self._open(key, index, settings))
+            task = asyncio.create_task(opening())
             self._opening[key] = task
             task.add_done_callback(lambda _: self._opening.pop(key, None))
         return await asyncio.shield(task)
 
+    def _new_fragment(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
+        return Fragment(key, index, settings, self._clock, self.store.epoch, self._budget, self._wake)
+
     async def _open(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
-        fragment = Fragment(key, index, settings, self._clock, self.store.epoch, self._budget, self._wake)
+        fragment = self._new_fragment(key, index, settings)
         await self._load(fragment)
         self._tell_room(fragment)
         self._fragments[key] = fragment
         return fragment
 
     async def _load(self, fragment: Fragment) -> None:
+        """A topic with all its subscriptions: they use its numbers."""
+        if fragment.topic is not None:
+            return
+        await self._load_one(fragment)
+        if fragment.fan_out is not None:
+            for subscription in list(fragment.fan_out.subscriptions.values()):
+                await self._load_one(subscription)
+
+    async def _load_one(self, fragment: Fragment) -> None:
         store = self.store
         key = int(fragment.key)
         recent_ids = await self._load_recent_ids(fragment)
@@ -194,6 +215,68 @@ class MessageBroker:
                 duplicates.may_be_stale = True
                 fragment.trim_history()
 
+    # Topics.
+
+    async def open_topic(
+        self, key: int, index: int, settings: FragmentSettings, subscriptions: Sequence[SubscriptionPart]
+    ) -> Fragment:
+        """The topic's fragment with those of all its subscriptions, read from the store on first use."""
+        fragment = self._fragments.get(key)
+        if fragment is not None:
+            return fragment
+        return await self._open_once(key, lambda: self._open_topic(key, index, settings, subscriptions))
+
+    async def _open_topic(
+        self, key: int, index: int, settings: FragmentSettings, subscriptions: Sequence[SubscriptionPart]
+    ) -> Fragment:
+        topic = self._new_fragment(key, index, settings)
+        topic.fan_out = FanOut(topic)
+        for part in subscriptions:
+            self._new_subscription(topic, topic.fan_out, part)
+        await self._load(topic)
+        for fragment in (topic, *topic.fan_out.subscriptions.values()):
+            self._tell_room(fragment)
+            self._fragments[int(fragment.key)] = fragment
+        if topic.has_staged():
+            topic.look_for_orphans()  # a crash may have come between a subscription's end and that of its messages
+        return topic
+
+    def _new_subscription(self, topic: Fragment, fan_out: FanOut, part: SubscriptionPart) -> Fragment:
+        key, settings, rules = part
+        fragment = self._new_fragment(key, int(topic.index), settings)
+        fragment.topic = topic
+        fragment.rules = rules
+        fan_out.subscriptions[key] = fragment
+        return fragment
+
+    def add_subscription(self, topic: Fragment, key: int, settings: FragmentSettings, rules: RuleSet) -> Fragment:
+        """A new subscription gets what is sent from now on; its fragment was made before."""
+        assert topic.fan_out is not None
+        fragment = self._new_subscription(topic, topic.fan_out, (key, settings, rules))
+        fragment.start_over(self.store.epoch, [[] for _ in LANES], None)
+        self._tell_room(fragment)
+        self._fragments[key] = fragment
+        return fragment
+
+    async def drop_subscription(self, topic: Fragment, key: int) -> None:
+        """What only this subscription had is gone; the rest stays with the others. Its own records go with its
+        fragment, see `drop_fragment`."""
+        assert topic.fan_out is not None
+        fragment = topic.fan_out.subscriptions.pop(key, None)
+        if fragment is None:
+            return
+        self._fragments.pop(key, None)
+        fragment.fail(EntityNotFound("The messaging entity was deleted."))
+        async with self._commit_lock:
+            pass  # a commit under way may still give it messages
+        number = 1
+        while numbers := fragment.main.next_live(number, DROP_SLICE):
+            for one in numbers:
+                topic.main.unrefer(one)
+            number = numbers[-1] + 1
+            await asyncio.sleep(0)
+        topic.look_for_orphans()
+
     async def make_fragment(self, key: int, incarnation: int, index: int) -> None:
         """Durably, so that a fragment the catalog names is always there."""
         changes = Changes()
@@ -203,15 +286,23 @@ class MessageBroker:
     def close_fragment(self, key: int) -> None:
         """Let go of an unused fragment's memory; all of it is in the store."""
         fragment = self._fragments.get(key)
-        if fragment is not None and not fragment.has_staged() and len(fragment.locks) == 0:
-            del self._fragments[key]
-            fragment.let_go()
+        if fragment is None or fragment.topic is not None:
+            return  # a subscription goes with its topic
+        family = _family(fragment)
+        if not any(one.has_staged() or len(one.locks) > 0 for one in family):
+            for one in family:
+                self._fragments.pop(int(one.key), None)
+                one.let_go()
 
     async def drop_fragment(self, key: int) -> None:
         """Delete a fragment with all it holds, in slices."""
-        fragment = self._fragments.pop(key, None)
-        if fragment is not None:
-            fragment.fail(EntityNotFound("The messaging entity was deleted."))
+        fragment = self._fragments.get(key)
+        if fragment is not None and fragment.topic is not None:
+            await self.drop_subscription(fragment.topic, key)
+        elif fragment is not None:
+            for one in _family(fragment):
+                self._fragments.pop(int(one.key), None)
+                one.fail(EntityNotFound("The messaging entity was deleted."))
         async with self._commit_lock:
             pass  # a commit under way may still write to it
         for lane in LANES:
@@ -310,10 +401,9 @@ class MessageBroker:
         for fragment in fragments:
             fragment.is_dirty = False
         plain = [fragment for fragment in fragments if not fragment.has_only_transactions()]
-        if plain:
-            await self._commit_staged(plain)
-        await self._commit_transactions(fragments)
-        for fragment in self._open_ones(fragments + hungry):
+        involved = await self._commit_staged(plain) if plain else []
+        involved += await self._commit_transactions(fragments)
+        for fragment in self._open_ones(fragments + involved + hungry):
             await self.hand_over(fragment)
             if fragment.has_staged() and not fragment.is_dirty:
                 fragment.is_dirty = True
@@ -324,7 +414,8 @@ class MessageBroker:
         """Each once, and only those that were not closed or dropped meanwhile."""
         return [one for one in dict.fromkeys(fragments) if self._fragments.get(int(one.key)) is one]
 
-    async def _commit_staged(self, fragments: list[Fragment]) -> None:
+    async def _commit_staged(self, fragments: list[Fragment]) -> list[Fragment]:
+        """Returns all fragments that had a part in it."""
         for fragment in fragments:
             await self._read_needed_bodies(fragment)
         changes, arrivals = Changes(), Changes()
@@ -332,6 +423,7 @@ class MessageBroker:
             fragments = self._collect(self._open_ones(fragments), changes, arrivals)
             await self._commit(fragments, changes, arrivals)
         self._apply(fragments)
+        return fragments
 
     def _collect(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> list[Fragment]:
         """Everything is numbered first and the block records are written then: what one fragment collects may change
@@ -351,12 +443,12 @@ class MessageBroker:
             fragment.emit(changes)
         return involved
 
-    async def _commit_transactions(self, fragments: list[Fragment]) -> None:
+    async def _commit_transactions(self, fragments: list[Fragment]) -> list[Fragment]:
         """In a commit of their own: nothing of a transaction can be left out of it, so when it does not fit, nothing
         else is to be left out with it."""
         fragments = [one for one in self._open_ones(fragments) if one.transactions.staged]
         if not fragments:
-            return
+            return []
         for fragment in fragments:
             arrived, damaged = await self._read_bodies(fragment, fragment.take_transactions())
             if not fragment.is_void:
@@ -371,17 +463,19 @@ class MessageBroker:
                 await self._watched(self.store, changes)
             except StoreFull as error:
                 await self._roll_back(fragments, error)
-                return
+                return []
         self._apply(fragments)
+        return fragments
 
     async def _roll_back(self, fragments: list[Fragment], error: StoreFull) -> None:
         """Nothing was written, so the store is as it was before: take up the state of these fragments again. Their
         locks are lost, messages not."""
         log.warning("the messaging store is full: sends are refused until there is room")
         self._set_short_of_room(True)
-        for fragment in fragments:
+        families = [one for fragment in fragments for one in _family(fragment)]
+        for fragment in dict.fromkeys(families):
             fragment.fail(error)
-        for fragment in fragments:
+        for fragment in dict.fromkeys(families):
             await self._load(fragment)
             self.want(fragment)
 
@@ -435,7 +529,7 @@ class MessageBroker:
             position = 0
             while position < len(of_lane):
                 numbers = [int(lock.number) for lock in of_lane[position:]]
-                for record in await self.store.bodies(int(fragment.key), lane, numbers, 1 << 30):
+                for record in await self._bodies(fragment, fragment.lane(lane), numbers, 1 << 30):
                     lock = of_lane[position]
                     position += 1
                     if isinstance(record, Damage):
@@ -484,7 +578,7 @@ class MessageBroker:
     ) -> Sequence[Message | Damage]:
         """Bodies with their overlays laid over them; damaged ones are taken out of the queue and reported."""
         key, code = int(fragment.key), int(lane.code)
-        records = await self.store.bodies(key, code, numbers, max_bytes)
+        records = await self._bodies(fragment, lane, numbers, max_bytes)
         overlays = {
             overlay.number: overlay
             for overlay in await self.store.overlays(key, code, numbers[0], numbers[len(records) - 1])
@@ -496,6 +590,16 @@ class MessageBroker:
             elif overlay is not None:
                 record.delivery_count = overlay.delivery_count
                 record.application_properties = overlay.application_properties
+        return records
+
+    async def _bodies(
+        self, fragment: Fragment, lane: Lane, numbers: Sequence[int], max_bytes: int
+    ) -> Sequence[Message | Damage]:
+        records = await self.store.bodies(int(lane.body_fragment), int(lane.code), numbers, max_bytes)
+        if lane.source is not None:
+            for record in records:
+                if isinstance(record, Message):
+                    record.expires_at = fragment.expiry_of(record)
         return records
 
     def report_damage(self, fragment: Fragment, lane: int, damage: Damage) -> None:
@@ -633,6 +737,12 @@ class MessageBroker:
                 delay = min(delay * 2, LAST_REOPEN_S)
         self._failure = None
         log.warning("the messaging store is open again")
+
+
+def _family(fragment: Fragment) -> list[Fragment]:
+    """A topic with its subscriptions, or a queue alone."""
+    head = fragment.topic or fragment
+    return [head, *head.fan_out.subscriptions.values()] if head.fan_out is not None else [head]
 
 
 def _nothing() -> None:

@@ -27,7 +27,7 @@ class SendReply:
 class SendOperation:
     """One transfer: a message, or a batch that is stored whole or not at all."""
 
-    __slots__ = ("delivery_id", "is_via", "messages", "reply", "size_bytes")
+    __slots__ = ("delivery_id", "error", "is_via", "messages", "reply", "size_bytes")
 
     def __init__(
         self, messages: list[Message], size_bytes: i64, reply: SendReply, delivery_id: i64, is_via: bool = False
@@ -38,6 +38,8 @@ class SendOperation:
         self.size_bytes: i64 = size_bytes
         self.reply: Final = reply
         self.delivery_id: i64 = delivery_id
+        self.error: BusError | None = None
+        """Why it was refused when its turn came; it is answered in its order all the same."""
 
 
 class Consumer:

@@ -43,6 +43,8 @@ def small(
     window_messages: int = 4,
     block_size: int = 8,
     duplicate_window_ms: int = 0,
+    requires_session: bool = False,
+    dead_letter_filter_errors: bool = False,
 ) -> FragmentSettings:
     """Settings under which ten messages already fill windows and blocks."""
     return FragmentSettings(
@@ -55,6 +57,8 @@ def small(
         window_messages=window_messages,
         block_size=block_size,
         duplicate_window_ms=duplicate_window_ms,
+        requires_session=requires_session,
+        dead_letter_filter_errors=dead_letter_filter_errors,
     )
 
 

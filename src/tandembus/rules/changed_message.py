@@ -1,0 +1,159 @@
+"""What an action makes of a message, and the copy that comes of it."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from librt.strings import BytesWriter, write_i64_be
+from mypy_extensions import i64
+
+from tandembus.amqp.encoding.codec import decode_between, encode, skip_value
+from tandembus.amqp.encoding.values import Typed, symbol
+from tandembus.message import Message, copy_of, replace_section
+from tandembus.message_encoding import with_application_properties
+from tandembus.rules import system_properties as system
+from tandembus.rules.message_view import folded_key
+from tandembus.rules.values import TICKS_PER_MS, Duration, Instant
+
+
+@final
+class ChangedMessage:
+    """The differences between a message and its copy.
+
+    `application_properties` is the whole section, empty when it stays as it is. `system` holds the new values of
+    system properties under their names (text, None, or a Duration or Instant); empty when they stay.
+    """
+
+    __slots__ = ("application_properties", "system")
+
+    def __init__(self, application_properties: bytes, system: dict[str, object]) -> None:
+        self.application_properties: Final = application_properties
+        self.system: Final = system
+
+
+def copy_with(message: Message, changed: ChangedMessage) -> Message:
+    """A copy of the message with these changes, as if it had been sent so."""
+    copy = copy_of(message)
+    copy.ttl_ms = message.ttl_ms
+    copy.session_id = message.session_id
+    copy.partition_key = message.partition_key
+    section = changed.application_properties or message.application_properties
+    if section:
+        copy = _taking_along(with_application_properties(message, section), copy)
+    if changed.system:
+        _change_properties(copy, changed.system)
+        _change_annotations(copy, changed.system)
+        _change_time_to_live(copy, changed.system)
+    copy.wire_size = len(copy.sections)
+    return copy
+
+
+def _taking_along(copy: Message, envelope: Message) -> Message:
+    copy.ttl_ms = envelope.ttl_ms
+    copy.session_id = envelope.session_id
+    copy.partition_key = envelope.partition_key
+    return copy
+
+
+def _change_properties(copy: Message, changes: dict[str, object]) -> None:
+    start: i64 = copy.annotations_end
+    fields: list[object] = []
+    if copy.properties_end > start:
+        decoded = decode_between(copy.sections, start + 3, copy.properties_end, True)
+        assert isinstance(decoded, list)
+        fields = decoded
+    has_changed = False
+    for field in range(len(system.IN_FIELD)):
+        index = system.IN_FIELD[field]
+        if index == system.NO_PROPERTY or system.NAMES[index] not in changes:
+            continue
+        while len(fields) <= field:
+            fields.append(None)
+        value = changes[system.NAMES[index]]
+        fields[field] = symbol(value) if index == system.CONTENT_TYPE and isinstance(value, str) else value
+        if index == system.SESSION_ID:
+            copy.session_id = value if isinstance(value, str) else None
+        has_changed = True
+    if has_changed:
+        section = b"\x00\x53\x73" + encode(fields)
+        moved: i64 = i64(len(section)) - (copy.properties_end - start)
+        replace_section(copy, start, copy.properties_end, section)
+        copy.properties_end += moved
+        copy.application_end += moved
+
+
+def _change_annotations(copy: Message, changes: dict[str, object]) -> None:
+    entries: dict[object, object] = {}
+    if copy.annotations_end > 0:
+        decoded = decode_between(copy.sections, 3, copy.annotations_end, True)
+        assert isinstance(decoded, dict)
+        entries = decoded
+    has_changed = False
+    for offset in range(len(system.ANNOTATIONS)):
+        name = system.NAMES[system.PARTITION_KEY + offset]
+        if name not in changes:
+            continue
+        key = symbol(system.ANNOTATIONS[offset].decode())
+        value = changes[name]
+        if value is None:
+            entries.pop(key, None)
+        else:
+            entries[key] = Typed(0x83, value.ticks // TICKS_PER_MS) if isinstance(value, Instant) else value
+        if offset == 0:
+            copy.partition_key = value if isinstance(value, str) else None
+        has_changed = True
+    if has_changed:
+        section = b"\x00\x53\x72" + encode(entries) if entries else b""
+        moved: i64 = i64(len(section)) - copy.annotations_end
+        replace_section(copy, 0, copy.annotations_end, section)
+        copy.annotations_end += moved
+        copy.properties_end += moved
+        copy.application_end += moved
+
+
+def _change_time_to_live(copy: Message, changes: dict[str, object]) -> None:
+    duration = changes.get(system.NAMES[system.TIME_TO_LIVE])
+    if isinstance(duration, Duration):
+        copy.ttl_ms = duration.ticks // TICKS_PER_MS
+        if copy.enqueued_at > 0:
+            copy.expires_at = copy.enqueued_at + copy.ttl_ms
+
+
+def section_with(section: bytes, changes: dict[str, tuple[bytes, bytes]]) -> bytes:
+    """An application-properties section after changes, by folded name: the encoded name (for a new property) and the
+    encoded value, which is empty to remove it. What is not changed stays the bytes that came."""
+    out = BytesWriter()
+    count: i64 = 0
+    written: set[str] = set()
+    end: i64 = len(section)
+    position: i64 = end
+    if end > 0:
+        position = 6 if section[3] == 0xC1 else 12
+    while position < end:
+        place = skip_value(section, position, end)
+        behind = skip_value(section, place, end)
+        name = folded_key(section, position, place)
+        change = None if name in written else changes.get(name)
+        if change is None:
+            out.write(section[position:behind])
+            count += 2
+        elif change[1]:
+            out.write(section[position:place])
+            out.write(change[1])
+            written.add(name)
+            count += 2
+        position = behind
+    for name, change in changes.items():
+        if change[1] and name not in written:
+            out.write(change[0])
+            out.write(change[1])
+            count += 2
+    return _map_section(out.getvalue(), count)
+
+
+def _map_section(content: bytes, count: i64) -> bytes:
+    head = BytesWriter()
+    head.write(b"\x00\x53\x74\xd1")
+    size: i64 = len(content) + 4
+    write_i64_be(head, (size << 32) | count)
+    return head.getvalue() + content
