@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tandembus.broker.fragment import Fragment
-from tandembus.broker.settings import FragmentSettings
-from tandembus.descriptions import QueueDescription
-from tandembus.errors import BusError, EntityDisabled
+from tandembus.descriptions import EntityKind, SubscriptionDescription, TopicDescription
+from tandembus.errors import BusError, EntityDisabled, InvalidOperation
 from tandembus.limits import Limits
-from tandembus.namespace.catalog import QueueEntry
+from tandembus.namespace.entries import Entry
+from tandembus.namespace.fragment_settings import fragment_settings
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER, TRANSFER_DEAD_LETTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,16 @@ class AttachedLink(Protocol):
 
     is_sender: bool
 
+    @property
+    def lane(self) -> int: ...
+
     def cut(self, error: BusError) -> None: ...
 
     def entity_changed(self) -> None: ...
 
 
 class Entity:
-    def __init__(self, entry: QueueEntry, fragment: Fragment, now: float) -> None:
+    def __init__(self, entry: Entry, fragment: Fragment, now: float) -> None:
         self.entry = entry
         self.fragment = fragment
         self.accessed_at = now
@@ -47,7 +51,12 @@ class Entity:
 
     @property
     def name(self) -> str:
-        return self.entry.description.name
+        """Its whole path, as it was written when it was created."""
+        return self.entry.description.path
+
+    @property
+    def kind(self) -> EntityKind:
+        return self.entry.kind
 
     @property
     def links(self) -> frozenset[AttachedLink]:
@@ -63,12 +72,30 @@ class Entity:
             self._use_count -= 1
 
     def check_can_send(self) -> None:
+        """Raises InvalidOperation for what cannot be sent to, EntityDisabled for what must not be at the moment."""
+        if self.kind is EntityKind.SUBSCRIPTION:
+            raise InvalidOperation(f"'{self.name}' is a subscription: messages are sent to its topic.")
         if not self.entry.description.status.can_send:
             raise EntityDisabled(f"The messaging entity '{self.name}' is disabled for sending.")
 
-    def check_can_receive(self) -> None:
-        if not self.entry.description.status.can_receive:
+    def check_can_receive(self, lane: int = MAIN) -> None:
+        """Raises InvalidOperation for what cannot be received from, EntityDisabled for what must not be at the
+        moment."""
+        description = self.entry.description
+        if isinstance(description, TopicDescription):
+            raise InvalidOperation(f"'{self.name}' is a topic: messages are received from its subscriptions.")
+        if lane == MAIN and description.forward_to is not None:
+            raise InvalidOperation(
+                f"'{self.name}' forwards its messages to '{description.forward_to}': they are received there."
+            )
+        if not description.status.can_receive:
             raise EntityDisabled(f"The messaging entity '{self.name}' is disabled for receiving.")
+
+    def max_message_size_bytes(self, limits: Limits) -> int:
+        description = self.entry.description
+        if isinstance(description, SubscriptionDescription):
+            return limits.max_message_size_bytes
+        return description.max_message_size_bytes(limits)
 
     def attach(self, link: AttachedLink, now: float) -> None:
         self._links.add(link)
@@ -78,29 +105,39 @@ class Entity:
         self._links.discard(link)
         self.accessed_at = now
 
-    def changed(self, entry: QueueEntry, limits: Limits) -> None:
+    def changed(self, entry: Entry, limits: Limits) -> None:
         """A new description for the same life: links that it no longer allows are cut."""
         self.entry = entry
-        self.fragment.settings = fragment_settings(entry, limits)
-        status = entry.description.status
+        self.fragment.settings = fragment_settings(entry.description, limits)
         for link in self.links:
-            allowed = status.can_send if link.is_sender else status.can_receive
-            if not allowed:
-                link.cut(EntityDisabled(f"The messaging entity '{self.name}' was disabled."))
+            try:
+                self._check_allows(link)
+            except BusError as error:
+                link.cut(error)
             else:
                 link.entity_changed()
+
+    def _check_allows(self, link: AttachedLink) -> None:
+        if link.is_sender:
+            self.check_can_send()
+        else:
+            self.check_can_receive(link.lane)
 
     def ended(self, error: BusError) -> None:
         for link in self.links:
             link.cut(error)
 
     def counts(self) -> EntityCounts:
-        main, dead = self.fragment.main, self.fragment.dead_letter
+        """A topic has no active messages: those are its subscriptions'."""
+        main, transfer = self.fragment.lane(MAIN), self.fragment.lane(TRANSFER)
+        active = 0 if self.kind is EntityKind.TOPIC else int(main.live_count - main.scheduled_count)
         return EntityCounts(
-            active=int(main.live_count - main.scheduled_count),
-            dead_letter=int(dead.live_count),
+            active=active,
+            dead_letter=int(self.fragment.lane(DEAD_LETTER).live_count),
             scheduled=int(main.scheduled_count),
-            size_bytes=int(main.live_bytes + dead.live_bytes),
+            transfer=int(transfer.live_count),
+            transfer_dead_letter=int(self.fragment.lane(TRANSFER_DEAD_LETTER).live_count),
+            size_bytes=int(self.fragment.live_bytes()),
         )
 
     def is_unused(self) -> bool:
@@ -111,28 +148,3 @@ class Entity:
             and len(self.fragment.locks) == 0
             and not self.fragment.has_staged()
         )
-
-
-def _duplicate_window_ms(description: QueueDescription) -> int:
-    if not description.requires_duplicate_detection:
-        return 0
-    return int(description.duplicate_detection_history_time_window_s * 1000)
-
-
-def fragment_settings(entry: QueueEntry, limits: Limits) -> FragmentSettings:
-    description = entry.description
-    ttl = description.default_message_time_to_live_s
-    return FragmentSettings(
-        lock_duration_s=float(description.lock_duration_s),
-        max_delivery_count=description.max_delivery_count,
-        default_ttl_ms=int(ttl * 1000) if ttl is not None else 0,
-        dead_letter_expired=description.dead_lettering_on_message_expiration,
-        max_size_bytes=description.max_size_in_megabytes * 1024 * 1024,
-        max_locks=limits.max_locks,
-        commit_operations=limits.commit_operations,
-        commit_bytes=limits.commit_bytes,
-        window_messages=limits.window_messages,
-        window_bytes=limits.window_bytes,
-        max_properties_bytes=limits.max_properties_size_bytes,
-        duplicate_window_ms=_duplicate_window_ms(description),
-    )

@@ -18,10 +18,10 @@ from tandembus.descriptions import QueueDescription, check_supported, check_upda
 from tandembus.errors import BusError, EntityNotFound, StoreUnavailable
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog, QueueEntry, Tombstone
-from tandembus.namespace.entity import Entity, EntityCounts, fragment_settings
+from tandembus.namespace.entity import Entity, EntityCounts
+from tandembus.namespace.fragment_settings import fragment_settings
 from tandembus.namespace.paths import SubQueue
 from tandembus.security.scopes import fold
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN
 from tandembus.tasks import WhenBroken, carry_on, essential
 
 log = logging.getLogger("tandembus.namespace")
@@ -95,7 +95,9 @@ class Namespace:
         entry = self.catalog.find_queue(path)
         if entry is None:
             raise self.not_found(path)
-        fragment = await self.broker.open_fragment(entry.fragment_key, 0, fragment_settings(entry, self.limits))
+        fragment = await self.broker.open_fragment(
+            entry.fragment_key, 0, fragment_settings(entry.description, self.limits)
+        )
         current = self.catalog.find_queue(path)
         if current is None or current.incarnation != entry.incarnation:
             raise self.not_found(path)
@@ -170,7 +172,7 @@ class Namespace:
     async def purge(self, name: str, sub_queue: SubQueue) -> int:
         """Delete everything that waits in a queue or its dead letters; locked, deferred and scheduled messages stay."""
         entity = await self.entity(name)
-        lane = DEAD_LETTER if sub_queue is SubQueue.DEAD_LETTER else MAIN
+        lane = sub_queue.lane
         before_ms = self.clock.now_ms() + 1
         deleted = 0
         with entity.in_use():

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 from tandembus.descriptions.names import SUBSCRIPTIONS
 from tandembus.errors import InvalidArgument
 from tandembus.security.scopes import fold, strip_host
+from tandembus.store import messaging_store
 
 TOKEN_NODE: Final = "$cbs"
 MANAGEMENT: Final = "$management"
@@ -29,6 +30,18 @@ class SubQueue(Enum):
     MAIN = ""
     DEAD_LETTER = "/$DeadLetterQueue"
     TRANSFER_DEAD_LETTER = "/$Transfer/$DeadLetterQueue"
+
+    @property
+    def lane(self) -> int:
+        """Where its messages are in the entity's fragment."""
+        return _LANES[self]
+
+
+_LANES: Final = {
+    SubQueue.MAIN: messaging_store.MAIN,
+    SubQueue.DEAD_LETTER: messaging_store.DEAD_LETTER,
+    SubQueue.TRANSFER_DEAD_LETTER: messaging_store.TRANSFER_DEAD_LETTER,
+}
 
 
 @dataclass(frozen=True, slots=True)

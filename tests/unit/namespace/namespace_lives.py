@@ -271,8 +271,9 @@ def staged(entity: Entity, sent: Message) -> Answer:
 class Attached:
     """A link that notes what happens to it."""
 
-    def __init__(self, is_sender: bool) -> None:
+    def __init__(self, is_sender: bool, lane: int = MAIN) -> None:
         self.is_sender = is_sender
+        self.lane = lane
         self.errors: list[BusError] = []
         self.change_count = 0
 

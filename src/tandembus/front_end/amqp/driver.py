@@ -52,7 +52,6 @@ from tandembus.front_end.amqp.sender_link import SenderLink
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
 from tandembus.security.claims import Right
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN
 
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.front_end import AmqpFrontEnd
@@ -402,7 +401,7 @@ class AmqpConnection(asyncio.Protocol):
                 node = ManagementNode(namespace, address, self.held, self._front_end.meter, checks)
                 self._attach_node(link, address.claim_path, node)
             else:
-                self._attach_link(link, address, EntityLink(self, link, entity, *_right(link, address)))
+                self._attach_link(link, address, EntityLink(self, link, entity, _right(link), address))
             if early:
                 self._handle_all(early)
         except BusError as error:
@@ -418,9 +417,8 @@ class AmqpConnection(asyncio.Protocol):
             entity.check_can_send()
             entity_link.start_sending(link, self._front_end.meter, self.limits)
         elif isinstance(link, OutgoingLink):
-            entity.check_can_receive()
-            lane = DEAD_LETTER if address.sub_queue is SubQueue.DEAD_LETTER else MAIN
-            entity_link.start_receiving(link, lane, self._front_end.meter)
+            entity.check_can_receive(entity_link.lane)
+            entity_link.start_receiving(link, self._front_end.meter)
         self._links[link] = entity_link
         self._take_flow(link)  # credit may have come along with the attach
 
@@ -435,6 +433,5 @@ class AmqpConnection(asyncio.Protocol):
             self._take_flow(link)
 
 
-def _right(link: Link, address: EntityAddress) -> tuple[Right, str]:
-    right = Right.SEND if isinstance(link, IncomingLink) else Right.LISTEN
-    return right, address.claim_path
+def _right(link: Link) -> Right:
+    return Right.SEND if isinstance(link, IncomingLink) else Right.LISTEN

@@ -25,6 +25,7 @@ from tandembus.metering.slot import (
     SYPHON,
 )
 from tandembus.namespace.entity import Entity
+from tandembus.namespace.paths import EntityAddress
 from tandembus.security.claims import Right
 
 if TYPE_CHECKING:
@@ -39,11 +40,14 @@ PURPOSE = "tandembus:purpose"
 class EntityLink:
     """One sender or receiver link. `cut` may be called from anywhere: the entity, the claims check, the stop."""
 
-    def __init__(self, connection: AmqpConnection, link: Link, entity: Entity, right: Right, claim_path: str) -> None:
+    def __init__(
+        self, connection: AmqpConnection, link: Link, entity: Entity, right: Right, address: EntityAddress
+    ) -> None:
         self.link = link
         self.entity = entity
         self.right = right
-        self.claim_path = claim_path
+        self.claim_path = address.claim_path
+        self.lane = address.sub_queue.lane
         self.is_sender = right is Right.SEND
         self._connection = connection
         self._half: SenderLink | ReceiverLink | None = None
@@ -60,16 +64,16 @@ class EntityLink:
         link.accept(max_message_size=int(checks.max_message_bytes))
         half.top_up()
 
-    def start_receiving(self, link: OutgoingLink, lane: int, meter: Meter) -> None:
+    def start_receiving(self, link: OutgoingLink, meter: Meter) -> None:
         """The client receives: answer its attach, and wait for its credit."""
         key = self.entity.entry.key
         names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
         counters = ReceiveMeter(*(meter.slot(key, name, self._reason()) for name in names))
         is_destructive = link.snd_settle_mode == 1
         fragment = self.entity.fragment
-        half = ReceiverLink(link, self._connection.host, fragment, lane, is_destructive, counters, b"", 0)
+        half = ReceiverLink(link, self._connection.host, fragment, self.lane, is_destructive, counters, b"", 0)
         self._attach(half)
-        fragment.consumers(lane).add(half)
+        fragment.consumers(self.lane).add(half)
         link.accept()
 
     def _reason(self) -> str:
@@ -128,7 +132,7 @@ class EntityLink:
 
 def send_checks(entity: Entity, limits: Limits) -> SendChecks:
     return SendChecks(
-        entity.entry.description.max_message_size_bytes(limits),
+        entity.max_message_size_bytes(limits),
         limits.max_header_size_bytes,
         limits.max_properties_size_bytes,
         limits.max_batch_messages,

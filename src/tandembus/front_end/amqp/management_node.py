@@ -54,9 +54,8 @@ from tandembus.metering.slot import (
 )
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.paths import EntityAddress, SubQueue
+from tandembus.namespace.paths import EntityAddress
 from tandembus.security.claims import Right
-from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 from tandembus.store.messaging_store import MAIN
 
 log = logging.getLogger("tandembus.amqp")
@@ -94,7 +93,7 @@ class ManagementNode:
         self._held = held
         self._meter = meter
         self._checks = checks
-        self._lane = DEAD_LETTER_LANE if address.sub_queue is SubQueue.DEAD_LETTER else MAIN
+        self._lane = address.sub_queue.lane
         self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
             "com.microsoft:peek-message": (Right.LISTEN, self._peek),
             "com.microsoft:renew-lock": (Right.LISTEN, self._renew_lock),
@@ -188,7 +187,7 @@ class ManagementNode:
         return 200, None, {"expirations": Array(TIMESTAMP, list(expirations))}
 
     async def _receive_by_number(self, entity: Entity, body: Body) -> Answer:
-        entity.check_can_receive()
+        entity.check_can_receive(self._lane)
         numbers = self._numbers(entity, body)
         is_destructive = body.integer("receiver-settle-mode", least=0, most=1) == 0
         taken = await browsing.receive_deferred(
@@ -252,7 +251,7 @@ class ManagementNode:
         return 200, None, {}
 
     async def _delete_batch(self, entity: Entity, body: Body) -> Answer:
-        entity.check_can_receive()
+        entity.check_can_receive(self._lane)
         limits = self._namespace.limits
         count = body.integer("message-count", least=1, most=limits.max_management_messages)
         before_ms = body.integer("enqueued-time-utc", least=None, most=None)

@@ -54,7 +54,7 @@ class TokenNode:
             return
         address = parse_address(audience)
         claims = self._authorizer.verify_token(token, address.claim_path, self._clock.now())
-        if self._namespace.catalog.find_queue(address.key) is None:
+        if self._namespace.catalog.find(address.key) is None:
             # Said only to who has a valid token: names are nobody else's business.
             raise self._namespace.not_found(address.path)
         self._held.put(address.claim_path, claims)

@@ -53,7 +53,7 @@ class HttpReceiver:
         self, request: web.Request, path: MessagePath, entity: Entity, lane: int, claims: Claims
     ) -> web.Response:
         """DELETE takes it for good, POST locks it."""
-        entity.check_can_receive()
+        entity.check_can_receive(lane)
         if lane == MAIN and entity.fragment.settings.requires_session:
             raise InvalidOperation(
                 f"'{entity.name}' requires sessions, which HTTP has no receivers for. Receive from it over AMQP."

@@ -28,7 +28,7 @@ class HeadReceiver:
     def __init__(self, broker: MessageBroker, entity: Entity, lane: int, is_destructive: bool, clock: Clock) -> None:
         self._broker: Final = broker
         self._entity: Final = entity
-        self._lane: Final = lane
+        self.lane: Final = lane
         self._clock: Final = clock
         self._outcome: Final[asyncio.Future[Taken | None]] = asyncio.get_running_loop().create_future()
         self._consumer: Final = CallbackConsumer(is_destructive, self._delivered, self._drained)
@@ -45,7 +45,7 @@ class HeadReceiver:
     async def take_what_is_there(self, timeout_s: float) -> None:
         """The time is up: what is there already, and only has to be read, still counts."""
         if self._entity.fragment.failure is None and not self._outcome.done():
-            self._entity.fragment.consumers(self._lane).drain(self._consumer)
+            self._entity.fragment.consumers(self.lane).drain(self._consumer)
             self._broker.want(self._entity.fragment)
             await self.wait(timeout_s)
         self.give_up()
@@ -85,7 +85,7 @@ class HeadReceiver:
     def _leave(self) -> None:
         fragment = self._entity.fragment
         self._consumer.credit = 0
-        fragment.consumers(self._lane).remove(self._consumer)
+        fragment.consumers(self.lane).remove(self._consumer)
         self._entity.detach(self, self._clock.now())
         self._broker.want(fragment)
 

@@ -1,0 +1,48 @@
+"""From what an entity is asked to be to what its fragment needs to know."""
+
+from __future__ import annotations
+
+from tandembus.broker.settings import FragmentSettings
+from tandembus.descriptions import EntityDescription, QueueDescription, SubscriptionDescription, TopicDescription
+from tandembus.limits import Limits
+
+MIB = 1024 * 1024
+UNBOUNDED = 1 << 62
+"""A subscription's size: the topic's is what is limited, and holds the bodies."""
+
+
+def fragment_settings(description: EntityDescription, limits: Limits) -> FragmentSettings:
+    settings = _common_settings(description, limits)
+    if isinstance(description, SubscriptionDescription):
+        settings.dead_letter_filter_errors = description.dead_lettering_on_filter_evaluation_exceptions
+    else:
+        settings.max_size_bytes = description.max_size_in_megabytes * MIB
+        settings.duplicate_window_ms = _duplicate_window_ms(description)
+    if not isinstance(description, TopicDescription):
+        settings.lock_duration_s = float(description.lock_duration_s)
+        settings.max_delivery_count = description.max_delivery_count
+        settings.dead_letter_expired = description.dead_lettering_on_message_expiration
+        settings.requires_session = description.requires_session
+        settings.forward_to = description.forward_to or ""
+        settings.forward_dead_letters_to = description.forward_dead_lettered_messages_to or ""
+    return settings
+
+
+def _common_settings(description: EntityDescription, limits: Limits) -> FragmentSettings:
+    ttl = description.default_message_time_to_live_s
+    return FragmentSettings(
+        default_ttl_ms=int(ttl * 1000) if ttl is not None else 0,
+        max_size_bytes=UNBOUNDED,
+        max_locks=limits.max_locks,
+        commit_operations=limits.commit_operations,
+        commit_bytes=limits.commit_bytes,
+        window_messages=limits.window_messages,
+        window_bytes=limits.window_bytes,
+        max_properties_bytes=limits.max_properties_size_bytes,
+    )
+
+
+def _duplicate_window_ms(description: QueueDescription | TopicDescription) -> int:
+    if not description.requires_duplicate_detection:
+        return 0
+    return int(description.duplicate_detection_history_time_window_s * 1000)
