@@ -64,7 +64,9 @@ class Limits:
     max_correlation_rules: int = setting(
         100_000, "rules with a correlation filter of one topic's subscriptions together", minimum=1
     )
-    max_sql_length: int = setting(1024, "characters of a SQL expression, and of a value in a rule", minimum=1)
+    max_sql_length: int = setting(
+        1024, "characters of a SQL expression, and of a value in a rule", minimum=1, maximum=1024
+    )
     max_rule_values: int = setting(128, "parameters or properties of one rule", minimum=0)
     max_forward_hops: int = setting(4, "how often one message is forwarded in a row", minimum=1, maximum=255)
     size_choices_megabytes: tuple[int, ...] = setting(

@@ -7,13 +7,17 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
-from tandembus.amqp.encoding.codec import decode_between, encode, skip_value
-from tandembus.amqp.encoding.values import Typed, symbol
+from tandembus.amqp.encoding.codec import encode, skip_value
+from tandembus.amqp.encoding.values import SHORT_SYMBOL, Typed, symbol
 from tandembus.message import Message, copy_of, replace_section
 from tandembus.message_encoding import with_application_properties
+from tandembus.message_sections import text
 from tandembus.rules import system_properties as system
 from tandembus.rules.message_view import folded_key
-from tandembus.rules.values import TICKS_PER_MS, Duration, Instant
+from tandembus.rules.values import TICKS_PER_MS, Duration
+from tandembus.rules.wire_values import encodable
+
+_NULL: Final = b"\x40"
 
 
 @final
@@ -57,58 +61,89 @@ def _taking_along(copy: Message, envelope: Message) -> Message:
 
 def _change_properties(copy: Message, changes: dict[str, object]) -> None:
     start: i64 = copy.annotations_end
-    fields: list[object] = []
-    if copy.properties_end > start:
-        decoded = decode_between(copy.sections, start + 3, copy.properties_end, True)
-        assert isinstance(decoded, list)
-        fields = decoded
+    fields = _raw_fields(copy.sections, start, copy.properties_end)
     has_changed = False
     for field in range(len(system.IN_FIELD)):
         index = system.IN_FIELD[field]
         if index == system.NO_PROPERTY or system.NAMES[index] not in changes:
             continue
         while len(fields) <= field:
-            fields.append(None)
+            fields.append(_NULL)
         value = changes[system.NAMES[index]]
-        fields[field] = symbol(value) if index == system.CONTENT_TYPE and isinstance(value, str) else value
+        is_symbol = index == system.CONTENT_TYPE and isinstance(value, str)
+        fields[field] = encode(Typed(SHORT_SYMBOL, value) if is_symbol else value)
         if index == system.SESSION_ID:
             copy.session_id = value if isinstance(value, str) else None
         has_changed = True
     if has_changed:
-        section = b"\x00\x53\x73" + encode(fields)
+        section = _compound_section(b"\x00\x53\x73\xd0", b"".join(fields), len(fields))
         moved: i64 = i64(len(section)) - (copy.properties_end - start)
         replace_section(copy, start, copy.properties_end, section)
         copy.properties_end += moved
         copy.application_end += moved
 
 
+def _raw_fields(data: bytes, start: i64, end: i64) -> list[bytes]:
+    """The fields of the properties section as the bytes that came: only what is changed is ever decoded."""
+    fields: list[bytes] = []
+    at: i64 = start + 3
+    if end <= at or data[at] == 0x45:
+        return fields
+    position: i64 = at + (3 if data[at] == 0xC0 else 9)
+    while position < end:
+        behind = skip_value(data, position, end)
+        fields.append(data[position:behind])
+        position = behind
+    return fields
+
+
 def _change_annotations(copy: Message, changes: dict[str, object]) -> None:
-    entries: dict[object, object] = {}
-    if copy.annotations_end > 0:
-        decoded = decode_between(copy.sections, 3, copy.annotations_end, True)
-        assert isinstance(decoded, dict)
-        entries = decoded
+    entries = BytesWriter()
+    count: i64 = 0
     has_changed = False
     for offset in range(len(system.ANNOTATIONS)):
         name = system.NAMES[system.PARTITION_KEY + offset]
         if name not in changes:
             continue
-        key = symbol(system.ANNOTATIONS[offset].decode())
+        has_changed = True
         value = changes[name]
-        if value is None:
-            entries.pop(key, None)
-        else:
-            entries[key] = Typed(0x83, value.ticks // TICKS_PER_MS) if isinstance(value, Instant) else value
         if offset == 0:
             copy.partition_key = value if isinstance(value, str) else None
-        has_changed = True
+        if value is not None:
+            entries.write(encode(symbol(system.ANNOTATIONS[offset].decode())))
+            entries.write(encode(encodable(value)))
+            count += 2
     if has_changed:
-        section = b"\x00\x53\x72" + encode(entries) if entries else b""
+        count += _write_other_annotations(entries, copy, changes)
+        section = _compound_section(b"\x00\x53\x72\xd1", entries.getvalue(), count) if count > 0 else b""
         moved: i64 = i64(len(section)) - copy.annotations_end
         replace_section(copy, 0, copy.annotations_end, section)
         copy.annotations_end += moved
         copy.properties_end += moved
         copy.application_end += moved
+
+
+def _write_other_annotations(out: BytesWriter, copy: Message, changes: dict[str, object]) -> i64:
+    """Those that do not change, as the bytes that came; returns how many keys and values these are."""
+    end: i64 = copy.annotations_end
+    if end == 0:
+        return 0
+    data = copy.sections
+    position: i64 = 6 if data[3] == 0xC1 else 12
+    count: i64 = 0
+    while position < end:
+        place = skip_value(data, position, end)
+        behind = skip_value(data, place, end)
+        key = text(data, position, place)
+        is_changed = False
+        for offset in range(len(system.ANNOTATIONS)):
+            if key == system.ANNOTATIONS[offset] and system.NAMES[system.PARTITION_KEY + offset] in changes:
+                is_changed = True
+        if not is_changed:
+            out.write(data[position:behind])
+            count += 2
+        position = behind
+    return count
 
 
 def _change_time_to_live(copy: Message, changes: dict[str, object]) -> None:
@@ -148,12 +183,12 @@ def section_with(section: bytes, changes: dict[str, tuple[bytes, bytes]]) -> byt
             out.write(change[0])
             out.write(change[1])
             count += 2
-    return _map_section(out.getvalue(), count)
+    return _compound_section(b"\x00\x53\x74\xd1", out.getvalue(), count)
 
 
-def _map_section(content: bytes, count: i64) -> bytes:
+def _compound_section(start: bytes, content: bytes, count: i64) -> bytes:
     head = BytesWriter()
-    head.write(b"\x00\x53\x74\xd1")
+    head.write(start)
     size: i64 = len(content) + 4
     write_i64_be(head, (size << 32) | count)
     return head.getvalue() + content
