@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -60,7 +60,7 @@ _TABLE: Final = (
     (
         EntityAlreadyExists,
         EXISTS_ALREADY,
-        "`show` in place of `create` tells its settings, `update` changes them.",
+        "`show` tells what it is like now, `update` changes it.",
     ),
     (
         OperationTimeout,
@@ -82,6 +82,27 @@ _TABLE: Final = (
     ),
     (OSError, FAILED, ""),
 )
+
+
+_LOOK: Final = {
+    "queue": "`tandembus queue list` shows what there is; `tandembus queue create` makes one.",
+    "topic": "`tandembus topic list` shows what there is; `tandembus topic create` makes one.",
+    "subscription": "`tandembus subscription list TOPIC` shows what there is; `subscription create` makes one.",
+    "rule": "`tandembus rule list TOPIC SUBSCRIPTION` shows what there is; `rule add` makes one.",
+    "policy": "`tandembus policy list` shows what there is; `tandembus policy create` makes one.",
+}
+"""What to do about something that is not there, by the command that looked for it."""
+
+_TAKEN: Final = {
+    "queue": "`tandembus queue show` tells its settings, `queue update` changes them.",
+    "topic": "`tandembus topic show` tells its settings, `topic update` changes them.",
+    "subscription": "`tandembus subscription show` tells its settings, `subscription update` changes them.",
+    "rule": "`tandembus rule show` tells what it is, `rule add --replace` puts another in its place.",
+    "policy": "`tandembus policy show` tells its keys, `policy regenerate` makes new ones.",
+}
+"""What to do about a name that is taken, likewise."""
+
+_ADVICE: Final[Mapping[type[Exception], Mapping[str, str]]] = {EntityNotFound: _LOOK, EntityAlreadyExists: _TAKEN}
 
 
 class Failure(Exception):
@@ -114,14 +135,15 @@ class Failure(Exception):
             click.echo(click.style("Try:   ", fg="cyan") + printable(self.advice), err=True)
 
 
-def failure_from(error: Exception) -> Failure:
-    """The failure to show for an exception of the client or the broker."""
+def failure_from(error: Exception, command: str | None = None) -> Failure:
+    """The failure to show for an exception of the client or the broker, with advice that fits the command."""
     if "certificate verify failed" in str(error).lower():
         return Failure(str(error), UNREACHABLE, _TRUST, "CertificateNotTrusted")
     for kind, exit_code, advice in _TABLE:
         if isinstance(error, kind):
             text = _TRACKING.sub("", str(error)) or type(error).__name__
-            return Failure(text, exit_code, advice, type(error).__name__)
+            fitting = _ADVICE.get(kind, {}).get(command or "", advice)
+            return Failure(text, exit_code, fitting, type(error).__name__)
     raise error
 
 
@@ -133,7 +155,7 @@ def report_failures(context: click.Context) -> Iterator[None]:
     except BrokenPipeError:
         raise  # The reader of our output went away: click ends without a word.
     except (Failure, BusError, OSError) as error:
-        failure = error if isinstance(error, Failure) else failure_from(error)
+        failure = error if isinstance(error, Failure) else failure_from(error, context.invoked_subcommand)
         failure.accepted = context.meta.get(ACCEPTED)
         failure.show(context.meta.get("json", False))
         context.exit(failure.exit_code)

@@ -193,6 +193,13 @@ def test_each_kind_of_failure_has_its_exit_code(error: Exception, exit_code: int
     assert failure_from(error).exit_code == exit_code
 
 
+def test_advice_is_about_what_the_command_was_about() -> None:
+    assert "topic list" in failure_from(EntityNotFound("x")).advice
+    assert "rule list TOPIC" in failure_from(EntityNotFound("x"), "rule").advice
+    assert "rule add --replace" in failure_from(EntityAlreadyExists("x"), "rule").advice
+    assert "queue update" in failure_from(EntityAlreadyExists("x"), "queue").advice
+
+
 def test_what_services_append_for_their_own_logs_is_left_out() -> None:
     failure = failure_from(EntityNotFound("Not there. SubCode=40400. TrackingId:abc, Timestamp:now"))
     assert failure.message == "Not there."
