@@ -9,6 +9,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.entity_rows import measure_entities
 from benchmarks.load_client import LoadClient
 from benchmarks.rabbitmq import RabbitMq, find_installation
 from benchmarks.report import Result
@@ -82,6 +83,7 @@ class Bench:
             self.figures,
             say,
         )
+        measure_entities(self._client, node, self.sizes, self.figures, say)
         measure_idle_connections(self._client, node, QUEUE, self.sizes, self.figures)
         if self._arguments.big:
             measure_big_queue(self._client, node, self.sizes, self.figures, say)

@@ -54,11 +54,14 @@ class Tandembus:
         return took_s
 
     def create_queue(self, name: str, size_megabytes: int = 5120) -> None:
-        options = ["--max-size-mb", str(size_megabytes), "--connection-string", self._connection_string]
-        command = [*COMMAND, "queue", "create", name, *options]
+        self.create("queue", name, "--max-size-mb", str(size_megabytes))
+
+    def create(self, kind: str, *arguments: str) -> None:
+        """An entity, with the arguments of `tandembus KIND create`."""
+        command = [*COMMAND, kind, "create", *arguments, "--connection-string", self._connection_string]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"tandembus queue create: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"tandembus {kind} create: {done.stdout}{done.stderr}")
 
     def target(self, queue: str) -> Target:
         return Target(port=self._port, address=queue, user=POLICY, password=KEY)

@@ -9,6 +9,8 @@
  *   recv   --count messages in all, with --credit; each is accepted by a disposition of its own, at once or, with
  *          --hold N, when N deliveries are locked: the oldest of them, or with --settle-order random any
  *   both   --senders and --receivers at once, each with its own connection and thread
+ *   --sessions N: message i belongs to session i modulo N; receivers take the next free session, --per-session messages
+ *          from it, and then the next
  *   idle   opens --connections with a link each, prints a line, and keeps them until its input ends
  *   --verify 1 checks that each message comes once and whole (only if the queue was empty before)
  *
@@ -55,6 +57,8 @@ static const struct {
     {"--senders", .number = &options.senders},
     {"--receivers", .number = &options.receivers},
     {"--connections", .number = &options.connections},
+    {"--sessions", .number = &options.sessions},
+    {"--per-session", .number = &options.per_session},
     {"--count", .count = &options.count},
     {"--max-seconds", .seconds = &options.max_seconds},
     {"--idle-seconds", .seconds = &options.idle_seconds},

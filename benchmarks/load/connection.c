@@ -59,7 +59,13 @@ static void on_frame(Connection *connection, const Frame *frame) {
     case DISPOSITION:
         if (connection->on_disposition) connection->on_disposition(connection, frame);
         break;
-    case DETACH: case END: case CLOSE:
+    case DETACH:
+        if (connection->detach_count > 0) {
+            connection->detach_count--;
+            break;
+        }
+        /* fall through */
+    case END: case CLOSE:
         keep_error(connection, frame);
         connection->is_closed = 1;
         break;
@@ -237,13 +243,67 @@ static int attach(Connection *connection, int is_sender, const char *name, const
     return wait_for(connection, &connection->has_attached, "attach");
 }
 
-int connection_start(Connection *connection, int is_sender, const char *address, int is_settled) {
-    char name[64];
-    snprintf(name, sizeof name, "amqpload-%d-%s-%d", getpid(), is_sender ? "sender" : "receiver", connection->number);
+enum { NAME_SIZE = 64 };
+
+static void name_link(const Connection *connection, int is_sender, char *name) {
+    snprintf(name, NAME_SIZE, "amqpload-%d-%s-%d", getpid(), is_sender ? "sender" : "receiver", connection->number);
+}
+
+int connection_open(Connection *connection, int is_sender) {
+    char name[NAME_SIZE];
+    name_link(connection, is_sender, name);
     connection->input = malloc(INPUT_CAPACITY);
     if (!connection->input) abort();
-    if (connect_socket(connection) || authenticate(connection) || open_session(connection, name)) return -1;
-    return attach(connection, is_sender, name, address, is_settled);
+    return connect_socket(connection) || authenticate(connection) || open_session(connection, name) ? -1 : 0;
+}
+
+int connection_start(Connection *connection, int is_sender, const char *address, int is_settled) {
+    char name[NAME_SIZE];
+    name_link(connection, is_sender, name);
+    return connection_open(connection, is_sender) || attach(connection, is_sender, name, address, is_settled) ? -1 : 0;
+}
+
+/* A source whose filter asks for the next session that is free: {com.microsoft:session-filter: null}. */
+static void put_session_source(Buffer *output, const char *address) {
+    static const char FILTER[] = "com.microsoft:session-filter";
+    uint8_t name_size = sizeof FILTER - 1, address_size = (uint8_t)strlen(address);
+    const uint8_t head[] = {0x00, 0x53, SOURCE, 0xc0, (uint8_t)(1 + 2 + address_size + 6 + 3 + 2 + name_size + 1), 8};
+    const uint8_t map[] = {0xc1, (uint8_t)(1 + 2 + name_size + 1), 2};
+    put_bytes(output, head, sizeof head);
+    put_string(output, address);
+    for (int i = 0; i < 6; i++) put_null(output);
+    put_bytes(output, map, sizeof map);
+    put_symbol(output, FILTER);
+    put_null(output);
+}
+
+void connection_ask_for_session(Connection *connection, const char *address) {
+    Buffer *output = &connection->output;
+    char name[NAME_SIZE];
+    snprintf(name, sizeof name, "amqpload-%d-%d-%u", getpid(), connection->number, connection->handle);
+    connection->has_attached = 0;
+    FrameMark mark = frame_begin(output, FRAME_AMQP, ATTACH, 7);
+    put_string(output, name);
+    put_uint(output, connection->handle);
+    put_bool(output, 1);
+    put_ubyte(output, 0);
+    put_ubyte(output, 1);
+    put_session_source(output, address);
+    put_terminus(output, TARGET, name);
+    frame_end(output, mark);
+}
+
+static void put_detach(Connection *connection) {
+    FrameMark mark = frame_begin(&connection->output, FRAME_AMQP, DETACH, 2);
+    put_uint(&connection->output, connection->handle);
+    put_bool(&connection->output, 1);
+    frame_end(&connection->output, mark);
+}
+
+void connection_leave_session(Connection *connection) {
+    put_detach(connection);
+    connection->detach_count++;
+    connection->handle ^= 1;
 }
 
 int connection_can_send(const Connection *connection) {
@@ -257,7 +317,7 @@ void connection_grant(Connection *connection, uint32_t received, uint32_t credit
     put_uint(output, SESSION_WINDOW);
     put_uint(output, connection->next_outgoing);
     put_uint(output, SESSION_WINDOW);
-    put_uint(output, 0); /* handle */
+    put_uint(output, connection->handle);
     put_uint(output, received);
     put_uint(output, credit);
     frame_end(output, mark);
@@ -279,10 +339,8 @@ void connection_finish(Connection *connection) {
     if (!connection->is_closed) {
         char error[ERROR_TEXT_SIZE];
         memcpy(error, connection->error, sizeof error);
-        FrameMark mark = frame_begin(&connection->output, FRAME_AMQP, DETACH, 2);
-        put_uint(&connection->output, 0);
-        put_bool(&connection->output, 1);
-        frame_end(&connection->output, mark);
+        if (connection->has_attached) put_detach(connection);
+        connection->detach_count = 1;
         frame_end(&connection->output, frame_begin(&connection->output, FRAME_AMQP, CLOSE, 0));
         double deadline = now() + CLOSE_SECONDS;
         while (!connection->is_closed && now() < deadline) connection_pump(connection, 100);

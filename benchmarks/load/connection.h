@@ -32,6 +32,8 @@ struct Connection {
     uint32_t next_outgoing, peer_window; /* session: transfers we sent, and may still send */
     uint32_t next_incoming;              /* session: transfers we got */
     uint32_t delivery_count, credit_limit; /* link: may send while delivery_count < credit_limit */
+    uint32_t handle;                       /* link: session receivers take two in turn */
+    int detach_count;                      /* answers to our own detaches that are still to come */
 
     void *owner;
     FrameHandler on_transfer, on_disposition;
@@ -41,6 +43,11 @@ double now(void);
 
 /* Connects (again and again until the deadline, if nobody listens yet) and attaches a link; 0 on success. */
 int connection_start(Connection *connection, int is_sender, const char *address, int is_settled);
+/* The same without a link: session receivers attach one for each session. */
+int connection_open(Connection *connection, int is_sender);
+/* Asks for a receiving link on the next session that is free; it is there once `has_attached` is set. */
+void connection_ask_for_session(Connection *connection, const char *address);
+void connection_leave_session(Connection *connection);
 /* Sends what is waiting and handles what has come, waiting for it up to `wait_ms`; 1 if something came. */
 int connection_pump(Connection *connection, int wait_ms);
 int connection_can_send(const Connection *connection);

@@ -8,6 +8,7 @@ typedef struct {
     const char *mode, *address, *settle_order;
     int size, window, credit, hold, is_durable, is_settled, verify;
     int senders, receivers, connections;
+    int sessions, per_session; /* 0 sessions: messages belong to none */
     long count;
     double max_seconds, idle_seconds;
     Peer peer;
@@ -43,6 +44,6 @@ int all_received(void);
 void verify_start(void);
 void verify_report(long *duplicates, long *wrong);
 /* Message ids look like "msg-axx-0000000000000123": sender 'a', number 123. */
-enum { MESSAGE_ID_SIZE = 24, MESSAGE_ID_DIGITS = 16 };
+enum { MESSAGE_ID_SIZE = 24, MESSAGE_ID_DIGITS = 16, SESSION_ID_SIZE = 8 };
 
 #endif

@@ -98,6 +98,32 @@ static void receive_all(Worker *worker) {
     settle_held(worker, 0);
 }
 
+/* One session: its messages, each accepted as it comes. Returns 0 when there is nothing more to do. */
+static int receive_session(Worker *worker) {
+    Connection *connection = &worker->connection;
+    connection_ask_for_session(connection, options.address);
+    while (!connection->has_attached)
+        if (all_received() || connection->is_closed || now() > options.peer.deadline) return 0;
+        else connection_pump(connection, 50);
+    long before = worker->received, wanted = before + options.per_session;
+    connection_grant(connection, 0, (uint32_t)options.per_session);
+    while (worker->received < wanted && !connection->is_closed && now() < options.peer.deadline)
+        connection_pump(connection, 200);
+    atomic_fetch_add(&total_received, worker->received - before);
+    worker->ended_at = now();
+    connection_leave_session(connection);
+    return worker->received == wanted;
+}
+
+static void *run_session_receiver(Worker *worker) {
+    worker->has_failed = connection_open(&worker->connection, 0) != 0;
+    if (worker->has_failed) return NULL;
+    while (receive_session(worker)) continue;
+    worker->connection.has_attached = 0;
+    connection_finish(&worker->connection);
+    return NULL;
+}
+
 void *run_receiver(void *argument) {
     Worker *worker = argument;
     Connection *connection = &worker->connection;
@@ -105,6 +131,7 @@ void *run_receiver(void *argument) {
     worker->seed = (unsigned)connection->number + 1;
     connection->owner = worker;
     connection->on_transfer = on_transfer;
+    if (options.sessions) return run_session_receiver(worker);
     worker->has_failed = connection_start(connection, 0, options.address, 0) != 0;
     if (worker->has_failed) return NULL;
     receive_all(worker);

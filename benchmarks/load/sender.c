@@ -12,7 +12,7 @@ static const double HEARTBEAT_SECONDS = 2;
 /* One transfer frame, encoded once; only the ids in it change from message to message. */
 typedef struct {
     uint8_t *frame;
-    size_t size, delivery_id, delivery_tag, message_id;
+    size_t size, delivery_id, delivery_tag, message_id, session_id;
 } Template;
 
 static size_t append(Template *template, const uint8_t *bytes, size_t size) {
@@ -28,12 +28,19 @@ static Template make_template(void) {
     uint8_t transfer[] = {0, 0, 0, 0, 2, 0, 0, 0, 0x00, 0x53, TRANSFER, 0xc0, 16, 6, 0x43, 0x70, 0, 0, 0, 0,
                           0xa0, 4, 0, 0, 0, 0, 0x43, options.is_settled ? 0x41 : 0x42, 0x42};
     uint8_t header[] = {0x00, 0x53, 0x70, 0xc0, 2, 1, options.is_durable ? 0x41 : 0x42};
-    uint8_t properties[] = {0x00, 0x53, 0x73, 0xc0, MESSAGE_ID_SIZE + 3, 1, 0xa1, MESSAGE_ID_SIZE};
+    size_t session_size = options.sessions ? 9 + 2 + SESSION_ID_SIZE : 0;
+    uint8_t properties[] = {0x00, 0x53, 0x73, 0xc0, (uint8_t)(MESSAGE_ID_SIZE + 3 + session_size),
+                            options.sessions ? 11 : 1, 0xa1, MESSAGE_ID_SIZE};
+    uint8_t session[] = {0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40, 0xa1, SESSION_ID_SIZE};
     uint8_t data[] = {0x00, 0x53, 0x75, 0xb0, (uint8_t)(size >> 24), (uint8_t)(size >> 16), (uint8_t)(size >> 8), (uint8_t)size};
     append(&template, transfer, sizeof transfer);
     append(&template, header, sizeof header);
     template.message_id = append(&template, properties, sizeof properties);
     template.size += MESSAGE_ID_SIZE;
+    if (options.sessions) {
+        template.session_id = append(&template, session, sizeof session);
+        template.size += SESSION_ID_SIZE;
+    }
     append(&template, data, sizeof data);
     for (size_t i = 0; i < size; i++) template.frame[template.size + i] = (uint8_t)('a' + i % 26);
     template.size += size;
@@ -47,6 +54,10 @@ static void write_message_id(uint8_t *at, int sender, long number) {
     at[4] = (uint8_t)('a' + sender % 26);
     for (int i = MESSAGE_ID_SIZE - 1; i >= MESSAGE_ID_SIZE - MESSAGE_ID_DIGITS; i--, number /= 10)
         at[i] = (uint8_t)('0' + number % 10);
+}
+
+static void write_session_id(uint8_t *at, long number) {
+    for (int i = SESSION_ID_SIZE - 1; i >= 0; i--, number /= 10) at[i] = (uint8_t)('0' + number % 10);
 }
 
 static void answered(Worker *worker, uint32_t delivery_id, int is_accepted, double at) {
@@ -84,6 +95,7 @@ static void send_one(Worker *worker, Template *template, double at) {
     memcpy(template->frame + template->delivery_id, &big_endian, 4);
     memcpy(template->frame + template->delivery_tag, &big_endian, 4);
     write_message_id(template->frame + template->message_id, connection->number, worker->sent);
+    if (options.sessions) write_session_id(template->frame + template->session_id, worker->sent % options.sessions);
     put_bytes(&connection->output, template->frame, template->size);
     worker->sent_at[slot] = at;
     worker->is_waiting[slot] = 1;
