@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, EXPIRE, LAPSE, RELEASE, REMOVE, MessageLock
-from tandembus.message import Message, copy_of
+from tandembus.message import Message, copy_of, session_id_of
 from tandembus.message_encoding import application_properties_with, encode_changes, with_application_properties
 from tandembus.store.messaging_store import ACTIVE, DEFERRED, NEVER, SCHEDULED, Changes, Due, Overlay, Place, PutBody
 
@@ -32,6 +32,7 @@ def write_arrival(lane: Lane, message: Message, now_ms: i64, default_ttl_ms: i64
     else:
         message.expires_at = now_ms + ttl if ttl >= 0 else 0
         message.number = lane.give_number(size, message.expires_at)
+    _note_session(lane, message)
     message.original_number = lane.sequence_base | message.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
 
@@ -68,6 +69,7 @@ def write_activation(lane: Lane, message: Message, due_ms: i64, now_ms: i64, cha
     """A scheduled message's time has come: it leaves its number and takes a new one at the tail."""
     arrived = write_leaving(lane, message, due_ms, now_ms, changes)
     arrived.number = lane.give_number(len(arrived.sections), arrived.expires_at)
+    _note_session(lane, arrived)
     arrived.original_number = lane.sequence_base | arrived.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), arrived))
     return arrived
@@ -87,6 +89,11 @@ def write_leaving(lane: Lane, message: Message, due_ms: i64, now_ms: i64, change
     arrived.number = 0
     arrived.original_number = 0
     return arrived
+
+
+def _note_session(lane: Lane, message: Message) -> None:
+    if lane.column is not None:
+        lane.column.add(message.number, session_id_of(message))
 
 
 def write_settlement(lane: Lane, lock: MessageLock, changes: Changes) -> None:

@@ -13,6 +13,8 @@ from mypy_extensions import i64
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import REMOVE, LockTable, MessageLock
 from tandembus.broker.operations import Consumer
+from tandembus.broker.session import Session
+from tandembus.broker.sessions import SessionIndex
 from tandembus.message import Message
 
 TURN_MESSAGES: Final = 64
@@ -44,6 +46,8 @@ class LaneConsumers:
         self.expired: list[Message] = []
         """Found past their time at hand-over: the fragment sees them off."""
         self.draining: list[Consumer] = []
+        self.sessions: SessionIndex | None = None
+        """Where the lane's messages are received session by session."""
         self._locks: LockTable = locks
         self._max_locks: i64 = max_locks
         self._consumers: list[Consumer] = []
@@ -52,6 +56,7 @@ class LaneConsumers:
     def start_over(self, lane: Lane, locks: LockTable) -> None:
         """The store was opened anew: the consumers stay, with their credit; what they held is void."""
         self.lane = lane
+        self.sessions = None
         self._locks = locks
         self.expired = []
 
@@ -86,7 +91,10 @@ class LaneConsumers:
         lane = self.lane
         lane.held.pop(int(removal.lock.number), None)
         self._locks.forget(removal.lock)
-        lane.give_back(removal.lock.number)
+        if self.sessions is None:
+            lane.give_back(removal.lock.number)
+        else:
+            self.sessions.ended(removal.lock, True)
 
     def drain(self, consumer: Consumer) -> None:
         if consumer not in self.draining:
@@ -98,14 +106,19 @@ class LaneConsumers:
             return
         waiting: list[Consumer] = []
         for consumer in self.draining:
-            if consumer.removing_count == 0 and (consumer.credit <= 0 or not self._has_more()):
+            if consumer.removing_count == 0 and (consumer.credit <= 0 or not self._has_more(consumer)):
                 consumer.drained()
             else:
                 waiting.append(consumer)
         self.draining = waiting
 
-    def _has_more(self) -> bool:
-        return not self.lane.is_exhausted() and len(self._locks) < self._max_locks
+    def _has_more(self, consumer: Consumer) -> bool:
+        if len(self._locks) >= self._max_locks:
+            return False
+        sessions, session = self.sessions, consumer.session
+        if sessions is None or session is None:
+            return not self.lane.is_exhausted()
+        return sessions.has_more(session)
 
     def is_hungry(self) -> bool:
         for consumer in self._consumers:
@@ -144,25 +157,89 @@ class LaneConsumers:
             if message.expires_at != 0 and message.expires_at <= now_ms:
                 self.expired.append(message)
                 continue
-            size: i64 = len(message.sections)
-            lock = self._locks.lock(lane.code, message.number, now, lock_duration_s, size, message.expires_at)
-            lock.delivery_count = message.delivery_count
-            lock.application_properties = message.application_properties
+            lock = self._locks.lock(
+                lane.code, message.number, now, lock_duration_s, len(message.sections), message.expires_at
+            )
             lock.locked_until_ms = locked_until_ms
-            lock.owner = consumer
-            lane.held[int(message.number)] = lock
-            consumer.credit -= 1
+            self._give(consumer, message, lock)
             given += 1
-            given_bytes += size
-            if consumer.is_destructive:
-                self._stage_removal(message, lock, consumer)
-            else:
-                consumer.deliver(message, lock)
+            given_bytes += lock.size_bytes
         if not lane.ready:
             lane.is_thinned = False
         if given > 0:
             consumer.flush()
         return given > 0
+
+    def _give(self, consumer: Consumer, message: Message, lock: MessageLock) -> None:
+        lock.delivery_count = message.delivery_count
+        lock.application_properties = message.application_properties
+        lock.owner = consumer
+        self.lane.held[int(message.number)] = lock
+        consumer.credit -= 1
+        if consumer.is_destructive:
+            self._stage_removal(message, lock, consumer)
+        else:
+            consumer.deliver(message, lock)
+
+    # Sessions: each has one consumer, who gets its messages and no others.
+
+    def pump_sessions(self, now: float, now_ms: i64) -> None:
+        """Give what is in memory to the receivers of sessions; those that could take more are `starving` then."""
+        sessions = self.sessions
+        if sessions is None:
+            return
+        while sessions.has_stirred():
+            for session in sessions.take_stirred():
+                self._serve_session(sessions, session, now, now_ms)
+            if len(self._locks) >= self._max_locks or self._is_removing_enough():
+                return  # what is committed next makes room
+
+    def _is_at_limit(self, consumer: Consumer) -> bool:
+        if len(self._locks) >= self._max_locks:
+            return True
+        return consumer.is_destructive and self._is_removing_enough()
+
+    def _serve_session(self, sessions: SessionIndex, session: Session, now: float, now_ms: i64) -> None:
+        consumer, session_lock = session.consumer, session.lock
+        if consumer is None or session_lock is None or not consumer.can_take() or not session_lock.is_live(now):
+            return
+        most = min(consumer.credit, i64(TURN_MESSAGES))
+        given: i64 = 0
+        given_bytes: i64 = 0
+        while given < most and given_bytes < TURN_BYTES:
+            if self._is_at_limit(consumer):
+                sessions.stir(session)
+                break
+            message = self._next_of(sessions, session)
+            if message is None:
+                break
+            sessions.pop(session)
+            if message.expires_at != 0 and message.expires_at <= now_ms:
+                self.expired.append(message)
+                continue
+            lock = self._locks.lock_in_session(
+                self.lane.code, message.number, session_lock, len(message.sections), message.expires_at
+            )
+            lock.locked_until_ms = session_lock.locked_until_ms
+            sessions.held(lock, session, session_lock)
+            self._give(consumer, message, lock)
+            given += 1
+            given_bytes += lock.size_bytes
+        else:
+            sessions.stir(session)
+        if given > 0:
+            consumer.flush()
+
+    def _next_of(self, sessions: SessionIndex, session: Session) -> Message | None:
+        number = sessions.next_number(session)
+        if number > 0:
+            message = sessions.body(number)
+            if message is None:
+                sessions.starving.append(session)
+            return message
+        if session.returning_count == 0 and not sessions.knows_all_of(session):
+            sessions.starving.append(session)
+        return None
 
     def _stage_removal(self, message: Message, lock: MessageLock, consumer: Consumer) -> None:
         lock.settlement = REMOVE

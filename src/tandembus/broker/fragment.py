@@ -40,17 +40,19 @@ from tandembus.broker.locks import (
     MessageLock,
     SettleReply,
 )
-from tandembus.broker.operations import Consumer, SendOperation
+from tandembus.broker.operations import Consumer, SendOperation, StateOperation
+from tandembus.broker.session import SessionAccept, SessionLock
+from tandembus.broker.sessions import SESSION_LOST, SessionIndex, check_sessions
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.subscriptions import MAX_EVALUATIONS, Distribution, FanOut, with_its_session
 from tandembus.broker.transactions import StagedTransactions, TransactionOperation, TransactionSettlement
 from tandembus.clock import Clock
-from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, StoreFull
-from tandembus.message import Message
+from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, SessionLockLost, StoreFull
+from tandembus.message import Message, session_id_of
 from tandembus.message_encoding import application_properties_with, encode_changes
 from tandembus.rules import RuleSet
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
-from tandembus.store.messaging_store import LANES, MAIN, NEVER, TRANSFER, BlockRecord, Changes
+from tandembus.store.messaging_store import LANES, MAIN, NEVER, TRANSFER, BlockRecord, Changes, SessionState
 
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
@@ -127,6 +129,9 @@ class Fragment:
         self._awaiting_body: list[MessageLock] = []
         self._with_body: list[tuple[MessageLock, Message]] = []
         self._activations: list[Activation] = []
+        self._session_states: list[StateOperation] = []
+        self.sessions: SessionIndex | None = None
+        """The sessions of the main lane, where messages are received session by session."""
         self.transactions: Final = StagedTransactions()
         # What the commit under way holds, to be answered when it is over.
         self._committing_sends: list[SendOperation] = []
@@ -134,6 +139,7 @@ class Fragment:
         self._committing_removals: list[Removal] = []
         self._committing_arrivals: list[Message] = []
         self._committing_dead: list[Message] = []
+        self._committing_states: list[StateOperation] = []
 
     def lane(self, code: i64) -> Lane:
         return self.lanes[code]
@@ -166,6 +172,8 @@ class Fragment:
         """Stage a send; it is answered after its commit. Raises when it is refused on the spot."""
         self._check_can_send(operation.size_bytes)
         self._check_ids(operation)
+        if self.settings.requires_session:
+            check_sessions(operation.messages)
         self.uncommitted_bytes += operation.size_bytes
         self._budget.uncommitted_bytes += operation.size_bytes
         self._sends.append(operation)
@@ -194,9 +202,18 @@ class Fragment:
     def find_lock(self, token: bytes) -> MessageLock:
         """The live lock of this token; raises MessageLockLost."""
         lock = self.locks.find(token)
-        if lock is None or lock.settlement != OPEN or lock.locked_until <= self._clock.monotonic():
+        if lock is None:
             raise MessageLockLost(_LOCK_LOST)
+        self._check_is_live(lock)
         return lock
+
+    def _check_is_live(self, lock: MessageLock) -> None:
+        now = self._clock.monotonic()
+        session_lock = lock.session_lock
+        if session_lock is not None and not session_lock.is_live(now):
+            raise SessionLockLost(SESSION_LOST)
+        if not lock.is_live(now):
+            raise MessageLockLost(_LOCK_LOST)
 
     def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
         """Stage a settlement. From here on nobody else can settle it. Raises MessageLockLost."""
@@ -205,8 +222,7 @@ class Fragment:
         self._end(lock, settlement, reply)
 
     def _check_can_settle(self, lock: MessageLock, settlement: i64) -> None:
-        if lock.settlement != OPEN or lock.locked_until <= self._clock.monotonic():
-            raise MessageLockLost(_LOCK_LOST)
+        self._check_is_live(lock)
         if self.failure is not None:
             raise self.failure
         if settlement == DEAD_LETTER and lock.lane != MAIN:
@@ -228,6 +244,8 @@ class Fragment:
         if settlement == ABANDON or settlement == LAPSE:
             settlement = self._end_of_failed_delivery(lock, settlement)
         lock.settlement = settlement
+        if self.sessions is not None and _gives_back(lock):
+            self.sessions.returning(lock)
         is_changed = lock.encoded_changes is not None and (settlement == ABANDON or settlement == DEFER)
         return is_changed or self._moves(settlement)
 
@@ -271,6 +289,8 @@ class Fragment:
             self._check_can_send(operation.size_bytes)
             for send in operation.sends:
                 self._check_ids(send)
+                if self.settings.requires_session and not send.is_via:
+                    check_sessions(send.messages)
             self._check_can_publish(operation.sends)
         self.uncommitted_bytes += operation.size_bytes
         self._budget.uncommitted_bytes += operation.size_bytes
@@ -357,6 +377,8 @@ class Fragment:
             return
         lock = self.lock_number(MAIN, message.number, len(message.sections), message.expires_at)
         lock.is_deferred = is_parked
+        if self.sessions is not None:
+            self.sessions.held(lock, self.sessions.get(session_id_of(message) or ""), None)
         lock.delivery_count = message.delivery_count
         lock.application_properties = message.application_properties
         if not must_wait:
@@ -366,6 +388,8 @@ class Fragment:
     def renew(self, token: bytes) -> i64:
         """Returns the new `locked_until` as wall time in milliseconds."""
         lock = self.find_lock(token)
+        if lock.session_lock is not None:
+            raise InvalidOperation("A message received in a session is locked with its session: renew that lock.")
         self.locks.renew(lock, self._clock.monotonic(), self.settings.lock_duration_s)
         return i64(self._clock.now_ms()) + i64(int(self.settings.lock_duration_s * 1000))
 
@@ -388,7 +412,7 @@ class Fragment:
         now, now_ms = self._clock.monotonic(), i64(self._clock.now_ms())
         for lock in self.main.held_in_block(block):
             if lock.settlement == OPEN and lock.expires_at != NEVER and not lock.is_deferred:
-                left_s = max(lock.locked_until - now, LEAST_LOOK_S)
+                left_s = max(lock.ends_at() - now, LEAST_LOOK_S)
                 due = max(lock.expires_at, now_ms + i64(int(left_s * 1000)))
                 if earliest == NEVER or due < earliest:
                     earliest = due
@@ -417,7 +441,9 @@ class Fragment:
                 lock.owner = None
         self._stir()
 
-    def lapse(self) -> None:
+    def lapse(self) -> bool:
+        """Returns whether a session is free that was held."""
+        is_freed = self._lapse_sessions()
         now = self._clock.monotonic()
         for lock in self.locks.lapsed(now, MAX_LAPSES):
             if lock.settlement != OPEN:
@@ -426,6 +452,107 @@ class Fragment:
                 self.locks.renew(lock, now, self.settings.lock_duration_s)
             else:
                 self._end(lock, LAPSE, None)
+        return is_freed
+
+    # Sessions.
+
+    def needs_columns(self) -> bool:
+        """Whether somebody receives this fragment's messages session by session: itself, or a subscription."""
+        if self.fan_out is not None:
+            for subscription in self.fan_out.subscriptions.values():
+                if subscription.settings.requires_session:
+                    return True
+        return self.settings.requires_session and self.topic is None
+
+    def accept_session(self, session_id: str) -> SessionLock:
+        """A session by its name, whether it has messages or not. Raises SessionCannotBeLocked."""
+        self._lapse_sessions()
+        sessions = self._session_index()
+        session = sessions.get(session_id)
+        now, now_ms = self._clock.monotonic(), i64(self._clock.now_ms())
+        return sessions.lock(session, now, now_ms, self.settings.lock_duration_s)
+
+    def await_session(self, accept: SessionAccept) -> None:
+        """The next available session, as soon as there is one."""
+        self._session_index().wait(accept)
+
+    def _session_index(self) -> SessionIndex:
+        if self.failure is not None and self.is_void:
+            raise self.failure
+        if self.sessions is None:
+            raise InvalidOperation("This entity does not require sessions, and has none.")
+        return self.sessions
+
+    def grant_sessions(self) -> None:
+        """Sessions that wait for a receiver meet receivers that wait for a session, in the order of both."""
+        sessions = self.sessions
+        if sessions is None or self.is_void or sessions.next_accept() is None:
+            return
+        self._lapse_sessions()
+        now, now_ms = self._clock.monotonic(), i64(self._clock.now_ms())
+        while sessions.next_accept() is not None:
+            session = sessions.next_session()
+            if session is None:
+                return
+            lock = sessions.lock(session, now, now_ms, self.settings.lock_duration_s)
+            sessions.take_accept().granted(lock)
+
+    def held_session(self, session_id: str) -> SessionLock | None:
+        """The live lock on this session, if anybody holds it."""
+        session = self._session_index().find(session_id)
+        lock = session.lock if session is not None else None
+        return lock if lock is not None and lock.is_live(self._clock.monotonic()) else None
+
+    def renew_session(self, lock: SessionLock) -> i64:
+        """Returns the new `locked_until` as wall time in milliseconds."""
+        now, now_ms = self._clock.monotonic(), i64(self._clock.now_ms())
+        self._session_index().renew(lock, now, now_ms, self.settings.lock_duration_s)
+        return lock.locked_until_ms
+
+    def leave_session(self, lock: SessionLock) -> None:
+        """The holder is gone, or its time is up. Its messages come back at once, and count as delivered in vain."""
+        sessions = self.sessions
+        if lock.is_over or sessions is None:
+            return
+        session = lock.session
+        consumer = session.consumer
+        if consumer is not None:
+            self.lane_consumers[MAIN].remove(consumer)
+        lock.is_over = True
+        for held in list(session.held.values()):
+            if held.settlement == OPEN and held.session_lock is lock:
+                self._end(held, RELEASE if self.is_full and self._is_move(held, LAPSE) else LAPSE, None)
+        sessions.unlock(lock)
+
+    def _lapse_sessions(self) -> bool:
+        sessions = self.sessions
+        if sessions is None:
+            return False
+        lapsed = sessions.lapsed(self._clock.monotonic())
+        for lock in lapsed:
+            consumer = lock.session.consumer
+            self.leave_session(lock)
+            if consumer is not None:
+                consumer.session_lost(SessionLockLost(SESSION_LOST))
+        return len(lapsed) > 0
+
+    def next_lapse(self) -> float:
+        """When the earliest lock of any kind may lapse; 0 where there is none."""
+        lapse = self.locks.next_lapse()
+        sessions = self.sessions
+        session_lapse = sessions.next_lapse() if sessions is not None else 0.0
+        if lapse == 0.0 or (session_lapse != 0.0 and session_lapse < lapse):
+            return session_lapse
+        return lapse
+
+    def set_session_state(self, operation: StateOperation) -> None:
+        """Stage a session's new state; it is answered after its commit."""
+        if self.failure is not None:
+            raise self.failure
+        if operation.state is not None and self.is_short_of_room:
+            raise StoreFull("The messaging store has no room left; receiving and settling go on.")
+        self._session_states.append(operation)
+        self._stir()
 
     # Bodies that settlements need.
 
@@ -463,6 +590,7 @@ class Fragment:
         self._collect_removals(changes)
         self._collect_orphans(changes)
         self._collect_activations(changes, now_ms)
+        self._collect_session_states(changes, True, now_ms)
         if self.duplicates is not None:
             self.duplicates.write_trim(changes)
 
@@ -483,6 +611,7 @@ class Fragment:
         """Behind everything else of all fragments, and written down apart: so they can be left out when the store is
         full, and the last numbers given are theirs to give back."""
         self._collect_sends(arrivals, self.arrival_time())
+        self._collect_session_states(arrivals, False, self.main.newest_enqueued_at)
         if self.duplicates is not None:
             self.duplicates.write_sends(arrivals)
 
@@ -598,6 +727,21 @@ class Fragment:
         self._committing_sends = self._sends[:count]
         del self._sends[:count]
 
+    def _collect_session_states(self, changes: Changes, is_clearing: bool, now_ms: i64) -> None:
+        """The latest of each session. One that is cleared frees room, and so is never left out."""
+        if not self._session_states:
+            return
+        latest: dict[str, StateOperation] = {}
+        for operation in self._session_states:
+            latest[operation.session_id] = operation
+        for session_id in latest:
+            state = latest[session_id].state
+            if (state is None) == is_clearing:
+                changes.session_states.append(SessionState(int(self.key), session_id, state, int(now_ms)))
+        if not is_clearing:
+            self._committing_states = self._session_states
+            self._session_states = []
+
     def _write_send(self, operation: SendOperation, is_refusable: bool, changes: Changes, now_ms: i64) -> None:
         fan_out = self.fan_out
         if fan_out is not None and not operation.is_via:
@@ -665,6 +809,8 @@ class Fragment:
             lane = self.lane(removal.lock.lane)
             lane.held.pop(int(removal.lock.number), None)
             self.locks.forget(removal.lock)
+            if self.sessions is not None:
+                self.sessions.ended(removal.lock, False)
             removal.consumer.removing_count -= 1
             removal.consumer.deliver(removal.message, removal.lock)
         for arrived in self._committing_arrivals:
@@ -677,6 +823,8 @@ class Fragment:
             self._committed(operation)
             self._enter_sent(operation)
             operation.reply.sent(operation, operation.error)
+        for state in self._committing_states:
+            state.reply.state_set(None)
         self._flush_removals()
         self._forget_commit()
         for transaction in self.transactions.end_commit():
@@ -697,6 +845,9 @@ class Fragment:
 
     def enter(self, message: Message) -> None:
         """A durable message becomes available."""
+        if self.sessions is not None:
+            self.sessions.arrived(message)
+            return
         self.main.enter(message, self.settings.window_messages, self.settings.window_bytes)
 
     def _committed(self, operation: SendOperation) -> None:
@@ -714,8 +865,10 @@ class Fragment:
         lane = self.lane(lock.lane)
         lane.held.pop(int(lock.number), None)
         self.locks.forget(lock)
-        settlement = lock.settlement
-        if not lock.is_deferred and (settlement == ABANDON or settlement == LAPSE or settlement == RELEASE):
+        is_back = _gives_back(lock)
+        if self.sessions is not None and lock.lane == MAIN:
+            self.sessions.ended(lock, is_back)
+        elif is_back:
             lane.give_back(lock.number)
         reply = lock.reply
         if reply is not None:
@@ -729,6 +882,7 @@ class Fragment:
         self._committing_dead = []
         if self.duplicates is not None:
             self.duplicates.committed()
+        self._committing_states = []
 
     def refuse_sends(self, changes: Changes, error: BusError) -> None:
         """The store is full: the same commit again without what grows. Nobody has seen the sends' numbers."""
@@ -740,6 +894,13 @@ class Fragment:
         for operation in refused:
             self._committed(operation)
             operation.reply.sent(operation, error)
+        states = self._committing_states
+        self._committing_states = []
+        for state in states:
+            if state.state is None:
+                self._committing_states.append(state)
+            else:
+                state.reply.state_set(error)
 
     def _take_back_sends(self, changes: Changes) -> None:
         if self.fan_out is not None:
@@ -767,10 +928,12 @@ class Fragment:
             or self._awaiting_body
             or self._with_body
             or self._activations
+            or self._session_states
             or self._has_removals()
             or self._committing_sends
             or self._committing_locks
             or self._committing_removals
+            or self._committing_states
         )
 
     def _has_removals(self) -> bool:
@@ -806,6 +969,10 @@ class Fragment:
             reply = lock.reply
             if reply is not None:
                 reply.settled(lock, error)
+        for state in self._committing_states + self._session_states:
+            state.reply.state_set(error)
+        self._session_states = []
+        self._lose_all_sessions(error)
         self.locks.void()
         self._sends = []
         self._settled = []
@@ -820,6 +987,17 @@ class Fragment:
         for transaction in self.transactions.clear():
             transaction.reply.discharged(transaction, error)
         self.let_go()
+
+    def _lose_all_sessions(self, error: BusError) -> None:
+        sessions = self.sessions
+        if sessions is None:
+            return
+        for lock in sessions.locks():
+            lock.is_over = True
+            consumer = lock.session.consumer
+            if consumer is not None:
+                consumer.session_lost(SessionLockLost(SESSION_LOST))
+        sessions.refuse_all(error)
 
     def let_go(self) -> None:
         """Of what it has of the memory that all fragments share: it is about to be closed, or void."""
@@ -854,6 +1032,9 @@ class Fragment:
             self.main.refer_all()
             self._counted_bytes = self.live_bytes() - self.main.live_bytes
             topic.subscription_bytes += self._counted_bytes
+        if self.settings.requires_session:
+            self.sessions = SessionIndex(self.main, self.settings)
+            self.lane_consumers[MAIN].sessions = self.sessions
         self.failure = None
         self.is_void = False
 
@@ -868,9 +1049,12 @@ class Fragment:
             self._pump_lane(consumers, now, now_ms)
 
     def _pump_lane(self, consumers: LaneConsumers, now: float, now_ms: i64) -> None:
-        if not consumers.lane.ready or consumers.is_empty():
+        if consumers.sessions is not None:
+            consumers.pump_sessions(now, now_ms)
+        elif not consumers.lane.ready or consumers.is_empty():
             return
-        consumers.pump(now, now_ms, self.settings.lock_duration_s)
+        else:
+            consumers.pump(now, now_ms, self.settings.lock_duration_s)
         if consumers.expired:
             expired = consumers.expired
             consumers.expired = []
@@ -893,6 +1077,12 @@ def _join(arrived: list[tuple[MessageLock, Message]]) -> None:
     for lock, message in arrived:
         message.delivery_count = lock.delivery_count
         message.application_properties = lock.application_properties
+
+
+def _gives_back(lock: MessageLock) -> bool:
+    """Whether the message is available again when this settlement is durable."""
+    settlement = lock.settlement
+    return not lock.is_deferred and (settlement == ABANDON or settlement == LAPSE or settlement == RELEASE)
 
 
 def _give_expiry_as_reason(lock: MessageLock) -> None:

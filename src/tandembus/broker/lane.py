@@ -21,6 +21,7 @@ from mypy_extensions import i64, u8
 
 from tandembus.broker.block import Block, block_of
 from tandembus.broker.locks import MessageLock
+from tandembus.broker.session_columns import TailColumn
 from tandembus.message import Message
 from tandembus.store.messaging_store import NEVER, BlockRecord, BodyRange, Changes, Due, Place
 
@@ -59,6 +60,8 @@ class Lane:
         """Taken from the window's edge or from `returned`, their bodies on the way from the store."""
         self.held: dict[int, MessageLock] = {}
         self.newest_enqueued_at: i64 = 0
+        self.column: TailColumn | None = None
+        """Which sessions the newest block's messages belong to, where somebody receives session by session."""
         self._fresh_expiry: i64 = NEVER
         """The earliest expiry among the numbers that are not durable yet, which no sweep can look at."""
         self._block_size: i64 = block_size
@@ -236,11 +239,15 @@ class Lane:
     def show(self) -> None:
         """What was given out so far is durable: everybody may see it."""
         self.visible_end = self.next_number
+        if self.column is not None:
+            self.column.show()
         self._fresh_expiry = NEVER
 
     def take_back_number(self, number: i64, size_bytes: i64) -> None:
         """The newest number was never stored and nobody has seen it."""
         assert number == self.next_number - 1
+        if self.column is not None:
+            self.column.take_back(number)
         block = self._block_for(number)
         self._touch(block)
         if block.is_parked(number % self._block_size):
@@ -311,6 +318,8 @@ class Lane:
         """Write what changed since the last commit. Complete blocks go, but not the newest: it has the next number."""
         self._drop_complete(changes)
         self._write_touched(changes)
+        if self.column is not None:
+            self.column.emit(self.next_number, changes)
 
     def emit_again(self, changes: Changes) -> None:
         """Numbers were taken back after they were written into these changes: the later record of a block stands alone.
@@ -325,6 +334,8 @@ class Lane:
         changes.blocks = kept
         changes.expiries = [due for due in changes.expiries if not self._is_gone(due)]
         self._write_touched(changes)
+        if self.column is not None:
+            self.column.emit_again(self.next_number, changes)
 
     def _is_gone(self, due: Due) -> bool:
         """Whether this is the expiry of a block of ours that is no longer there."""
@@ -365,6 +376,8 @@ class Lane:
         if self.source is None:
             changes.dropped_bodies.append(BodyRange(fragment, lane, int(first), int(first + self._block_size - 1)))
         changes.dropped_blocks.append(Place(fragment, lane, int(block.index)))
+        if self.column is not None:
+            changes.dropped_columns.append(BodyRange(fragment, lane, int(block.index), int(block.index)))
         block.earliest_expiry = 0
         if block.indexed_expiry != 0:
             self._index_expiry(block, changes)
@@ -458,6 +471,10 @@ class Lane:
                 )
                 start = -1
             offset += 1
+
+    @property
+    def block_size(self) -> i64:
+        return self._block_size
 
     # The window: what is in memory ahead of the receivers.
 
@@ -599,6 +616,36 @@ class Lane:
             heapq.heapify(self.returned)
             self.ready = deque()
             self.ready_bytes = 0
+
+    def begin_column(self) -> None:
+        """From now on it is noted which sessions the messages belong to; nobody asks for those of before."""
+        if self.column is None:
+            block = self.next_number // self._block_size
+            self.column = TailColumn(self.fragment, self.code, self._block_size, block, [])
+
+    def column_in_memory(self, index: i64) -> bytes | None:
+        column = self.column if self.source is None else self.source.column
+        return None if column is None else column.entries_of(index)
+
+    def live_blocks(self, number: i64, count: i64) -> list[int]:
+        """Up to `count` blocks that have live messages, from the one of `number` on."""
+        found: list[int] = []
+        index = number // self._block_size
+        while index * self._block_size < self.visible_end and len(found) < count:
+            block = self._blocks.get(int(index))
+            if block is None:
+                index = self._next_block(index + 1)
+                continue
+            if block.live_count > 0:
+                found.append(int(index))
+            index += 1
+        return found
+
+    def live_in_block(self, index: i64) -> list[int]:
+        """The live, durable numbers of a block, whatever their state."""
+        first = index * self._block_size
+        numbers = self._scan(first, self._block_size, False)
+        return [number for number in numbers if number < first + self._block_size]
 
     def next_live(self, number: i64, count: i64) -> list[int]:
         """Up to `count` live numbers from `number` on, whatever their state: for browsing."""

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from tandembus.broker.session import Session, SessionLock
 from tandembus.errors import BusError
 
 # What a lock ends in. OPEN: nobody has settled it yet.
@@ -63,6 +64,7 @@ class MessageLock:
         "is_damaged",
         "is_deferred",
         "is_quiet",
+        "is_returning",
         "is_scheduled",
         "lane",
         "locked_until",
@@ -71,6 +73,8 @@ class MessageLock:
         "owner",
         "reason",
         "reply",
+        "session",
+        "session_lock",
         "settlement",
         "size_bytes",
         "token",
@@ -107,6 +111,21 @@ class MessageLock:
         self.changes: dict[str, object] | None = None
         """Properties that the settlement sets on the message."""
         self.encoded_changes: dict[bytes, bytes] | None = None
+        self.session: Session | None = None
+        """Where the message goes back to, in a lane that has sessions."""
+        self.session_lock: SessionLock | None = None
+        """The lock that covers this one: it ends when that one does, and not before."""
+        self.is_returning: bool = False
+
+    def is_live(self, now: float) -> bool:
+        return self.settlement == OPEN and self.ends_at() > now
+
+    def ends_at(self) -> float:
+        """When it lapses, on the monotonic clock."""
+        session_lock = self.session_lock
+        if session_lock is None:
+            return self.locked_until
+        return 0.0 if session_lock.is_over else session_lock.locked_until
 
 
 @final
@@ -135,6 +154,14 @@ class LockTable:
         lock = MessageLock(self._next_token(), lane, number, now + duration_s, size_bytes, expires_at)
         self._by_token[lock.token] = lock
         self._order(duration_s).append((lock.locked_until, lock))
+        return lock
+
+    def lock_in_session(
+        self, lane: i64, number: i64, session_lock: SessionLock, size_bytes: i64, expires_at: i64
+    ) -> MessageLock:
+        """A lock that lapses with its session's, and so has no place in the order."""
+        lock = MessageLock(self._next_token(), lane, number, session_lock.locked_until, size_bytes, expires_at)
+        self._by_token[lock.token] = lock
         return lock
 
     def _next_token(self) -> bytes:

@@ -17,6 +17,7 @@ from tandembus.broker.duplicates import TRIM_SLICE, RecentIds
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import MessageLock
+from tandembus.broker.session_reading import load_tail, serve_sessions
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.subscriptions import FanOut
 from tandembus.broker.timers import DueWork
@@ -36,6 +37,7 @@ from tandembus.store.messaging_store import (
     MessagingStore,
     Overlay,
     Place,
+    SessionState,
 )
 from tandembus.tasks import WhenBroken, carry_on, essential
 
@@ -48,6 +50,8 @@ DROP_SLICE = 1000
 THIN_DEBT = 64
 HISTORY_PAGE_BYTES = 64 * 1024
 """Message ids read at once when a fragment is opened: others get their turn in between."""
+SPARSE = 4
+"""Numbers that are spread wider than this, for each of them, are no range."""
 WATCH_S = 0.5
 
 SubscriptionPart = tuple[int, FragmentSettings, RuleSet]
@@ -184,6 +188,8 @@ class MessageBroker:
         key = int(fragment.key)
         recent_ids = await self._load_recent_ids(fragment)
         fragment.start_over(store.epoch, [list(await store.blocks(key, lane)) for lane in LANES], recent_ids)
+        if fragment.needs_columns():
+            await load_tail(self, fragment)
 
     async def _load_recent_ids(self, fragment: Fragment) -> RecentIds | None:
         window_ms = int(fragment.settings.duplicate_window_ms)
@@ -254,6 +260,8 @@ class MessageBroker:
         assert topic.fan_out is not None
         fragment = self._new_subscription(topic, topic.fan_out, (key, settings, rules))
         fragment.start_over(self.store.epoch, [[] for _ in LANES], None)
+        if settings.requires_session:
+            topic.main.begin_column()
         self._tell_room(fragment)
         self._fragments[key] = fragment
         return fragment
@@ -317,6 +325,7 @@ class MessageBroker:
             changes.trimmed_history.append(HistoryTrim(key, 1 << 62, TRIM_SLICE))
             await self._commit_alone(changes)
             await asyncio.sleep(0)
+        await self._drop_session_states(key)
         changes = Changes()
         changes.dropped_heads.append(key)
         await self._commit_alone(changes)
@@ -326,7 +335,15 @@ class MessageBroker:
         changes.dropped_blocks = [Place(key, lane, record.block) for record in await self.store.blocks(key, lane)]
         overlays = await self.store.overlays(key, lane, 0, (1 << 48) - 1)
         changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in overlays]
+        changes.dropped_columns = [BodyRange(key, lane, 0, (1 << 48) - 1)]
         await self._commit_alone(changes)
+
+    async def _drop_session_states(self, key: int) -> None:
+        while states := await self.store.session_states(key, None, DROP_SLICE):
+            changes = Changes()
+            changes.session_states = [SessionState(key, one.session_id, None, 0) for one in states]
+            await self._commit_alone(changes)
+            await asyncio.sleep(0)
 
     async def _commit_alone(self, changes: Changes) -> None:
         """A commit of the broker's own, between two turns."""
@@ -494,6 +511,8 @@ class MessageBroker:
         changes.schedules += arrivals.schedules
         history = len(changes.history)
         changes.history += arrivals.history
+        states = len(changes.session_states)
+        changes.session_states += arrivals.session_states
         try:
             await self._watched(self.store, changes)
         except StoreFull as error:
@@ -501,6 +520,7 @@ class MessageBroker:
             self._set_short_of_room(True)
             del changes.bodies[bodies:], changes.overlays[overlays:], changes.schedules[schedules:]
             del changes.history[history:]
+            del changes.session_states[states:]
             for fragment in fragments:
                 fragment.refuse_sends(changes, error)
             await self._watched(self.store, changes)
@@ -545,7 +565,10 @@ class MessageBroker:
     async def hand_over(self, fragment: Fragment) -> None:
         """Deliver what is ready; read on while somebody has credit for more."""
         for consumers in fragment.lane_consumers:
-            if not consumers.is_empty():
+            if consumers.sessions is not None:
+                await serve_sessions(self, fragment)
+                consumers.finish_drains()
+            elif not consumers.is_empty():
                 await self._serve_lane(fragment, consumers)
                 consumers.finish_drains()
 
@@ -579,10 +602,7 @@ class MessageBroker:
         """Bodies with their overlays laid over them; damaged ones are taken out of the queue and reported."""
         key, code = int(fragment.key), int(lane.code)
         records = await self._bodies(fragment, lane, numbers, max_bytes)
-        overlays = {
-            overlay.number: overlay
-            for overlay in await self.store.overlays(key, code, numbers[0], numbers[len(records) - 1])
-        }
+        overlays = {overlay.number: overlay for overlay in await self._overlays(key, code, numbers[: len(records)])}
         for record in records:
             overlay = overlays.get(int(record.number))
             if isinstance(record, Damage):
@@ -601,6 +621,13 @@ class MessageBroker:
                 if isinstance(record, Message):
                     record.expires_at = fragment.expiry_of(record)
         return records
+
+    async def _overlays(self, key: int, code: int, numbers: Sequence[int]) -> Sequence[Overlay]:
+        """Neighbours are read as a range; what lies far apart one by one, so as not to pass over all in between."""
+        first, last = min(numbers, default=0), max(numbers, default=0)
+        if last - first > SPARSE * len(numbers):
+            return await self.store.overlays_at(key, code, numbers)
+        return await self.store.overlays(key, code, first, last)
 
     def report_damage(self, fragment: Fragment, lane: int, damage: Damage) -> None:
         self.damage_count += 1
@@ -655,6 +682,8 @@ class MessageBroker:
                 if not consumers.is_hungry():
                     used -= int(consumers.lane.ready_bytes)
                     consumers.lane.evict()
+                    if consumers.sessions is not None:
+                        consumers.sessions.forget_bodies()
 
     def check_room(self) -> None:
         """Looked at every second: sends stop below the reserve and resume above twice that."""

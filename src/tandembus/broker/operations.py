@@ -12,6 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.broker.locks import MessageLock
+from tandembus.broker.session import Session
 from tandembus.errors import BusError
 from tandembus.message import Message
 
@@ -42,6 +43,25 @@ class SendOperation:
         """Why it was refused when its turn came; it is answered in its order all the same."""
 
 
+class StateReply:
+    """Told what became of a new session state, after its commit."""
+
+    def state_set(self, error: BusError | None) -> None:
+        raise AssertionError("a reply must be implemented")
+
+
+@final
+class StateOperation:
+    """A session's new state; None clears it."""
+
+    __slots__ = ("reply", "session_id", "state")
+
+    def __init__(self, session_id: str, state: bytes | None, reply: StateReply) -> None:
+        self.session_id: Final = session_id
+        self.state: Final = state
+        self.reply: Final = reply
+
+
 class Consumer:
     """Somebody with credit for a lane. The fragment takes credit down as it hands messages over."""
 
@@ -50,6 +70,8 @@ class Consumer:
         self.is_destructive: bool = is_destructive
         self.removing_count: i64 = 0
         """Receive-and-deletes that are being committed and will be delivered."""
+        self.session: Session | None = None
+        """The session it holds, in a lane that has sessions."""
 
     def can_take(self) -> bool:
         """Credit is not all: a connection that does not read must not be filled."""
@@ -57,6 +79,9 @@ class Consumer:
 
     def deliver(self, message: Message, lock: MessageLock) -> None:
         raise AssertionError("a consumer must be implemented")
+
+    def session_lost(self, error: BusError) -> None:
+        """It no longer holds its session, and gets nothing more."""
 
     def drained(self) -> None:
         """Everything there was, within the credit, has been delivered."""

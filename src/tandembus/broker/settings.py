@@ -25,6 +25,8 @@ class FragmentSettings:
         "max_delivery_count",
         "max_locks",
         "max_properties_bytes",
+        "max_session_numbers",
+        "max_sessions",
         "max_size_bytes",
         "requires_session",
         "window_bytes",
@@ -50,6 +52,8 @@ class FragmentSettings:
         forward_to: str = "",
         forward_dead_letters_to: str = "",
         dead_letter_filter_errors: bool = False,
+        max_sessions: i64 = 65_536,
+        max_session_numbers: i64 = 1_000,
     ) -> None:
         self.lock_duration_s: float = lock_duration_s
         self.max_delivery_count: i64 = max_delivery_count
@@ -65,6 +69,10 @@ class FragmentSettings:
         self.block_size: i64 = block_size
         self.max_properties_bytes: i64 = max_properties_bytes
         self.requires_session: bool = requires_session
+        self.max_sessions: i64 = max_sessions
+        """Sessions in memory; the rest stays in the columns until some of these are gone."""
+        self.max_session_numbers: i64 = max_session_numbers
+        """Messages known of one session; the rest is searched for when these are used up."""
         self.duplicate_window_ms: i64 = duplicate_window_ms
         """How long a message id is remembered; 0: duplicates are not looked for."""
         self.forward_to: str = forward_to

@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from tandembus.broker.lane import Lane
 from tandembus.errors import InvalidOperation
-from tandembus.message import Message, copy_of, parse_message
+from tandembus.message import Message, copy_of, parse_message, session_id_of
 from tandembus.message_encoding import (
     application_properties_with,
     encode_changes,
@@ -167,6 +167,8 @@ class FanOut:
         message.number = lane.give_number(len(message.sections), NEVER)
         if message.original_number == 0:
             message.original_number = lane.sequence_base | message.number
+        if lane.column is not None:
+            lane.column.add(message.number, session_id_of(message))
         self.note(lane, message)
         changes.bodies.append(PutBody(int(lane.fragment), MAIN, message))
 

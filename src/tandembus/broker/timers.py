@@ -68,7 +68,8 @@ class DueWork:
         broker.check_room()
         broker.check_windows()
         for fragment in broker.fragments():
-            fragment.lapse()
+            if fragment.lapse():
+                broker.want(fragment)
             await broker.trim_history(fragment)
         now_ms = self._clock.now_ms()
         is_done = True
@@ -148,7 +149,7 @@ class DueWork:
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         delay = LONGEST_SLEEP_S
         for fragment in self._broker.fragments():
-            lapse = fragment.locks.next_lapse()
+            lapse = fragment.next_lapse()
             if lapse > 0.0:
                 delay = min(delay, lapse - now)
         due = await self._broker.store.earliest_due()

@@ -62,12 +62,19 @@ def small(
     )
 
 
-def message(body: str, ttl_ms: int | None = None, scheduled_at_ms: int | None = None, padding: int = 0) -> Message:
+def message(
+    body: str,
+    ttl_ms: int | None = None,
+    scheduled_at_ms: int | None = None,
+    padding: int = 0,
+    session_id: str | None = None,
+) -> Message:
     """A message whose id is its body, so that it can be told from others wherever it turns up."""
     payload = header_section(ttl_ms=ttl_ms) if ttl_ms is not None else b""
     if scheduled_at_ms is not None:
         payload += message_annotations_section({"x-opt-scheduled-enqueue-time": timestamp(scheduled_at_ms)})
-    return parse_message(payload + properties_section(body) + data_section(body.encode() + bytes(padding)))
+    properties = properties_section(body, group_id=session_id)
+    return parse_message(payload + properties + data_section(body.encode() + bytes(padding)))
 
 
 def ping() -> Message:

@@ -1,0 +1,100 @@
+"""A session and the claim on it: plain data, without a word of where its messages are.
+
+A session is the messages that share a SessionId. One receiver at a time holds it, by a lock of its own that covers all
+messages received under it: those do not lapse one by one, they go back together when the session is let go or lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from tandembus.errors import BusError
+
+if TYPE_CHECKING:
+    from tandembus.broker.locks import MessageLock
+    from tandembus.broker.operations import Consumer
+
+# How much of a session's messages is known in memory.
+FOLLOWING: Final = 0
+"""All that the lane's index has come to."""
+ALONE: Final = 1
+"""All below `searched_to`; the rest has to be searched for in the columns."""
+AHEAD: Final = 2
+"""All there are, although the index has not come as far yet."""
+
+
+@final
+class SessionLock:
+    """One receiver's claim on a session. In memory only, like every lock."""
+
+    __slots__ = ("is_over", "locked_until", "locked_until_ms", "session")
+
+    def __init__(self, session: Session, locked_until: float, locked_until_ms: i64) -> None:
+        self.session: Final = session
+        self.locked_until: float = locked_until
+        """On the monotonic clock."""
+        self.locked_until_ms: i64 = locked_until_ms
+        """What the client is told: wall time."""
+        self.is_over: bool = False
+
+    def is_live(self, now: float) -> bool:
+        return not self.is_over and self.locked_until > now
+
+
+@final
+class Session:
+    __slots__ = (
+        "consumer",
+        "hash",
+        "held",
+        "id",
+        "is_stirred",
+        "lock",
+        "mode",
+        "numbers",
+        "offered_at",
+        "returning_count",
+        "same_hash",
+        "searched_to",
+    )
+
+    def __init__(self, session_id: str | None, session_hash: bytes, mode: i64, searched_to: i64) -> None:
+        self.id: str | None = session_id
+        """None while only columns have spoken of it: the first body read will tell."""
+        self.hash: Final = session_hash
+        self.same_hash: Session | None = None
+        """Another session whose id has the same hash."""
+        self.mode: i64 = mode
+        self.searched_to: i64 = searched_to
+        self.numbers: list[int] = []
+        """Available messages that are known of, in order."""
+        self.held: dict[int, MessageLock] = {}
+        """Messages that are locked under this session, or on their way back to it."""
+        self.returning_count: i64 = 0
+        """Those on their way back: nothing behind them is handed out before they are there, since they are next."""
+        self.lock: SessionLock | None = None
+        self.consumer: Consumer | None = None
+        self.offered_at: i64 = -1
+        """Its place in the order of the sessions that wait for a receiver; -1 while it has none."""
+        self.is_stirred: bool = False
+
+    @property
+    def name(self) -> str:
+        assert self.id is not None, "nobody holds a session whose id is not known"
+        return self.id
+
+
+class SessionAccept:
+    """Somebody waits for the next available session. Told exactly once, unless it gives up before."""
+
+    def __init__(self) -> None:
+        self.is_over: bool = False
+        """Granted, refused or given up."""
+
+    def granted(self, lock: SessionLock) -> None:
+        raise AssertionError("an accept must be implemented")
+
+    def refused(self, error: BusError) -> None:
+        raise AssertionError("an accept must be implemented")

@@ -1,0 +1,227 @@
+"""What sessions need of the store: columns, the bodies of a session's next messages, and the names behind the hashes.
+
+The session index decides and says what it wants; here it is read, in slices, so that a search through millions of
+messages holds nobody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.lane import Lane
+from tandembus.broker.session import Session, SessionAccept, SessionLock
+from tandembus.broker.session_columns import TailColumn, column_entry, column_of, offsets_of, session_hash
+from tandembus.broker.sessions import NAME, NOTHING, SCAN, SESSION_LOST, SessionIndex
+from tandembus.errors import BusError, MalformedData, OperationTimeout, SessionLockLost
+from tandembus.message import Message, session_id_of
+from tandembus.store.messaging_store import MAIN
+
+if TYPE_CHECKING:
+    from tandembus.broker.message_broker import MessageBroker
+
+COLUMNS_SLICE = 64
+"""Columns read in one go: those of 65,536 messages."""
+ROUNDS = 8
+"""Reads for one fragment in one turn."""
+NAMING_BODIES = 32
+"""Bodies of a session read to learn its name: its receiver will ask for them next."""
+READ_BYTES = 4 * 1024 * 1024
+
+
+async def load_tail(broker: MessageBroker, fragment: Fragment) -> None:
+    """The column of the newest block is no record yet: its bodies say it."""
+    lane = fragment.main
+    block = int(lane.next_number // lane.block_size)
+    entries = await _entries_of_bodies(broker, fragment, lane, block)
+    lane.column = TailColumn(lane.fragment, lane.code, lane.block_size, block, entries)
+
+
+async def _entries_of_bodies(broker: MessageBroker, fragment: Fragment, lane: Lane, block: int) -> list[bytes]:
+    entries: list[bytes] = []
+    numbers = lane.live_in_block(block)
+    while numbers:
+        records = await broker.store.bodies(int(lane.body_fragment), MAIN, numbers, READ_BYTES)
+        for record in records:
+            session_id = _id_in(record) if isinstance(record, Message) else None
+            if session_id is not None:
+                entries.append(column_entry(session_hash(session_id), int(record.number) % int(lane.block_size)))
+        numbers = numbers[len(records) :]
+    return entries
+
+
+def _id_in(message: Message) -> str | None:
+    try:
+        return session_id_of(message)
+    except MalformedData:
+        return None
+
+
+async def read_columns(broker: MessageBroker, fragment: Fragment, lane: Lane, blocks: Sequence[int]) -> list[bytes]:
+    """The columns of these blocks: from memory, from the store, or, where neither has one, from the bodies."""
+    found = [lane.column_in_memory(block) for block in blocks]
+    missing = [block for block, entries in zip(blocks, found, strict=True) if entries is None]
+    if not missing:
+        return [entries for entries in found if entries is not None]
+    stored = dict(zip(missing, await broker.store.columns(int(lane.body_fragment), MAIN, missing), strict=True))
+    columns: list[bytes] = []
+    for block, entries in zip(blocks, found, strict=True):
+        if entries is None:
+            column = stored[block]
+            if column is not None:
+                entries = column.entries
+            else:
+                entries = column_of(await _entries_of_bodies(broker, fragment, lane, block))
+        columns.append(entries)
+    return columns
+
+
+async def serve_sessions(broker: MessageBroker, fragment: Fragment) -> None:
+    """Give sessions to who waits for one, and messages to who holds one; read what that takes."""
+    index = fragment.sessions
+    for _ in range(ROUNDS):
+        fragment.grant_sessions()
+        fragment.pump()
+        if index is None or not _is_wanting(index):
+            return
+        if index.wants != NOTHING:
+            await _read_for_accept(broker, fragment, index)
+        await _feed(broker, fragment, index)
+        if fragment.sessions is not index or fragment.is_void:
+            return  # the store was opened anew meanwhile
+    broker.want(fragment)
+
+
+def _is_wanting(index: SessionIndex) -> bool:
+    return index.wants != NOTHING or len(index.starving) > 0
+
+
+async def _read_for_accept(broker: MessageBroker, fragment: Fragment, index: SessionIndex) -> None:
+    session = index.wanted
+    if index.wants == SCAN:
+        await _scan(broker, fragment, index)
+    elif session is not None and index.wants == NAME:
+        numbers = index.numbers_to_read(session, NAMING_BODIES)
+        await _read_bodies(broker, fragment, index, [(session, numbers)])
+    elif session is not None:
+        await _search(broker, fragment, index, session)
+    index.wants = NOTHING
+
+
+async def _scan(broker: MessageBroker, fragment: Fragment, index: SessionIndex) -> None:
+    """Move the index on by a slice of columns."""
+    lane = fragment.main
+    visible_end = int(lane.visible_end)
+    blocks = lane.live_blocks(index.columns_end, COLUMNS_SLICE)
+    for block, entries in zip(blocks, await read_columns(broker, fragment, lane, blocks), strict=True):
+        index.scanned(block, entries, visible_end)
+    if len(blocks) < COLUMNS_SLICE and not index.is_at_tail:
+        index.scanned_to(visible_end)
+
+
+async def _search(broker: MessageBroker, fragment: Fragment, index: SessionIndex, session: Session) -> None:
+    """Look for one session's messages in the next slice of columns."""
+    lane = fragment.main
+    visible_end = int(lane.visible_end)
+    blocks = lane.live_blocks(index.begin_search(session), COLUMNS_SLICE)
+    for block, entries in zip(blocks, await read_columns(broker, fragment, lane, blocks), strict=True):
+        if not index.searched(session, block, entries, visible_end):
+            return
+    if len(blocks) < COLUMNS_SLICE:
+        index.searched_all_below(session, visible_end)
+
+
+async def _feed(broker: MessageBroker, fragment: Fragment, index: SessionIndex) -> None:
+    """Read for the receivers that could take more: all bodies in one call."""
+    starving, index.starving = list(dict.fromkeys(index.starving)), []
+    most = max(int(fragment.settings.window_messages) // 2, 1)
+    wanted: list[tuple[Session, list[int]]] = []
+    for session in starving:
+        consumer = session.consumer
+        if consumer is None or session.lock is None:
+            continue
+        index.stir(session)
+        if index.next_number(session) > 0:
+            numbers = index.numbers_to_read(session, min(int(consumer.credit), most))
+            most -= len(numbers)
+            wanted.append((session, numbers))
+        else:
+            await _search(broker, fragment, index, session)
+        if most <= 0:
+            break
+    await _read_bodies(broker, fragment, index, wanted)
+
+
+async def _read_bodies(
+    broker: MessageBroker, fragment: Fragment, index: SessionIndex, wanted: Iterable[tuple[Session, list[int]]]
+) -> None:
+    owners = {number: session for session, numbers in wanted for number in numbers}
+    if not owners:
+        return
+    room = max(int(fragment.settings.window_bytes) // 2, 1)
+    records = await broker.read_messages(fragment, fragment.main, list(owners), room)
+    if fragment.sessions is index:
+        for record in records:
+            if isinstance(record, Message):
+                index.take_bodies(owners[int(record.number)], [record])
+
+
+class _FutureAccept(SessionAccept):
+    def __init__(self, future: asyncio.Future[SessionLock]) -> None:
+        super().__init__()
+        self._future = future
+
+    def granted(self, lock: SessionLock) -> None:
+        self._future.set_result(lock)
+
+    def refused(self, error: BusError) -> None:
+        self._future.set_exception(error)
+
+
+async def accept(broker: MessageBroker, fragment: Fragment, session_id: str | None, timeout_s: float) -> SessionLock:
+    """A session by its name, or the next available one (None) as soon as there is one."""
+    if session_id is not None:
+        return fragment.accept_session(session_id)
+    future: asyncio.Future[SessionLock] = asyncio.get_running_loop().create_future()
+    waiting = _FutureAccept(future)
+    fragment.await_session(waiting)
+    broker.want(fragment)
+    try:
+        return await asyncio.wait_for(asyncio.shield(future), timeout_s)
+    except asyncio.TimeoutError:
+        raise OperationTimeout(f"No session was available within {timeout_s:g} s.") from None
+    finally:
+        if fragment.sessions is not None:
+            fragment.sessions.gave_up(waiting)
+
+
+async def live_numbers(
+    broker: MessageBroker, fragment: Fragment, session_id: str, from_number: int, count: int
+) -> list[int]:
+    """Live messages that may belong to a session, in order, whatever their state: for browsing. Their bodies say
+    whether they do."""
+    lane = fragment.main
+    hash_of_id = session_hash(session_id)
+    found: list[int] = []
+    while len(found) < count:
+        blocks = lane.live_blocks(from_number, COLUMNS_SLICE)
+        for block, entries in zip(blocks, await read_columns(broker, fragment, lane, blocks), strict=True):
+            first = block * int(lane.block_size)
+            for number in [first + offset for offset in offsets_of(entries, hash_of_id)]:
+                if number >= from_number and number < lane.visible_end and lane.is_live(number):
+                    found.append(number)
+        if len(blocks) < COLUMNS_SLICE:
+            break
+        from_number = (blocks[-1] + 1) * int(lane.block_size)
+        await asyncio.sleep(0)
+    return found[:count]
+
+
+def check_holds(fragment: Fragment, session_id: str, owner: object) -> SessionLock:
+    """The session's lock, if this owner's link has it; raises SessionLockLost."""
+    lock = fragment.held_session(session_id)
+    if lock is None or lock.session.consumer is not owner:
+        raise SessionLockLost(SESSION_LOST)
+    return lock

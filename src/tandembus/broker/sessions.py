@@ -1,0 +1,567 @@
+"""The sessions of a lane: which of them wait for a receiver, and where their messages are.
+
+`columns_end` splits the numbers as the window does in a plain lane. Every available message below it belongs to a
+session that is in memory; what lies above it is found in the columns when somebody asks, and never twice. A session in
+memory knows its next numbers, not all of them: one session may have millions. Bodies are kept only as far as there is
+room.
+
+Pure: what has to be read is said (`wants`, `starving`), and read by others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections import deque
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.broker.lane import Lane
+from tandembus.broker.locks import MessageLock
+from tandembus.broker.operations import Consumer
+from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionAccept, SessionLock
+from tandembus.broker.session_columns import end_of_run, entry_count, hash_at, offset_at, offsets_of, session_hash
+from tandembus.broker.settings import FragmentSettings
+from tandembus.errors import BusError, InvalidOperation, SessionCannotBeLocked, SessionLockLost
+from tandembus.message import Message, session_id_of
+
+LEAST_OVER: Final = 64
+"""Entries that are over, before it is worth the while to clear them away."""
+
+# What the next grant has to wait for.
+NOTHING: Final = 0
+SCAN: Final = 1
+"""More columns: all sessions known so far are taken."""
+SEARCH: Final = 2
+"""The columns of one session: whether it has messages left."""
+NAME: Final = 3
+"""A body of a session: the columns know only its hash."""
+
+SESSION_LOST: Final = "The session lock is lost: it lapsed, or its receiver is gone. Accept the session again."
+
+
+@final
+class _Run:
+    """Entries of one hash in the column of a block whose numbers are looked at up to `end`."""
+
+    __slots__ = ("end", "entries", "first", "position", "position_end")
+
+    def __init__(self, entries: bytes, position: i64, position_end: i64, first: i64, end: i64) -> None:
+        self.entries: Final = entries
+        self.position: i64 = position
+        self.position_end: i64 = position_end
+        self.first: i64 = first
+        self.end: i64 = end
+
+
+@final
+class SessionIndex:
+    def __init__(self, lane: Lane, settings: FragmentSettings) -> None:
+        self._lane: Final = lane
+        self.columns_end: i64 = lane.window_end
+        self.is_at_tail: bool = lane.window_end >= lane.visible_end
+        """Everything is known: new messages are taken in as they come, and `columns_end` does not matter."""
+        self.wants: i64 = NOTHING
+        self.wanted: Session | None = None
+        self.starving: list[Session] = []
+        """Held sessions whose receiver could take more than is in memory."""
+        self._stirred: list[Session] = []
+        self._by_id: dict[str, Session] = {}
+        self._by_hash: dict[bytes, Session] = {}
+        self._count: i64 = 0
+        self._offers: list[tuple[int, int, Session]] = []
+        self._offer_count: int = 0
+        self._waiting: deque[SessionAccept] = deque()
+        self._given_up_count: i64 = 0
+        self._lapses: list[tuple[float, int, SessionLock]] = []
+        self._lock_count: int = 0
+        self._bodies: dict[int, Message] = {}
+        self._max_messages: i64 = settings.window_messages
+        self._max_bytes: i64 = settings.window_bytes
+        self._max_sessions: i64 = settings.max_sessions
+        self._max_numbers: i64 = settings.max_session_numbers
+
+    def __len__(self) -> int:
+        return int(self._count)
+
+    # Sessions in memory.
+
+    def find(self, session_id: str) -> Session | None:
+        session = self._by_id.get(session_id)
+        if session is not None:
+            return session
+        return self._adopt(session_id, session_hash(session_id))
+
+    def _adopt(self, session_id: str, hash_of_id: bytes) -> Session | None:
+        """One whose id nobody has read yet is taken for this one. Should a body say otherwise later, it goes astray to
+        where it belongs."""
+        session = self._by_hash.get(hash_of_id)
+        while session is not None:
+            if session.id is None:
+                self.name(session, session_id)
+                return session
+            session = session.same_hash
+        return None
+
+    def name(self, session: Session, session_id: str) -> None:
+        session.id = session_id
+        self._by_id[session_id] = session
+
+    def get(self, session_id: str) -> Session:
+        """The session, known from now on. What is not known has no available message below `columns_end`."""
+        session = self.find(session_id)
+        if session is None:
+            session = self._new(session_id, session_hash(session_id))
+        return session
+
+    def _new(self, session_id: str | None, hash_of_id: bytes) -> Session:
+        session = Session(session_id, hash_of_id, FOLLOWING, 0)
+        session.same_hash = self._by_hash.get(hash_of_id)
+        self._by_hash[hash_of_id] = session
+        if session_id is not None:
+            self._by_id[session_id] = session
+        self._count += 1
+        return session
+
+    def _forget_if_empty(self, session: Session) -> bool:
+        """Whatever a forgotten session has above `columns_end` is found there again."""
+        if session.lock is not None or session.numbers or session.held:
+            return False
+        if session.mode == ALONE and (self.is_at_tail or session.searched_to < self.columns_end):
+            return False
+        self._forget(session)
+        return True
+
+    def _forget(self, session: Session) -> None:
+        self._count -= 1
+        session.offered_at = -1
+        if session.id is not None:
+            self._by_id.pop(session.id, None)
+        first = self._by_hash.get(session.hash)
+        if first is session:
+            if session.same_hash is None:
+                del self._by_hash[session.hash]
+            else:
+                self._by_hash[session.hash] = session.same_hash
+            return
+        while first is not None:
+            if first.same_hash is session:
+                first.same_hash = session.same_hash
+            first = first.same_hash
+
+    def knows_all_of(self, session: Session) -> bool:
+        return session.mode == AHEAD or (session.mode == FOLLOWING and self.is_at_tail)
+
+    def _covers(self, session: Session, number: i64) -> bool:
+        """Whether this number would be among the session's own if it were available."""
+        if session.mode == ALONE:
+            return number < session.searched_to
+        return session.mode == AHEAD or self.is_at_tail or number < self.columns_end
+
+    # Messages come and come back.
+
+    def arrived(self, message: Message) -> None:
+        """A durable message becomes available at the tail."""
+        session_id = session_id_of(message) or ""
+        number = message.number
+        session = self._by_id.get(session_id)
+        if session is None:
+            session = self._take_in(session_id, number)
+            if session is None:
+                return
+        if self.knows_all_of(session) and self._append(session, number):
+            self._keep(message)
+        if session.lock is not None:
+            self.stir(session)
+        else:
+            self._offer(session)
+
+    def _take_in(self, session_id: str, number: i64) -> Session | None:
+        """A session that is not in memory, or not by its name."""
+        if not self.is_at_tail:
+            return None
+        hash_of_id = session_hash(session_id)
+        session = self._adopt(session_id, hash_of_id)
+        if session is not None:
+            return session
+        if self._count >= self._max_sessions:
+            self.is_at_tail = False
+            self.columns_end = number
+            return None
+        return self._new(session_id, hash_of_id)
+
+    def _append(self, session: Session, number: i64) -> bool:
+        if len(session.numbers) < self._max_numbers:
+            session.numbers.append(int(number))
+            return True
+        session.mode = ALONE
+        session.searched_to = number
+        return False
+
+    def held(self, lock: MessageLock, session: Session, session_lock: SessionLock | None) -> None:
+        """A message of this session is locked. Under no session lock: taken by the broker itself."""
+        lock.session = session
+        lock.session_lock = session_lock
+        session.held[int(lock.number)] = lock
+
+    def returning(self, lock: MessageLock) -> None:
+        """It was decided that the message comes back; it does when that is durable."""
+        session = lock.session
+        if session is not None and not lock.is_returning:
+            lock.is_returning = True
+            session.returning_count += 1
+
+    def ended(self, lock: MessageLock, is_back: bool) -> None:
+        """The lock is over. The message is gone, or available again and next in its session."""
+        session = lock.session
+        if session is None:
+            return
+        session.held.pop(int(lock.number), None)
+        if lock.is_returning:
+            lock.is_returning = False
+            session.returning_count -= 1
+        if is_back and self._covers(session, lock.number):
+            self._insert(session, lock.number)
+        if session.lock is not None:
+            self.stir(session)
+        elif session.returning_count == 0:
+            self._offer(session)
+
+    def _insert(self, session: Session, number: i64) -> None:
+        at = bisect_left(session.numbers, int(number))
+        if at == len(session.numbers) or session.numbers[at] != number:
+            insort(session.numbers, int(number))
+
+    def went_astray(self, session: Session, number: i64, session_id: str) -> None:
+        """The body says that this number belongs to another session of the same hash."""
+        at = bisect_left(session.numbers, int(number))
+        if at < len(session.numbers) and session.numbers[at] == number:
+            session.numbers.pop(at)
+        other = self._by_id.get(session_id)
+        if other is None:
+            other = self._new(session_id, session.hash)
+            other.mode = ALONE
+            other.searched_to = number
+        elif self._covers(other, number):
+            self._insert(other, number)
+        if other.lock is not None:
+            self.stir(other)
+        else:
+            self._offer(other)
+
+    # Holding a session.
+
+    def lock(self, session: Session, now: float, now_ms: i64, duration_s: float) -> SessionLock:
+        """Raises SessionCannotBeLocked where somebody has it."""
+        if session.lock is not None:
+            raise SessionCannotBeLocked(f"The session '{session.id}' is held by another receiver.")
+        session.offered_at = -1
+        lock = SessionLock(session, now + duration_s, now_ms + i64(int(duration_s * 1000)))
+        session.lock = lock
+        self._push_lapse(lock)
+        return lock
+
+    def renew(self, lock: SessionLock, now: float, now_ms: i64, duration_s: float) -> None:
+        if not lock.is_live(now):
+            raise SessionLockLost(SESSION_LOST)
+        lock.locked_until = now + duration_s
+        lock.locked_until_ms = now_ms + i64(int(duration_s * 1000))
+        self._push_lapse(lock)
+
+    def _push_lapse(self, lock: SessionLock) -> None:
+        self._lock_count += 1
+        heapq.heappush(self._lapses, (lock.locked_until, self._lock_count, lock))
+        if len(self._lapses) > 2 * len(self._by_id) + LEAST_OVER:
+            self._lapses = [entry for entry in self._lapses if _is_current(entry)]
+            heapq.heapify(self._lapses)
+
+    def hold(self, lock: SessionLock, consumer: Consumer) -> None:
+        """Messages of the session go to this consumer from now on."""
+        lock.session.consumer = consumer
+        consumer.session = lock.session
+        self.stir(lock.session)
+
+    def unlock(self, lock: SessionLock) -> None:
+        """The holder is gone; what it had locked is on its way back."""
+        session = lock.session
+        lock.is_over = True
+        session.lock = None
+        session.consumer = None
+        if session.returning_count == 0:
+            self._offer(session)
+
+    def lapsed(self, now: float) -> list[SessionLock]:
+        found: list[SessionLock] = []
+        while self._lapses and (self._lapses[0][0] <= now or not _is_current(self._lapses[0])):
+            entry = heapq.heappop(self._lapses)
+            if _is_current(entry):
+                found.append(entry[2])
+        return found
+
+    def next_lapse(self) -> float:
+        """When the earliest entry comes up; 0 where there is none."""
+        return self._lapses[0][0] if self._lapses else 0.0
+
+    def locks(self) -> list[SessionLock]:
+        return [entry[2] for entry in self._lapses if _is_current(entry)]
+
+    # Waiting for a session.
+
+    def wait(self, accept: SessionAccept) -> None:
+        self._waiting.append(accept)
+
+    def gave_up(self, accept: SessionAccept) -> None:
+        """Nobody waits for this one any more."""
+        if accept.is_over:
+            return
+        accept.is_over = True
+        self._given_up_count += 1
+        if self._given_up_count > i64(len(self._waiting)) // 2 + LEAST_OVER:
+            self._waiting = deque([one for one in self._waiting if not one.is_over])
+            self._given_up_count = 0
+
+    def next_accept(self) -> SessionAccept | None:
+        while self._waiting:
+            if not self._waiting[0].is_over:
+                return self._waiting[0]
+            self._waiting.popleft()
+            self._given_up_count = max(self._given_up_count - 1, i64(0))
+        return None
+
+    def take_accept(self) -> SessionAccept:
+        accept = self._waiting.popleft()
+        accept.is_over = True
+        return accept
+
+    def _offer(self, session: Session) -> None:
+        """It waits for a receiver, at the place of its oldest message."""
+        if session.lock is not None or self._forget_if_empty(session):
+            return
+        if not session.numbers and session.mode != ALONE:
+            return
+        place = self._place(session)
+        if session.offered_at < 0 or place < session.offered_at:
+            session.offered_at = place
+            self._offer_count += 1
+            heapq.heappush(self._offers, (int(place), self._offer_count, session))
+            if len(self._offers) > 2 * int(self._count) + LEAST_OVER:
+                self._offers = [entry for entry in self._offers if entry[2].offered_at == entry[0]]
+                heapq.heapify(self._offers)
+
+    def _place(self, session: Session) -> i64:
+        return session.numbers[0] if session.numbers else session.searched_to
+
+    def next_session(self) -> Session | None:
+        """The oldest session that nobody holds and that has an available message. None: there is none, unless `wants`
+        says what has to be read first."""
+        self.wants = NOTHING
+        self.wanted = None
+        while self._offers:
+            session = self._offers[0][2]
+            if session.offered_at != self._offers[0][0] or not self._is_worth_a_look(session):
+                heapq.heappop(self._offers)
+            elif not session.numbers:
+                return self._want(SEARCH, session)
+            elif session.id is None:
+                return self._want(NAME, session)
+            else:
+                return session
+        if not self.is_at_tail:
+            return self._want(SCAN, None)
+        return None
+
+    def _is_worth_a_look(self, session: Session) -> bool:
+        """Whether it may have a message and stands in its right place. What was settled, parked or taken meanwhile does
+        not count."""
+        while session.numbers and not self._lane.is_waiting(session.numbers[0]):
+            self._bodies_pop(session.numbers.pop(0))
+        has_rest = len(session.numbers) > 0 or session.mode == ALONE
+        if session.returning_count > 0 or self._forget_if_empty(session) or not has_rest:
+            session.offered_at = -1
+            return False
+        if session.offered_at == self._place(session):
+            return True
+        session.offered_at = -1
+        self._offer(session)
+        return False
+
+    def _want(self, what: i64, session: Session | None) -> Session | None:
+        self.wants = what
+        self.wanted = session
+        return None
+
+    # What columns say.
+
+    def scanned(self, block: i64, entries: bytes, visible_end: i64) -> None:
+        """Take in the sessions of the block that `columns_end` has come to, as it was when `visible_end` was: what has
+        become visible since is left for the next look."""
+        first = block * self._lane.block_size
+        end = min(first + self._lane.block_size, visible_end)
+        position: i64 = 0
+        count = entry_count(entries)
+        while position < count:
+            run_end = end_of_run(entries, position)
+            self._take_run(_Run(entries, position, run_end, first, end))
+            position = run_end
+        self.scanned_to(end)
+
+    def scanned_to(self, number: i64) -> None:
+        """There is nothing more below this number."""
+        self.columns_end = number
+        self.is_at_tail = number >= self._lane.visible_end
+
+    def _take_run(self, run: _Run) -> None:
+        hash_of_id = hash_at(run.entries, run.position)
+        session = self._by_hash.get(hash_of_id)
+        if session is None:
+            self._take_new_run(hash_of_id, run)
+        while session is not None:
+            if session.mode == FOLLOWING:
+                self._extend(session, run)
+            session = session.same_hash
+
+    def _take_new_run(self, hash_of_id: bytes, run: _Run) -> None:
+        session = Session(None, hash_of_id, FOLLOWING, 0)
+        self._extend(session, run)
+        if session.numbers:
+            self._by_hash[hash_of_id] = session
+            self._count += 1
+            self._offer(session)
+
+    def _extend(self, session: Session, run: _Run) -> None:
+        position = run.position
+        while position < run.position_end and session.mode == FOLLOWING:
+            number = run.first + offset_at(run.entries, position)
+            if self.columns_end <= number < run.end and self._lane.is_waiting(number):
+                self._append(session, number)
+            position += 1
+
+    def begin_search(self, session: Session) -> i64:
+        """From where on the session's messages are not known."""
+        if session.mode == FOLLOWING:
+            session.mode = ALONE
+            session.searched_to = self.columns_end
+        return session.searched_to
+
+    def searched(self, session: Session, block: i64, entries: bytes, visible_end: i64) -> bool:
+        """Take in what the next block has of this session, as it was when `visible_end` was. Returns whether the search
+        should go on."""
+        first = block * self._lane.block_size
+        end = min(first + self._lane.block_size, visible_end)
+        for offset in offsets_of(entries, session.hash):
+            number = first + offset
+            if session.searched_to <= number < end and self._lane.is_waiting(number):
+                if len(session.numbers) >= self._max_numbers:
+                    session.searched_to = number
+                    return False
+                session.numbers.append(int(number))
+        self.searched_all_below(session, end)
+        return session.mode == ALONE and len(session.numbers) < self._max_numbers
+
+    def searched_all_below(self, session: Session, number: i64) -> None:
+        session.searched_to = number
+        if number >= self._lane.visible_end:
+            session.mode = FOLLOWING if self.is_at_tail else AHEAD
+
+    # Bodies.
+
+    def stir(self, session: Session) -> None:
+        """Its receiver may be able to take more."""
+        if not session.is_stirred:
+            session.is_stirred = True
+            self._stirred.append(session)
+
+    def take_stirred(self) -> list[Session]:
+        stirred = self._stirred
+        self._stirred = []
+        for session in stirred:
+            session.is_stirred = False
+        return stirred
+
+    def has_stirred(self) -> bool:
+        return len(self._stirred) > 0
+
+    def next_number(self, session: Session) -> i64:
+        """The next available message of a session; 0 where none is known, or what comes back is next."""
+        if session.returning_count > 0:
+            return 0
+        numbers = session.numbers
+        while numbers:
+            if self._lane.is_waiting(numbers[0]):
+                return numbers[0]
+            self._bodies_pop(numbers.pop(0))
+        return 0
+
+    def body(self, number: i64) -> Message | None:
+        return self._bodies.get(int(number))
+
+    def pop(self, session: Session) -> None:
+        """The first known message is handed over."""
+        self._bodies_pop(session.numbers.pop(0))
+
+    def _bodies_pop(self, number: int) -> None:
+        message = self._bodies.pop(number, None)
+        if message is not None:
+            self._lane.ready_bytes -= len(message.sections)
+
+    def _keep(self, message: Message) -> None:
+        """The oldest go when there are too many: what was sent last is most likely asked for next."""
+        self._bodies_pop(int(message.number))
+        self._bodies[int(message.number)] = message
+        self._lane.ready_bytes += len(message.sections)
+        while len(self._bodies) > self._max_messages or self._lane.ready_bytes > self._max_bytes:
+            if len(self._bodies) <= 1:
+                return
+            self._bodies_pop(next(iter(self._bodies)))
+
+    def take_bodies(self, session: Session, messages: list[Message]) -> None:
+        """Bodies read for this session: kept if they are its own."""
+        for message in messages:
+            session_id = session_id_of(message) or ""
+            if session.id is None:
+                self._learn_name(session, session_id)
+            if session.id == session_id:
+                self._keep(message)
+            else:
+                self.went_astray(session, message.number, session_id)
+
+    def _learn_name(self, session: Session, session_id: str) -> None:
+        if session_id not in self._by_id:
+            self.name(session, session_id)
+
+    def forget_bodies(self) -> None:
+        self._bodies = {}
+        self._lane.ready_bytes = 0
+
+    def numbers_to_read(self, session: Session, count: i64) -> list[int]:
+        """The next numbers whose bodies are not here."""
+        found: list[int] = []
+        for number in session.numbers:
+            if len(found) >= count:
+                break
+            if number not in self._bodies and self._lane.is_waiting(number):
+                found.append(number)
+        return found
+
+    def has_more(self, session: Session) -> bool:
+        """Whether a receiver that drains has something to wait for."""
+        if session.returning_count > 0 or not self.knows_all_of(session):
+            return True
+        return self.next_number(session) > 0
+
+    def refuse_all(self, error: BusError) -> None:
+        """Nobody who waits will get a session here."""
+        while self.next_accept() is not None:
+            self.take_accept().refused(error)
+
+
+def check_sessions(messages: list[Message]) -> None:
+    """What is sent to an entity that requires sessions needs one."""
+    for message in messages:
+        if message.session_id is None:
+            raise InvalidOperation("The entity requires sessions: every message sent to it needs a SessionId.")
+
+
+def _is_current(entry: tuple[float, int, SessionLock]) -> bool:
+    return not entry[2].is_over and entry[2].locked_until == entry[0]
