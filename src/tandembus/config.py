@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-import json
 import math
 import re
 import sys
@@ -26,12 +25,24 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["ConfigurationError", "Limits", "PolicySetting", "ServeSettings", "is_loopback", "load_settings"]
+__all__ = [
+    "EMULATOR_KEY",
+    "ConfigurationError",
+    "Limits",
+    "PolicySetting",
+    "ServeSettings",
+    "is_loopback",
+    "load_settings",
+]
 
 ENVIRONMENT_PREFIX: Final = "TANDEMBUS_"
 LIMITS_PREFIX: Final = ENVIRONMENT_PREFIX + "LIMITS_"
 MAX_FILE_BYTES: Final = 1024 * 1024
 RIGHTS: Final = ("Send", "Listen", "Manage")
+EMULATOR_KEY: Final = "SAS_KEY_VALUE"
+"""The key in everybody's connection strings for the official emulator."""
+EMULATOR_DUPLICATE_WINDOW_S: Final = 5.0
+"""The emulator's least, which is less than the service's."""
 _OFF: Final = ("off", "none", "")
 _BOOLEANS: Final = {
     "true": True,
@@ -88,6 +99,9 @@ class ServeSettings:
     accept_any_jwt: bool = setting(
         False, "accept JSON web tokens without checking who signed them; only on a loopback address"
     )
+    emulator_config: Path | None = setting(  # noqa: RUF009
+        None, "Config.json of the Service Bus emulator, whose entities are created at the start"
+    )
     stop_timeout_s: float = setting(10.0, "how long a graceful stop may take", minimum=0.0)
     policies: tuple[PolicySetting, ...] = setting((), "further SAS policies, as [[policies]] tables")
     limits: Limits = setting(Limits(), "limits, as a [limits] table")  # noqa: RUF009
@@ -116,6 +130,11 @@ class ServeSettings:
         )
         _check_limits(self.limits)
 
+    @property
+    def accepts_emulator_key(self) -> bool:
+        """Everybody knows that key: it is worth something only where nobody else can come from."""
+        return self.emulator_config is not None and is_loopback(self.host)
+
 
 def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
@@ -141,6 +160,8 @@ def load_settings(
     ):
         values.update(_converted(ServeSettings, source.values, source.origin))
         limits.update(_converted(Limits, source.limits, source.origin + source.limits_infix))
+    if values.get("emulator_config") is not None:
+        limits.setdefault("min_duplicate_window_s", EMULATOR_DUPLICATE_WINDOW_S)
     try:
         return ServeSettings(**{**values, "limits": Limits(**limits)})  # type: ignore[arg-type]
     except ConfigurationError as error:
@@ -165,7 +186,9 @@ def _from_file(path: Path) -> _Source:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(raw) > MAX_FILE_BYTES:
         raise ConfigurationError(f"{path}: larger than {MAX_FILE_BYTES} bytes, so hardly a configuration file")
-    _refuse_emulator_file(path, raw)
+    if raw.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") or path.suffix.lower() == ".json":
+        # Only the emulator's file is JSON. It holds entities, which are read where entities are known.
+        return _Source(f"{path}: ", {"emulator_config": path}, {})
     try:
         document: dict[str, object] = tomllib.loads(raw.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -174,22 +197,6 @@ def _from_file(path: Path) -> _Source:
     if not isinstance(limits, dict):
         raise ConfigurationError(f"{path}: limits: expected a [limits] table")
     return _Source(f"{path}: ", document, limits, "limits.")
-
-
-def _refuse_emulator_file(path: Path, raw: bytes) -> None:
-    """People try the emulator's Config.json; a TOML parser's complaint about a brace would not help them."""
-    if not raw.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-        return
-    kind = "a JSON file"
-    try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError):
-        document = None
-    if isinstance(document, dict) and "UserConfig" in document:
-        kind = "a Config.json of the Service Bus emulator"
-    raise ConfigurationError(
-        f"{path}: this is {kind}, which is not supported yet; --config takes a TOML file (see docs/configuration.md)"
-    )
 
 
 def _from_environment(environment: Mapping[str, str]) -> _Source:

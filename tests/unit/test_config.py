@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandembus.config import (
+    EMULATOR_KEY,
     ConfigurationError,
     Limits,
     PolicySetting,
@@ -19,6 +20,7 @@ from tandembus.config import (
     is_loopback,
     load_settings,
 )
+from tandembus.namespace.policies import fixed_policies
 from tests.covers import covers
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -192,19 +194,41 @@ def test_variables_that_others_make_up_are_left_alone() -> None:
     assert load_settings(environment=environment) == ServeSettings()
 
 
-def test_a_configuration_of_the_emulator_is_recognised_and_refused(tmp_path: Path) -> None:
+@covers("B2")
+@pytest.mark.parametrize("text", ["{}", "\ufeff {}", "", '{"UserConfig": {}}'])
+def test_a_json_file_is_taken_for_a_configuration_of_the_emulator(tmp_path: Path, text: str) -> None:
     path = tmp_path / "Config.json"
-    path.write_text(json.dumps({"UserConfig": {"Namespaces": [], "Logging": {"Type": "File"}}}))
-    with pytest.raises(
-        ConfigurationError, match=r"Config\.json of the Service Bus emulator, which is not supported yet"
-    ):
-        load_settings(path)
-    path.write_bytes(b"\xef\xbb\xbf {}")
-    with pytest.raises(ConfigurationError, match="JSON file, which is not supported yet"):
-        load_settings(path)
-    path.write_bytes(b"{" * 100_000)
-    with pytest.raises(ConfigurationError, match="JSON file"):
-        load_settings(path)
+    path.write_text(text)
+    settings = load_settings(path, flags={"amqp_port": 1})
+    assert (settings.emulator_config, settings.amqp_port, settings.http_port) == (path, 1, 5300)
+    assert settings.limits == Limits(min_duplicate_window_s=5.0)
+
+
+@covers("B2")
+def test_a_configuration_of_the_emulator_can_stand_beside_settings(tmp_path: Path) -> None:
+    text = 'emulator_config = "Config.json"\n[limits]\nmin_duplicate_window_s = 30.0\n'
+    settings = load_settings(write(tmp_path, text))
+    assert settings.emulator_config == Path("Config.json")
+    assert settings.limits.min_duplicate_window_s == 30.0
+
+
+@covers("M15", "F17")
+@pytest.mark.parametrize(
+    ("config", "host", "expected"),
+    [
+        (Path("Config.json"), "127.0.0.1", True),
+        (Path("Config.json"), "localhost", True),
+        (Path("Config.json"), "0.0.0.0", False),
+        (None, "127.0.0.1", False),
+    ],
+)
+def test_the_emulators_key_counts_only_with_its_file_and_on_this_machine(
+    config: Path | None, host: str, expected: bool
+) -> None:
+    settings = ServeSettings(emulator_config=config, host=host)
+    assert settings.accepts_emulator_key is expected
+    (root,) = fixed_policies(settings, KEY)
+    assert (root.primary_key, root.secondary_key) == (KEY, EMULATOR_KEY if expected else "")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

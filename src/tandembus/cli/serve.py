@@ -14,6 +14,7 @@ import click
 
 from tandembus.config import ConfigurationError, ServeSettings, load_settings
 from tandembus.errors import BusError
+from tandembus.node.emulator import EmulatorConfig, read_emulator_config
 from tandembus.node.wiring import NamespaceNode
 
 log = logging.getLogger("tandembus")
@@ -31,7 +32,9 @@ SPARE_FILES = 256
 @click.option("--http-port", type=int, help="HTTP port; 0 takes any free one.  [default: 5300]")
 @click.option("--key", help="Key of RootManageSharedAccessKey. Without it a random one is made, kept and reused.")
 @click.option("--brokers", type=int, help="Message broker processes; 0 keeps all in one process.  [default: 0]")
-@click.option("--config", type=click.Path(path_type=Path), help="Settings and limits, a TOML file.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
+)
 def serve(
     name: str | None,
     data: Path | None,
@@ -53,6 +56,7 @@ def serve(
       tandembus serve
       tandembus serve --data /var/lib/tandembus --host 0.0.0.0 --amqps-port 5671
       tandembus serve --amqp-port 0 --http-port 0 --amqps-port off
+      tandembus serve --config Config.json
     """
     flags: dict[str, object] = {
         "name": name,
@@ -68,27 +72,34 @@ def serve(
         settings = load_settings(
             config, os.environ, flags={name: value for name, value in flags.items() if value is not None}
         )
+        emulator = _read_emulator_config(settings)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     if settings.brokers != 0:
         raise click.UsageError("Message brokers in processes of their own are not available yet: --brokers must be 0.")
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    raise SystemExit(_run(settings))
+    raise SystemExit(_run(settings, emulator))
 
 
-def _run(settings: ServeSettings) -> int:
+def _read_emulator_config(settings: ServeSettings) -> EmulatorConfig | None:
+    if settings.emulator_config is None:
+        return None
+    return read_emulator_config(settings.emulator_config, settings.limits)
+
+
+def _run(settings: ServeSettings, emulator: EmulatorConfig | None) -> int:
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(_serve(settings))
-    return uvloop.run(_serve(settings))
+        return asyncio.run(_serve(settings, emulator))
+    return uvloop.run(_serve(settings, emulator))
 
 
-async def _serve(settings: ServeSettings) -> int:
-    node = NamespaceNode(settings)
+async def _serve(settings: ServeSettings, emulator: EmulatorConfig | None = None) -> int:
+    node = NamespaceNode(settings, emulator=emulator)
     try:
         await node.start()
-    except (BusError, OSError) as error:
+    except (BusError, OSError, ConfigurationError) as error:
         click.echo(f"tandembus cannot start: {error}", err=True)
         if isinstance(error, OSError):
             click.echo("Try: --amqp-port, --http-port and --amqps-port choose other ports (0: any free one).", err=True)

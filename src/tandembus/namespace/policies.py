@@ -13,7 +13,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from tandembus.config import ServeSettings
+from tandembus.config import EMULATOR_KEY, ServeSettings
 from tandembus.descriptions import (
     AuthorizationRule,
     QueueDescription,
@@ -62,7 +62,8 @@ def fixed_policies(settings: ServeSettings, root_key: str) -> list[Authorization
         for one in settings.policies
         if one.name != ROOT_POLICY
     ]
-    return [*configured, AuthorizationRule(ROOT_POLICY, root_key, "", frozenset(_RIGHTS))]
+    second_key = EMULATOR_KEY if settings.accepts_emulator_key else ""
+    return [*configured, AuthorizationRule(ROOT_POLICY, root_key, second_key, frozenset(_RIGHTS))]
 
 
 def entity_policies(description: QueueDescription | TopicDescription) -> list[Policy]:

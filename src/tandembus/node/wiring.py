@@ -12,7 +12,7 @@ from pathlib import Path
 from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
-from tandembus.config import ServeSettings
+from tandembus.config import EMULATOR_KEY, ServeSettings
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
 from tandembus.front_end.listener import Doors, Listener, listen
@@ -22,6 +22,7 @@ from tandembus.metering.meter import Meter
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.policies import build_authorizer
+from tandembus.node.emulator import EmulatorConfig, provision
 from tandembus.security.key_file import ensure_key
 from tandembus.security.sas import ROOT_POLICY, make_connection_string
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate, server_context
@@ -37,8 +38,12 @@ FACTS_FILE = "namespace.json"
 class NamespaceNode:
     """One namespace in one process: started, ready, stopped."""
 
-    def __init__(self, settings: ServeSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: ServeSettings, clock: Clock | None = None, emulator: EmulatorConfig | None = None
+    ) -> None:
+        """`emulator`: what its Config.json asks for, read already."""
         self.settings = settings
+        self._emulator = emulator
         self.clock: Clock = clock or SystemClock()
         self.key = ""
         self.tls: TlsFiles
@@ -99,10 +104,23 @@ class NamespaceNode:
         self.namespace.on_deleted = self.meter.forget
         self.namespace.when_broken = self._when_broken
         await self.namespace.start()
+        if self._emulator is not None:
+            await self._bring_about(self._emulator)
         await self._open_doors(sockets)
         self._meter_task = essential(self.meter.run(self._meter_stop), "meter", self._when_broken)
         self._write_facts()
         self._is_ready = True
+
+    async def _bring_about(self, emulator: EmulatorConfig) -> None:
+        done = await provision(self.namespace, emulator)
+        log.info("%s: %s", emulator.place.file, done)
+        for word, paths in (("created", done.created), ("updated", done.updated)):
+            for path in paths:
+                log.debug("%s '%s'", word, path)
+        if self.settings.accepts_emulator_key:
+            log.warning("the key %s, which everybody knows, is accepted from this machine", EMULATOR_KEY)
+        else:
+            log.info("the key %s is not accepted: %s is not a loopback address", EMULATOR_KEY, self.settings.host)
 
     async def _open_store(self) -> LmdbStore:
         limits = self.settings.limits

@@ -1,0 +1,99 @@
+"""A Config.json brought about in a namespace that is new, that has it already, and that cannot have it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandembus.config import ConfigurationError
+from tandembus.descriptions import QueueDescription
+from tandembus.limits import Limits
+from tandembus.namespace.namespace import Namespace
+from tandembus.node.emulator import Provisioned, provision, read_emulator_config
+from tests.covers import covers
+from tests.unit.namespace.namespace_lives import Machine
+from tests.unit.node.emulator.config_json import config, queue, write
+
+LIMITS = Limits(min_duplicate_window_s=5.0, max_entities=4)
+NAMESPACE = "UserConfig.Namespaces[0]"
+
+
+@pytest.fixture
+async def namespace() -> AsyncIterator[Namespace]:
+    async with Machine(LIMITS).life() as life:
+        yield life.namespace
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+async def bring_about(namespace: Namespace, folder: Path, document: Any) -> Provisioned:
+    return await provision(namespace, read_emulator_config(write(folder, document), namespace.limits))
+
+
+def described(namespace: Namespace, name: str) -> QueueDescription:
+    return namespace.catalog.get_queue(name).description
+
+
+@covers("B2")
+async def test_what_is_missing_is_created(namespace: Namespace, folder: Path) -> None:
+    done = await bring_about(namespace, folder, config(queue("a", MaxDeliveryCount=7), queue("b")))
+    assert (done.created, str(done)) == (["a", "b"], "2 created, 0 updated, 0 unchanged")
+    assert described(namespace, "a").max_delivery_count == 7
+    assert described(namespace, "b").default_message_time_to_live_s == 3600.0
+
+
+@covers("B2")
+async def test_the_same_file_again_changes_nothing(namespace: Namespace, folder: Path) -> None:
+    document = config(queue("a", LockDuration="PT10S"), queue("b"))
+    await bring_about(namespace, folder, document)
+    version = namespace.catalog.version
+    done = await bring_about(namespace, folder, document)
+    assert (done.unchanged, namespace.catalog.version) == (["a", "b"], version)
+
+
+@covers("B2")
+async def test_what_differs_is_updated_and_nothing_else_of_it(namespace: Namespace, folder: Path) -> None:
+    await namespace.create_queue(QueueDescription("A", user_metadata="kept", max_delivery_count=9))
+    await namespace.create_queue(QueueDescription("elsewhere"))
+    before = described(namespace, "a")
+    done = await bring_about(namespace, folder, config(queue("a", LockDuration="PT10S")))
+    assert done.updated == ["A"]
+    assert described(namespace, "a") == replace(before, lock_duration_s=10.0)
+    assert namespace.catalog.queue_count() == 2
+
+
+@covers("B2")
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (queue("fixed", RequiresDuplicateDetection=False), "cannot be changed from true to false"),
+    ],
+)
+async def test_what_cannot_be_ends_the_start_before_anything_is_created(
+    namespace: Namespace, folder: Path, second: dict[str, Any], told: str
+) -> None:
+    await namespace.create_queue(QueueDescription("fixed", requires_duplicate_detection=True))
+    with pytest.raises(ConfigurationError) as refused:
+        await bring_about(namespace, folder, config(queue("first"), second))
+    assert str(refused.value).startswith(f"{folder / 'Config.json'}: {NAMESPACE}.Queues[1]")
+    assert told in str(refused.value)
+    assert namespace.catalog.find("first") is None
+
+
+@covers("B2")
+async def test_more_entities_than_the_namespace_may_have_are_refused_together(
+    namespace: Namespace, folder: Path
+) -> None:
+    await namespace.create_queue(QueueDescription("there"))
+    with pytest.raises(ConfigurationError, match="at most 4 are allowed"):
+        await bring_about(namespace, folder, config(*[queue(f"queue-{number}") for number in range(4)]))
+    assert namespace.catalog.queue_count() == 1
+    done = await bring_about(namespace, folder, config(*[queue(f"queue-{number}") for number in range(3)]))
+    assert len(done.created) == 3
