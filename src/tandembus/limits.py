@@ -174,6 +174,19 @@ class Limits:
         3_650 * DAY_S, "a token that expires later than this from now is refused", minimum=1.0
     )
 
+    # Transactions
+    max_transaction_messages: int = setting(100, "messages sent and settled in one transaction", minimum=1)
+    max_transaction_bytes: int = setting(4 * MIB, "bytes that one transaction gathers", minimum=KIB)
+    transaction_timeout_s: float = setting(
+        120.0, "a transaction that is not discharged after this is rolled back", minimum=0.01
+    )
+    max_transactions_per_connection: int = setting(
+        100, "transactions of one connection open at the same time", minimum=1
+    )
+    open_transaction_bytes: int = setting(
+        64 * MIB, "bytes that all open transactions gather; above it their sends get ServerBusy", minimum=KIB
+    )
+
     # HTTP
     max_management_body_bytes: int = setting(MIB, "body of an administration request", minimum=KIB)
     max_http_header_bytes: int = setting(32 * KIB, "all headers of an HTTP request", minimum=KIB)

@@ -130,11 +130,15 @@ def test_a_drain_brings_what_is_there_and_uses_up_the_credit(raw: RawAmqp, queue
     assert (flow.plain(5), flow.plain(6), flow[8]) == (5, 0, True)
 
 
-def test_transactions_are_refused_as_not_implemented(raw: RawAmqp) -> None:
+@covers("M11")
+def test_a_coordinator_is_attached_and_says_what_it_can(raw: RawAmqp) -> None:
     coordinator = Described(ulong(codes.COORDINATOR), [Array(0xA3, ["amqp:local-transactions"])])
     raw.attach(SENDER, False, source_of("mine"), coordinator)
-    raw.expect(codes.ATTACH)
-    assert_has_three_fields(raw.expect(codes.DETACH).error(2), "amqp:not-implemented")
+    code, fields = raw.expect(codes.ATTACH).described(6)
+    assert code == codes.COORDINATOR
+    (capabilities,) = fields
+    assert isinstance(capabilities, Array)
+    assert "amqp:local-transactions" in capabilities.items
 
 
 def test_a_session_receiver_is_refused_by_a_queue_without_sessions(raw: RawAmqp, queue: str) -> None:

@@ -204,10 +204,11 @@ class Fragment:
         lock = self.locks.find(token)
         if lock is None:
             raise MessageLockLost(_LOCK_LOST)
-        self._check_is_live(lock)
+        self.check_lock(lock)
         return lock
 
-    def _check_is_live(self, lock: MessageLock) -> None:
+    def check_lock(self, lock: MessageLock) -> None:
+        """Raises MessageLockLost or SessionLockLost unless it is live and nobody settles it."""
         now = self._clock.monotonic()
         session_lock = lock.session_lock
         if session_lock is not None and not session_lock.is_live(now):
@@ -222,7 +223,7 @@ class Fragment:
         self._end(lock, settlement, reply)
 
     def _check_can_settle(self, lock: MessageLock, settlement: i64) -> None:
-        self._check_is_live(lock)
+        self.check_lock(lock)
         if self.failure is not None:
             raise self.failure
         if settlement == DEAD_LETTER and lock.lane != MAIN:

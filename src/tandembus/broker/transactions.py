@@ -39,7 +39,7 @@ class TransactionSettlement:
         self.lock: Final = lock
         self.settlement: i64 = settlement
         self.reply: Final = reply
-        self.is_quiet: Final = is_quiet
+        self.is_quiet: bool = is_quiet
         self.reason: Final = reason
         self.description: Final = description
         self.changes: Final = changes

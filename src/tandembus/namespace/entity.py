@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,9 +71,16 @@ class Entity:
         finally:
             self._use_count -= 1
 
-    def check_can_send(self) -> None:
-        """Raises InvalidOperation for what cannot be sent to, EntityDisabled for what must not be at the moment."""
-        if self.kind is EntityKind.SUBSCRIPTION:
+    def hold(self) -> Callable[[], None]:
+        """The same for what goes on beyond a call: until the function that this returns is called."""
+        use = ExitStack()
+        use.enter_context(self.in_use())
+        return use.close
+
+    def check_can_send(self, lane: int = MAIN) -> None:
+        """Raises InvalidOperation for what cannot be sent to, EntityDisabled for what must not be at the moment. By way
+        of the transfer lane, messages for other entities can be sent via a subscription, too."""
+        if self.kind is EntityKind.SUBSCRIPTION and lane == MAIN:
             raise InvalidOperation(f"'{self.name}' is a subscription: messages are sent to its topic.")
         if not self.entry.description.status.can_send:
             raise EntityDisabled(f"The messaging entity '{self.name}' is disabled for sending.")
@@ -119,7 +126,7 @@ class Entity:
 
     def _check_allows(self, link: AttachedLink) -> None:
         if link.is_sender:
-            self.check_can_send()
+            self.check_can_send(link.lane)
         else:
             self.check_can_receive(link.lane)
 

@@ -175,12 +175,13 @@ class DeliveryReceived(Event):
 class DeliveryTooLarge(Event):
     """A delivery above the link's limit. Its bytes were dropped as they came; it is still to be rejected."""
 
-    __slots__ = ("delivery_id", "link", "settled")
+    __slots__ = ("delivery_id", "link", "settled", "state")
 
-    def __init__(self, link: IncomingLink, delivery_id: i64, settled: bool) -> None:
+    def __init__(self, link: IncomingLink, delivery_id: i64, settled: bool, state: Outcome | None) -> None:
         self.link: Final = link
         self.delivery_id: i64 = delivery_id
         self.settled: Final = settled
+        self.state: Final = state
 
 
 @final

@@ -323,7 +323,7 @@ class IncomingLink(Link):
     def _take_whole(self, transfer: Transfer, data: bytes, end: i64, events: list[Event]) -> None:
         start: i64 = transfer.payload_at
         if end - start > self._limit:
-            events.append(DeliveryTooLarge(self, transfer.delivery_id, transfer.settled))
+            events.append(DeliveryTooLarge(self, transfer.delivery_id, transfer.settled, transfer.state))
             return
         tag = transfer.tag
         events.append(
@@ -384,7 +384,7 @@ class IncomingLink(Link):
     def _end_delivery(self, events: list[Event]) -> None:
         self._is_in_delivery = False
         if self._is_discarding:
-            events.append(DeliveryTooLarge(self, self._delivery_id, self._settled))
+            events.append(DeliveryTooLarge(self, self._delivery_id, self._settled, self._state))
             return
         payload = b"".join(self._parts)
         self._drop_parts()

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, cast
 
+from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
 from tandembus.amqp.engine import (
     ACCEPTED_STATE,
     AmqpError,
@@ -25,23 +26,28 @@ from tandembus.amqp.engine import (
     LinkAttaching,
     LinkDetached,
     LinkFlow,
+    Outcome,
     OutgoingLink,
     SaslInit,
     SessionEnded,
     read_plain_response,
     rejected_state,
+    transactional_state,
 )
 from tandembus.amqp.engine.states import LinkState
 from tandembus.errors import (
     BusError,
+    InvalidArgument,
     InvalidOperation,
     MalformedData,
     MessageTooLarge,
     NotSupported,
     ServerBusy,
+    Unauthorized,
 )
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import amqp_error
+from tandembus.front_end.amqp.coordinator_link import CoordinatorLink
 from tandembus.front_end.amqp.dispatch import dispatch
 from tandembus.front_end.amqp.entity_link import EntityLink, send_checks
 from tandembus.front_end.amqp.link_host import LinkHost
@@ -50,6 +56,7 @@ from tandembus.front_end.amqp.receiver_link import ReceiverLink
 from tandembus.front_end.amqp.reply_link import ReplyLink
 from tandembus.front_end.amqp.sender_link import SenderLink
 from tandembus.front_end.amqp.token_node import TokenNode
+from tandembus.front_end.amqp.transactions import Transactions
 from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
 from tandembus.security.claims import Right
 
@@ -64,6 +71,8 @@ MAX_REQUESTS = 200
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 UNREAD_CLOSE_S = 5.0
 """How long a closed connection may take to read what was written before."""
+TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
+"""Link property of a sender: its messages are for this entity and go there via the one that it is attached to."""
 MAX_EARLY_DELIVERIES = 1000
 """Transfers kept for a link whose entity is still being opened."""
 
@@ -92,6 +101,7 @@ class AmqpConnection(asyncio.Protocol):
         self.began_at = self.clock.monotonic()
         self._bytes_before_claims = 0
         self._links: dict[Link, EntityLink] = {}
+        self._coordinators: dict[Link, CoordinatorLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_lost = False
         self._is_stopping = False
@@ -123,6 +133,7 @@ class AmqpConnection(asyncio.Protocol):
             self._front_end.flusher,
             self.limits.unsent_bytes_per_connection,
             self.limits.unacknowledged_bytes_per_connection,
+            Transactions(self._front_end.transaction_limits, self._front_end.transaction_memory, self.clock),
         )
         self._front_end.add(self)
 
@@ -186,6 +197,7 @@ class AmqpConnection(asyncio.Protocol):
         if self.limits.link_idle_timeout_s is not None:
             for entity_link in list(self._links.values()):
                 entity_link.check_activity(now, self.limits.link_idle_timeout_s)
+        self.host.transactions.tick(now)
         self.host.flush()
 
     def check_claims(self) -> None:
@@ -212,6 +224,7 @@ class AmqpConnection(asyncio.Protocol):
         for entity_link in self._links.values():
             entity_link.release(is_orderly)
         self._links = {}
+        self.host.transactions.forget_all()
         for task in self._tasks:
             task.cancel()
         self._front_end.remove(self)
@@ -234,8 +247,9 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(event, LinkDetached):
             self._release(event.link)
         elif isinstance(event, SessionEnded):
-            for link in [link for link in self._links if link.session is event.session]:
-                self._release(link)
+            for link in [*self._links, *self._coordinators]:
+                if link.session is event.session:
+                    self._release(link)
         elif isinstance(event, SaslInit):
             self._take_identity(event)
         elif isinstance(event, ConnectionClosed):
@@ -279,6 +293,9 @@ class AmqpConnection(asyncio.Protocol):
         entity_link = self._links.pop(link, None)
         if entity_link is not None:
             entity_link.release(is_orderly=True)
+        coordinator = self._coordinators.pop(link, None)
+        if coordinator is not None:
+            coordinator.end()
 
     def forget(self, entity_link: EntityLink) -> None:
         self._links.pop(entity_link.link, None)
@@ -291,39 +308,54 @@ class AmqpConnection(asyncio.Protocol):
             if len(context.early) < MAX_EARLY_DELIVERIES:
                 context.early.append(event)
             else:
-                self._reject(event.link, event.delivery_id, ServerBusy("The entity is still being opened."))
+                error = ServerBusy("The entity is still being opened.")
+                self.host.transactions.doom(event.state, error)
+                self._reject(event, error)
         elif isinstance(context, _Requests):
             self._take_request(event, context)
+        elif isinstance(context, CoordinatorLink):
+            context.received(event)
 
     def _take_too_large(self, event: DeliveryTooLarge) -> None:
         context = event.link.context
         if isinstance(context, SenderLink):
-            context.too_large(-1 if event.settled else event.delivery_id)
-        elif not event.settled:
-            self._reject(event.link, event.delivery_id, MessageTooLarge("The message is too large."))
+            context.too_large(-1 if event.settled else event.delivery_id, event.state)
+        else:
+            error = MessageTooLarge("The message is too large.")
+            self.host.transactions.doom(event.state, error)
+            self._reject(event, error)
 
-    def _reject(self, link: IncomingLink, delivery_id: int, error: BusError) -> None:
-        link.session.settle(int(delivery_id), int(delivery_id), rejected_state(amqp_error(error)))
+    def _reject(self, event: DeliveryReceived | DeliveryTooLarge, error: BusError) -> None:
+        if not event.settled:
+            delivery_id = int(event.delivery_id)
+            event.link.session.settle(delivery_id, delivery_id, rejected_state(amqp_error(error)))
 
     def _take_request(self, event: DeliveryReceived, requests: _Requests) -> None:
         link = event.link
         if link.credit <= NODE_CREDIT // 2:
             link.grant(NODE_CREDIT)
         if len(self._tasks) >= MAX_REQUESTS:
-            self._reject(link, event.delivery_id, ServerBusy("Too many management requests at the same time."))
+            self._reject(event, ServerBusy("Too many management requests at the same time."))
             return
+        state = event.state
+        is_transactional = state is not None and state.code == TRANSACTIONAL_STATE
         if not event.settled:
-            link.session.settle(int(event.delivery_id), int(event.delivery_id), ACCEPTED_STATE)
+            accepted = ACCEPTED_STATE
+            if state is not None and is_transactional:
+                accepted = transactional_state(state.txn_id or b"", ACCEPTED_STATE)
+            link.session.settle(int(event.delivery_id), int(event.delivery_id), accepted)
         node = requests.node
         if isinstance(node, TokenNode):
             self._reply(link, requests.address, node.answer(event.payload))
         else:
-            self._start(self._answer(link, requests.address, node, event.payload))
+            self._start(self._answer(link, requests.address, node, event.payload, state if is_transactional else None))
 
-    async def _answer(self, link: Link, address: str, node: ManagementNode, payload: bytes) -> None:
+    async def _answer(
+        self, link: Link, address: str, node: ManagementNode, payload: bytes, state: Outcome | None
+    ) -> None:
         self.host.unacknowledged_bytes += len(payload)
         try:
-            reply = await node.answer(payload)
+            reply = await node.answer(payload, state)
         finally:
             self.host.unacknowledged_bytes -= len(payload)
         self._reply(link, address, reply)
@@ -348,8 +380,11 @@ class AmqpConnection(asyncio.Protocol):
     def _attach(self, link: Link) -> None:
         try:
             terminus = link.target if isinstance(link, IncomingLink) else link.source
-            if terminus is None or terminus.is_coordinator:
-                raise NotSupported("Transactions are not available in this version.")
+            if terminus is not None and terminus.is_coordinator:
+                self._attach_coordinator(link)
+                return
+            if terminus is None:
+                raise NotSupported("The attach names no entity.")
             address = parse_address(terminus.address or "")
             if address.is_token_node:
                 front_end = self._front_end
@@ -361,6 +396,17 @@ class AmqpConnection(asyncio.Protocol):
                 self._start(self._attach_entity(link, address))
         except BusError as error:
             self._refuse(link, error)
+
+    def _attach_coordinator(self, link: Link) -> None:
+        """Whoever has shown any claim may declare transactions: each of their parts needs a claim of its own."""
+        if not isinstance(link, IncomingLink):
+            raise InvalidOperation("A coordinator is the target of a link, never its source.")
+        if not self.held.has_any():
+            raise Unauthorized("Unauthorized access. A valid token is required to declare transactions.")
+        coordinator = CoordinatorLink(link, self.host, self.host.transactions)
+        link.context = coordinator
+        self._coordinators[link] = coordinator
+        coordinator.start()
 
     def _refuse(self, link: Link, error: BusError) -> None:
         link.context = None
@@ -375,9 +421,10 @@ class AmqpConnection(asyncio.Protocol):
             if not any(self.held.allow(right, entity_path) or self.held.allow(right, path) for right in Right):
                 self.held.check(Right.LISTEN, entity_path)
         elif isinstance(link, IncomingLink):
-            self.held.check(Right.SEND, path)
-            if address.sub_queue is not SubQueue.MAIN:
-                raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")
+            self._check_sender(address)
+            destination = _destination(link)
+            if destination is not None:
+                self._check_sender(destination)
         else:
             self.held.check(Right.LISTEN, path)
             source = link.source
@@ -388,20 +435,31 @@ class AmqpConnection(asyncio.Protocol):
         if address.sub_queue is SubQueue.TRANSFER_DEAD_LETTER:
             raise NotSupported("Transfer dead-letter queues are not available in this version.")
 
+    def _check_sender(self, address: EntityAddress) -> None:
+        self.held.check(Right.SEND, address.claim_path)
+        if address.sub_queue is not SubQueue.MAIN:
+            raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")
+
     async def _attach_entity(self, link: Link, address: EntityAddress) -> None:
         try:
             namespace = self._front_end.namespace
             entity = await namespace.entity(address.key)
+            destination = _destination(link)
+            if destination is not None:
+                (await namespace.entity(destination.key)).check_can_send()
             if link.state is not LinkState.ATTACHING or not link.session.is_usable():
                 return  # the client has given up meanwhile
             early = link.context.early if isinstance(link.context, _Attaching) else []
             link.context = None
             if address.is_management:
                 checks = send_checks(entity, self.limits)
-                node = ManagementNode(namespace, address, self.held, self._front_end.meter, checks)
+                node = ManagementNode(
+                    namespace, address, self.held, self._front_end.meter, checks, self.host.transactions
+                )
                 self._attach_node(link, address.claim_path, node)
             else:
-                self._attach_link(link, address, EntityLink(self, link, entity, _right(link), address))
+                entity_link = EntityLink(self, link, entity, _right(link), address, destination)
+                self._attach_link(link, address, entity_link)
             if early:
                 self._handle_all(early)
         except BusError as error:
@@ -414,7 +472,7 @@ class AmqpConnection(asyncio.Protocol):
     def _attach_link(self, link: Link, address: EntityAddress, entity_link: EntityLink) -> None:
         entity = entity_link.entity
         if isinstance(link, IncomingLink):
-            entity.check_can_send()
+            entity.check_can_send(entity_link.lane)
             entity_link.start_sending(link, self._front_end.meter, self.limits)
         elif isinstance(link, OutgoingLink):
             entity.check_can_receive(entity_link.lane)
@@ -431,6 +489,19 @@ class AmqpConnection(asyncio.Protocol):
             link.context = ReplyLink(link, address)
             link.accept()
             self._take_flow(link)
+
+
+def _destination(link: Link) -> EntityAddress | None:
+    """The entity that a sender's messages are for, where they go there via another one."""
+    written = (link.properties or {}).get(TRANSFER_DESTINATION)
+    if written is None or not isinstance(link, IncomingLink):
+        return None
+    if not isinstance(written, str):
+        raise InvalidArgument(f"The link property '{TRANSFER_DESTINATION}' must be a string.")
+    destination = parse_address(written)
+    if destination.is_management or destination.is_token_node:
+        raise InvalidOperation("Messages can be sent via an entity to a queue or a topic only.")
+    return destination
 
 
 def _right(link: Link) -> Right:

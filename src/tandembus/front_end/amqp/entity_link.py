@@ -9,6 +9,7 @@ from tandembus.errors import BusError, Unauthorized
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMeter
+from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.limits import Limits
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import (
@@ -27,6 +28,7 @@ from tandembus.metering.slot import (
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.paths import EntityAddress
 from tandembus.security.claims import Right
+from tandembus.store.messaging_store import TRANSFER
 
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.driver import AmqpConnection
@@ -41,13 +43,21 @@ class EntityLink:
     """One sender or receiver link. `cut` may be called from anywhere: the entity, the claims check, the stop."""
 
     def __init__(
-        self, connection: AmqpConnection, link: Link, entity: Entity, right: Right, address: EntityAddress
+        self,
+        connection: AmqpConnection,
+        link: Link,
+        entity: Entity,
+        right: Right,
+        address: EntityAddress,
+        destination: EntityAddress | None = None,
     ) -> None:
         self.link = link
         self.entity = entity
         self.right = right
         self.claim_path = address.claim_path
-        self.lane = address.sub_queue.lane
+        self.lane = TRANSFER if destination is not None else address.sub_queue.lane
+        self.destination = destination
+        """What a sender's messages are for, where they only go via this entity."""
         self.is_sender = right is Right.SEND
         self._connection = connection
         self._half: SenderLink | ReceiverLink | None = None
@@ -60,6 +70,7 @@ class EntityLink:
         key = self.entity.entry.key
         counters = SendMeter(meter.slot(key, SEND, self._reason()), meter.slot(key, SEND, PING))
         half = SenderLink(link, self._connection.host, self.entity.fragment, checks, counters, limits.link_credit)
+        half.destination = "" if self.destination is None else self.destination.path
         self._attach(half)
         link.accept(max_message_size=int(checks.max_message_bytes))
         half.top_up()
@@ -87,6 +98,7 @@ class EntityLink:
 
     def _attach(self, half: SenderLink | ReceiverLink) -> None:
         self._half = half
+        half.party = TransactionParty(self.entity.fragment, self.check_use, self.entity.hold)
         self.link.context = half
         self.entity.attach(self, self._connection.clock.now())
 
@@ -124,10 +136,26 @@ class EntityLink:
         if isinstance(self._half, SenderLink):
             self._half.change_checks(send_checks(self.entity, self._connection.limits))
 
+    def check_use(self) -> None:
+        """Whether what came on this link may still be done: asked when a transaction is discharged."""
+        for path in self._claim_paths():
+            self._connection.held.check(self.right, path)
+        if self.is_sender:
+            self.entity.check_can_send(self.lane)
+        else:
+            self.entity.check_can_receive(self.lane)
+
     def check_claims(self) -> None:
         """Called again and again while the link lives: an expired token or a removed key ends it."""
-        if not self._connection.held.allow(self.right, self.claim_path):
-            self.cut(Unauthorized(f"The token for '{self.claim_path}' has expired or is no longer valid."))
+        for path in self._claim_paths():
+            if not self._connection.held.allow(self.right, path):
+                self.cut(Unauthorized(f"The token for '{path}' has expired or is no longer valid."))
+                return
+
+    def _claim_paths(self) -> list[str]:
+        if self.destination is None:
+            return [self.claim_path]
+        return [self.claim_path, self.destination.claim_path]
 
 
 def send_checks(entity: Entity, limits: Limits) -> SendChecks:

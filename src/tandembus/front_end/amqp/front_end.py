@@ -9,6 +9,7 @@ from tandembus.amqp.engine import AmqpError
 from tandembus.clock import Clock
 from tandembus.front_end.amqp.driver import AmqpConnection
 from tandembus.front_end.amqp.link_host import Flusher
+from tandembus.front_end.amqp.transactions import TransactionLimits, TransactionMemory
 from tandembus.metering.meter import Meter
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.claims import Authorizer
@@ -25,6 +26,13 @@ class AmqpFrontEnd:
         self.clock = clock
         self.limits = namespace.limits
         self.flusher = Flusher()
+        self.transaction_limits = TransactionLimits(
+            self.limits.max_transaction_messages,
+            self.limits.max_transaction_bytes,
+            self.limits.max_transactions_per_connection,
+            self.limits.transaction_timeout_s,
+        )
+        self.transaction_memory = TransactionMemory(self.limits.open_transaction_bytes)
         self._connections: set[AmqpConnection] = set()
         self._ticker: asyncio.Task[None] | None = None
         self.when_broken: WhenBroken = carry_on

@@ -11,6 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.amqp.engine.connection import Connection
+from tandembus.front_end.amqp.transactions import Transactions
 
 
 class Flushable:
@@ -46,8 +47,10 @@ class LinkHost:
         flusher: Flusher,
         max_unsent_bytes: i64,
         max_unacknowledged_bytes: i64,
+        transactions: Transactions,
     ) -> None:
         self.engine: Final = engine
+        self.transactions: Final = transactions
         self.is_gone: bool = False
         """The connection is over: answers that come now have nobody to go to."""
         self.is_backed_up: bool = False

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
+from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.encoding.sections import (
     MessageSections,
     amqp_value_section,
@@ -22,10 +24,12 @@ from tandembus.broker.locks import (
     DEAD_LETTER,
     DEFER,
     RELEASE,
+    CallbackSettleReply,
     MessageLock,
     SettleReply,
 )
 from tandembus.broker.operations import CallbackSendReply, SendOperation
+from tandembus.broker.transactions import TransactionSettlement
 from tandembus.errors import (
     BusError,
     InvalidArgument,
@@ -39,6 +43,7 @@ from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_o
 from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
 from tandembus.front_end.amqp.requests import Body, plain
 from tandembus.front_end.amqp.sender_link import SendChecks
+from tandembus.front_end.amqp.transactions import TransactionParty, Transactions
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
@@ -72,6 +77,19 @@ DISPOSITIONS: Mapping[str, int] = {
     "unlocked": RELEASE,
 }
 
+UPDATE_DISPOSITION = "com.microsoft:update-disposition"
+CHANGE_NOTHING = frozenset(
+    (
+        "com.microsoft:peek-message",
+        "com.microsoft:renew-lock",
+        "com.microsoft:renew-session-lock",
+        "com.microsoft:get-session-state",
+        "com.microsoft:get-message-sessions",
+        "com.microsoft:enumerate-rules",
+    )
+)
+"""Clients put every request that they make during a transaction into it: these have nothing to roll back."""
+
 METERED_AS: Mapping[int, str] = {
     COMPLETE: operations.COMPLETE,
     ABANDON: operations.ABANDON,
@@ -86,45 +104,59 @@ Answer = tuple[int, str | None, object]
 
 class ManagementNode:
     def __init__(
-        self, namespace: Namespace, address: EntityAddress, held: ClaimsHeld, meter: Meter, checks: SendChecks
+        self,
+        namespace: Namespace,
+        address: EntityAddress,
+        held: ClaimsHeld,
+        meter: Meter,
+        checks: SendChecks,
+        transactions: Transactions,
     ) -> None:
         self._namespace = namespace
         self._address = address
         self._held = held
         self._meter = meter
         self._checks = checks
+        self._transactions = transactions
         self._lane = address.sub_queue.lane
         self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
             "com.microsoft:peek-message": (Right.LISTEN, self._peek),
             "com.microsoft:renew-lock": (Right.LISTEN, self._renew_lock),
             "com.microsoft:receive-by-sequence-number": (Right.LISTEN, self._receive_by_number),
-            "com.microsoft:update-disposition": (Right.LISTEN, self._update_disposition),
+            UPDATE_DISPOSITION: (Right.LISTEN, self._update_disposition),
             "com.microsoft:schedule-message": (Right.SEND, self._schedule),
             "com.microsoft:cancel-scheduled-message": (Right.SEND, self._cancel),
             "com.microsoft:batch-delete-messages": (Right.LISTEN, self._delete_batch),
         }
 
-    async def answer(self, payload: bytes) -> bytes:
-        """The reply to one request. Every failure is a status, never an error of the link."""
+    async def answer(self, payload: bytes, state: Outcome | None = None) -> bytes:
+        """The reply to one request. Every failure is a status, never an error of the link. With a `state` it is made in
+        a transaction."""
         correlation_id: object = None
         try:
             request = decode_message(payload, typed=True)
             correlation_id = request.property_at(MESSAGE_ID)
-            status, condition, body = await self._carry_out(request)
+            status, condition, body = await self._carry_out(request, state)
         except BusError as error:
+            self._transactions.doom(state, error)
             return _reply(correlation_id, MANAGEMENT_STATUSES[type(error)], str(error), condition_of(error), None)
         except Exception:
             log.exception("a fault of ours in a request to '%s'", self._address.path)
+            self._transactions.doom(state, InvalidOperation("A request in the transaction failed in the broker."))
             return _reply(correlation_id, 500, "The operation failed in the broker.", "amqp:internal-error", None)
         return _reply(correlation_id, status, "OK", condition, body)
 
-    async def _carry_out(self, request: MessageSections) -> Answer:
+    async def _carry_out(self, request: MessageSections, state: Outcome | None) -> Answer:
         properties = {plain(key): plain(value) for key, value in (request.application_properties or {}).items()}
         name = properties.get("operation")
         if not isinstance(name, str) or name not in self._operations:
             raise NotSupported(f"The management operation {name!r} is not known here.")
         right, operation = self._operations[name]
         self._check_claim(right)
+        if state is not None and name not in CHANGE_NOTHING:
+            if name != UPDATE_DISPOSITION:
+                raise InvalidOperation(f"'{name}' cannot be part of a transaction.")
+            operation = partial(self._gather_disposition, state)
         entity = await self._namespace.entity(self._address.key)
         entity.accessed_at = self._namespace.clock.now()
         timeout_ms = properties.get("com.microsoft:server-timeout")
@@ -209,18 +241,8 @@ class ManagementNode:
         return 200, None, {"messages": messages}
 
     async def _update_disposition(self, entity: Entity, body: Body) -> Answer:
-        name = body.text("disposition-status", MAX_REASON_CHARACTERS)
-        settlement = DISPOSITIONS.get(name or "")
-        if settlement is None:
-            raise InvalidArgument(f"The disposition-status {name!r} is not one of {', '.join(DISPOSITIONS)}.")
-        fragment = entity.fragment
-        tokens = body.tokens("lock-tokens", self._namespace.limits.max_management_messages)
-        locks = [fragment.find_lock(token) for token in tokens]
-        if len({lock.token for lock in locks}) != len(locks):
-            raise InvalidArgument("A lock token stands twice in the request.")
-        reason = body.text("deadletter-reason", MAX_REASON_CHARACTERS)
-        description = body.text("deadletter-description", MAX_REASON_CHARACTERS)
-        changes = body.changes("properties-to-modify", self._namespace.limits.max_properties_size_bytes)
+        settlement, locks = self._disposition(entity, body)
+        reason, description, changes = self._disposition_details(body)
         for lock in locks:
             lock.reason = reason
             lock.description = description
@@ -228,6 +250,45 @@ class ManagementNode:
         await settle_all(entity, locks, settlement)
         self._count(METERED_AS[settlement], len(locks), len(locks), 0)
         return 200, None, {}
+
+    def _disposition(self, entity: Entity, body: Body) -> tuple[int, list[MessageLock]]:
+        name = body.text("disposition-status", MAX_REASON_CHARACTERS)
+        settlement = DISPOSITIONS.get(name or "")
+        if settlement is None:
+            raise InvalidArgument(f"The disposition-status {name!r} is not one of {', '.join(DISPOSITIONS)}.")
+        tokens = body.tokens("lock-tokens", self._namespace.limits.max_management_messages)
+        locks = [entity.fragment.find_lock(token) for token in tokens]
+        if len({lock.token for lock in locks}) != len(locks):
+            raise InvalidArgument("A lock token stands twice in the request.")
+        return settlement, locks
+
+    def _disposition_details(self, body: Body) -> tuple[str | None, str | None, dict[str, object] | None]:
+        """Reason, description, and properties to be set."""
+        return (
+            body.text("deadletter-reason", MAX_REASON_CHARACTERS),
+            body.text("deadletter-description", MAX_REASON_CHARACTERS),
+            body.changes("properties-to-modify", self._namespace.limits.max_properties_size_bytes),
+        )
+
+    async def _gather_disposition(self, state: Outcome, entity: Entity, body: Body) -> Answer:
+        """The same in a transaction: kept until its discharge."""
+        transaction = self._transactions.find_in(state)
+        settlement, locks = self._disposition(entity, body)
+        reason, description, changes = self._disposition_details(body)
+        party = TransactionParty(entity.fragment, partial(self._check_use, entity), entity.hold)
+        metered = CallbackSettleReply(partial(self._count_settled, METERED_AS[settlement]))
+        for lock in locks:
+            one = TransactionSettlement(lock, settlement, metered, True, reason, description, changes)
+            transaction.settle(party, one)
+        return 200, None, {}
+
+    def _check_use(self, entity: Entity) -> None:
+        self._check_claim(Right.LISTEN)
+        entity.check_can_receive(self._lane)
+
+    def _count_settled(self, metered_as: str, _lock: MessageLock, error: BusError | None) -> None:
+        if error is None:
+            self._count(metered_as, 1, 1, 0)
 
     async def _schedule(self, entity: Entity, body: Body) -> Answer:
         if self._lane != MAIN:

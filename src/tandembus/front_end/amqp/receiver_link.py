@@ -17,7 +17,9 @@ from tandembus.amqp.encoding.delivery_states import (
     RELEASED_STATE,
     Outcome,
     rejected_state,
+    transactional_state,
 )
+from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
 from tandembus.amqp.encoding.values import Typed
 from tandembus.amqp.engine.link import OutgoingDelivery, OutgoingLink
 from tandembus.broker.fragment import Fragment
@@ -31,9 +33,11 @@ from tandembus.broker.locks import (
     SettleReply,
 )
 from tandembus.broker.operations import Consumer
-from tandembus.errors import BusError, InvalidArgument
+from tandembus.broker.transactions import TransactionSettlement
+from tandembus.errors import BusError, InvalidArgument, InvalidOperation
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
+from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.message import Message
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering.slot import MeterSlot, operations_for
@@ -90,6 +94,19 @@ class _Echoes(SettleReply):
 
 
 @final
+class _TransactionalEchoes(SettleReply):
+    """A transaction's settlements were answered before, as what they may become: here they have become it. When they
+    have not, the deliveries are what they were."""
+
+    def __init__(self, link: ReceiverLink) -> None:
+        self.link: Final = link
+
+    def settled(self, lock: MessageLock, error: BusError | None) -> None:
+        if error is None:
+            self.link.settled(lock, None)
+
+
+@final
 class _EchoWriter(Flushable):
     def __init__(self, link: ReceiverLink) -> None:
         self.link: Final = link
@@ -123,6 +140,9 @@ class ReceiverLink(Consumer):
         self._more_count: i64 = more_count
         self._base: i64 = fragment.index << 48
         self._echoes: Final = _Echoes(self)
+        self._in_transactions: Final = _TransactionalEchoes(self)
+        self.party: TransactionParty | None = None
+        """How it takes part in transactions, where it can."""
         self._writer: Final = _EchoWriter(self)
         self._is_gathering: bool = False
         self._first: i64 = -1
@@ -175,6 +195,12 @@ class ReceiverLink(Consumer):
             return
         if not is_quiet and (outcome is None or outcome.code == RECEIVED):
             return  # said on the way, and no decision yet
+        if outcome is None:
+            if self._host.transactions.settled_by_client(lock.token):
+                return
+        elif outcome.code == TRANSACTIONAL_STATE:
+            self._gather_in(outcome, lock, is_quiet)
+            return
         lock.is_quiet = is_quiet
         try:
             settlement = self._settlement(lock, outcome)
@@ -182,6 +208,42 @@ class ReceiverLink(Consumer):
         except BusError as error:
             if not is_quiet:
                 self._refuse(delivery.delivery_id, error)
+
+    def _gather_in(self, state: Outcome, lock: MessageLock, is_quiet: bool) -> None:
+        """Keep it for the transaction's discharge. The answer comes at once and is not final: the delivery stays
+        unsettled until then, so that after a rollback the client can still do with it what it likes."""
+        inner = state.inner
+        if not is_quiet and (inner is None or inner.code == RECEIVED):
+            return
+        transactions = self._host.transactions
+        try:
+            transaction = transactions.find_in(state)
+            party = self.party
+            if party is None:
+                raise InvalidOperation("This link takes no part in transactions.")
+            self.fragment.check_lock(lock)
+            transaction.settle(party, self._provisional(lock, inner, is_quiet))
+        except BusError as error:
+            transactions.doom(state, error)
+            if not is_quiet:
+                self._refuse(lock.delivery_id, error)
+            return
+        if not is_quiet:
+            self._write_range()
+            answer = transactional_state(transaction.txn_id, _state_of(transaction.settlements[lock.token].settlement))
+            self.link.session.settle(int(lock.delivery_id), int(lock.delivery_id), answer, False, False)
+            self._gather()
+
+    def _provisional(self, lock: MessageLock, outcome: Outcome | None, is_quiet: bool) -> TransactionSettlement:
+        """The settlement that the outcome asks for. The lock is left as it was."""
+        settlement = self._settlement(lock, outcome)
+        provisional = TransactionSettlement(
+            lock, settlement, self._in_transactions, is_quiet, lock.reason, lock.description, lock.changes
+        )
+        lock.reason = None
+        lock.description = None
+        lock.changes = None
+        return provisional
 
     def _settlement(self, lock: MessageLock, outcome: Outcome | None) -> i64:
         if outcome is None:

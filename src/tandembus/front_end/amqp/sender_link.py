@@ -9,14 +9,17 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from tandembus.amqp.encoding.delivery_states import ACCEPTED_STATE, rejected_state
+from tandembus.amqp.encoding.delivery_states import ACCEPTED_STATE, Outcome, rejected_state, transactional_state
+from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
 from tandembus.amqp.engine.events import DeliveryReceived
 from tandembus.amqp.engine.link import IncomingLink
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.operations import SendOperation, SendReply
+from tandembus.broker.transfer_destination import set_destination
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageTooLarge
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
+from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.message import BATCH_FORMAT, Message, parse_message
 from tandembus.message_sections import split_batch
 from tandembus.metering.slot import MeterSlot, operations_for
@@ -117,6 +120,18 @@ class _SendAnswers(SendReply):
 
 
 @final
+class _TransactionalSends(SendReply):
+    """What was sent in a transaction is answered before; it is counted when it is carried out."""
+
+    def __init__(self, meter: SendMeter) -> None:
+        self.meter: Final = meter
+
+    def sent(self, operation: SendOperation, error: BusError | None) -> None:
+        if error is None:
+            self.meter.count(operation)
+
+
+@final
 class SenderLink(Flushable):
     def __init__(
         self,
@@ -136,6 +151,11 @@ class SenderLink(Flushable):
         self._meter: Final = meter
         self._credit: i64 = credit
         self._answers: Final = _SendAnswers(self)
+        self._in_transactions: Final = _TransactionalSends(meter)
+        self.party: TransactionParty | None = None
+        """How it takes part in transactions, where it can."""
+        self.destination: str = ""
+        """The entity that its messages are for, where that is not the link's own."""
         self._first: i64 = -1
         self._last: i64 = -1
         self._is_gathering: bool = False
@@ -146,19 +166,51 @@ class SenderLink(Flushable):
     def received(self, event: DeliveryReceived) -> None:
         """Stage what came; a refusal is answered at once and stops nothing behind it."""
         self.activity += 1
-        size: i64 = len(event.payload)
+        state = event.state
+        if state is not None and state.code == TRANSACTIONAL_STATE:
+            self._gather_in(state, event)
+            return
         delivery_id: i64 = -1 if event.settled else event.delivery_id
         try:
-            messages = self._checks.parse(event.payload, event.message_format)
-            operation = SendOperation(messages, size, self._answers, delivery_id)
+            operation = self._operation(event, self._answers, delivery_id)
             self._fragment.send(operation)
         except BusError as error:
             self.refuse(delivery_id, error)
             return
-        self._host.unacknowledged_bytes += size
+        self._host.unacknowledged_bytes += operation.size_bytes
 
-    def too_large(self, delivery_id: i64) -> None:
-        self.refuse(delivery_id, self._checks.too_large(self._checks.max_message_bytes + 1))
+    def _operation(self, event: DeliveryReceived, reply: SendReply, delivery_id: i64) -> SendOperation:
+        messages = self._checks.parse(event.payload, event.message_format)
+        destination = self.destination
+        if destination:
+            for message in messages:
+                set_destination(message, destination)
+        return SendOperation(messages, len(event.payload), reply, delivery_id, destination != "")
+
+    def _gather_in(self, state: Outcome, event: DeliveryReceived) -> None:
+        """Keep it for the transaction's discharge. The answer comes at once: accepted, if the transaction is."""
+        delivery_id: i64 = -1 if event.settled else event.delivery_id
+        transactions = self._host.transactions
+        try:
+            transaction = transactions.find_in(state)
+            party = self.party
+            if party is None:
+                raise InvalidOperation("This link takes no part in transactions.")
+            transaction.send(party, self._operation(event, self._in_transactions, -1))
+        except BusError as error:
+            transactions.doom(state, error)
+            self.refuse(delivery_id, error)
+            return
+        self._write_range()
+        if delivery_id >= 0:
+            answer = transactional_state(transaction.txn_id, ACCEPTED_STATE)
+            self.link.session.settle(int(delivery_id), int(delivery_id), answer)
+        self._gather()
+
+    def too_large(self, delivery_id: i64, state: Outcome | None) -> None:
+        error = self._checks.too_large(self._checks.max_message_bytes + 1)
+        self._host.transactions.doom(state, error)
+        self.refuse(delivery_id, error)
 
     def refuse(self, delivery_id: i64, error: BusError) -> None:
         if self.is_open and delivery_id >= 0:

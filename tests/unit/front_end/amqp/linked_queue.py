@@ -17,6 +17,7 @@ from tandembus.front_end.amqp.dispatch import dispatch
 from tandembus.front_end.amqp.link_host import Flusher, LinkHost
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMeter
+from tandembus.front_end.amqp.transactions import TransactionLimits, TransactionMemory, Transactions
 from tandembus.metering.slot import MeterSlot
 from tandembus.store.messaging_store import MAIN
 from tests.unit.amqp.engine.peers import Pair, only
@@ -41,6 +42,9 @@ class LinkedQueue:
         self.flusher = Flusher()
         self.resumed_count = 0
         self.fed_count = 0
+        self.transaction_memory = TransactionMemory(1 << 20)
+        limits = TransactionLimits(max_operations=10, max_bytes=10_000, max_open=3, timeout_s=120.0)
+        self.transactions = Transactions(limits, self.transaction_memory, queue.clock)
         self.host = LinkHost(
             self.pair.server,
             self._to_client,
@@ -49,6 +53,7 @@ class LinkedQueue:
             self.flusher,
             max_unsent_bytes,
             max_unacknowledged_bytes,
+            self.transactions,
         )
         self.sends = SendMeter(slot("send"), slot("ping"))
         self.receives = ReceiveMeter(

@@ -235,7 +235,7 @@ async def test_an_outcome_that_settles_nothing_is_refused() -> None:
         linked = LinkedQueue(queue)
         link, _ = linked.receiver()
         (delivery,) = await linked.received(link, 1)
-        await settled(linked, delivery, encode(Described(0x34, [b"transaction", Described(0x24, [])])))
+        await settled(linked, delivery, encode(Described(0x33, [b"transaction"])))
         (echo,) = linked.confirmations()
         assert echo.outcome is not None
         assert echo.outcome.error is not None

@@ -1,0 +1,263 @@
+"""The open transactions of one connection: what they have gathered so far, and for how long they may.
+
+Nothing of a transaction reaches the broker before its discharge, so rolling back is forgetting. A refused part dooms
+the whole: a client that sends ahead of the answers must not commit half of what it asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.amqp.encoding.delivery_states import Outcome
+from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.operations import SendOperation
+from tandembus.broker.transactions import TransactionOperation, TransactionReply, TransactionSettlement
+from tandembus.clock import Clock
+from tandembus.errors import (
+    BusError,
+    InvalidOperation,
+    QuotaExceeded,
+    ServerBusy,
+    TransactionNotFound,
+    TransactionRolledBack,
+    TransactionTimedOut,
+)
+from tandembus.message_encoding import encode_changes
+
+ID_BYTES: Final = 16
+MAX_REMEMBERED: Final = 100
+"""Ids of transactions that timed out: so many are told from ids that never were."""
+SETTLEMENT_BYTES: Final = 256
+"""What a gathered settlement costs besides the properties that it sets."""
+
+
+@final
+class TransactionLimits:
+    __slots__ = ("max_bytes", "max_open", "max_operations", "timeout_s")
+
+    def __init__(self, max_operations: i64, max_bytes: i64, max_open: i64, timeout_s: float) -> None:
+        self.max_operations: i64 = max_operations
+        self.max_bytes: i64 = max_bytes
+        self.max_open: i64 = max_open
+        self.timeout_s: float = timeout_s
+
+
+@final
+class TransactionMemory:
+    """What the transactions of all connections hold together."""
+
+    __slots__ = ("max_bytes", "used_bytes")
+
+    def __init__(self, max_bytes: i64) -> None:
+        self.max_bytes: i64 = max_bytes
+        self.used_bytes: i64 = 0
+
+
+@final
+class TransactionParty:
+    """A link, or a management node, that takes part in transactions."""
+
+    __slots__ = ("check", "fragment", "hold")
+
+    def __init__(self, fragment: Fragment, check: Callable[[], None], hold: Callable[[], Callable[[], None]]) -> None:
+        self.fragment: Final = fragment
+        self.check: Final = check
+        """Raises when it is no longer allowed what it did: its claim is gone, or the entity is disabled."""
+        self.hold: Final = hold
+        """Keeps the entity in memory until the function that it returns is called."""
+
+
+@final
+class Transaction:
+    __slots__ = (
+        "_let_go",
+        "_limits",
+        "_memory",
+        "_parties",
+        "count",
+        "doom",
+        "owner",
+        "sends",
+        "settlements",
+        "size_bytes",
+        "txn_id",
+        "until",
+    )
+
+    def __init__(
+        self, txn_id: bytes, owner: object, until: float, limits: TransactionLimits, memory: TransactionMemory
+    ) -> None:
+        self.txn_id: Final = txn_id
+        self.owner: Final = owner
+        """The control link that declared it."""
+        self.until: Final = until
+        self.count: i64 = 0
+        self.size_bytes: i64 = 0
+        self.doom: BusError | None = None
+        """Why it can only be rolled back."""
+        self.sends: Final[list[SendOperation]] = []
+        self.settlements: Final[dict[bytes, TransactionSettlement]] = {}
+        self._parties: Final[list[TransactionParty]] = []
+        self._limits: Final = limits
+        self._memory: Final = memory
+        self._let_go: Callable[[], None] | None = None
+
+    @property
+    def fragment(self) -> Fragment | None:
+        """Of the one entity that it is about; None while it is about none."""
+        return self._parties[0].fragment if self._parties else None
+
+    def send(self, party: TransactionParty, operation: SendOperation) -> None:
+        """Raises when it cannot be part of this transaction."""
+        self._admit(party, len(operation.messages), operation.size_bytes)
+        self.sends.append(operation)
+
+    def settle(self, party: TransactionParty, settlement: TransactionSettlement) -> None:
+        """The latest word on a message counts: until the discharge, none is final."""
+        size: i64 = SETTLEMENT_BYTES
+        if settlement.changes is not None:
+            for name, value in encode_changes(settlement.changes).items():
+                size += len(name) + len(value)
+        token = settlement.lock.token
+        self._admit(party, 0 if token in self.settlements else 1, size)
+        self.settlements[token] = settlement
+
+    def _admit(self, party: TransactionParty, count: i64, size_bytes: i64) -> None:
+        limits, memory = self._limits, self._memory
+        if self.doom is not None:
+            raise TransactionRolledBack(f"The transaction can only be rolled back: {self.doom}")
+        fragment = self.fragment
+        if fragment is not None and fragment is not party.fragment:
+            raise InvalidOperation(
+                "A transaction can be about one entity only. Messages for another entity can be sent via it."
+            )
+        if self.count + count > limits.max_operations:
+            raise QuotaExceeded(f"A transaction may hold at most {limits.max_operations} messages.")
+        if self.size_bytes + size_bytes > limits.max_bytes:
+            raise QuotaExceeded(f"A transaction may hold at most {limits.max_bytes} bytes.")
+        if memory.used_bytes + size_bytes > memory.max_bytes:
+            raise ServerBusy("The open transactions of the namespace hold too much. Please wait and retry.")
+        if party not in self._parties:
+            self._parties.append(party)
+        if self._let_go is None:
+            self._let_go = party.hold()
+        self.count += count
+        self.size_bytes += size_bytes
+        memory.used_bytes += size_bytes
+
+    def check(self) -> None:
+        """Whether all that took part may still do what it did."""
+        if self.doom is not None:
+            raise TransactionRolledBack(str(self.doom))
+        for party in self._parties:
+            party.check()
+
+    def operation(self, reply: TransactionReply) -> TransactionOperation:
+        return TransactionOperation(self.sends, list(self.settlements.values()), reply)
+
+    def release(self) -> None:
+        """It is over, one way or the other."""
+        self._memory.used_bytes -= self.size_bytes
+        self.size_bytes = 0
+        let_go = self._let_go
+        if let_go is not None:
+            self._let_go = None
+            let_go()
+
+
+@final
+class Transactions:
+    """By their ids, which are valid on all sessions of the connection."""
+
+    def __init__(self, limits: TransactionLimits, memory: TransactionMemory, clock: Clock) -> None:
+        self._limits: Final = limits
+        self._memory: Final = memory
+        self._clock: Final = clock
+        self._open: dict[bytes, Transaction] = {}
+        self._timed_out: deque[bytes] = deque()
+        self._discharging_count: i64 = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def declare(self, owner: object) -> Transaction:
+        if i64(len(self._open)) + self._discharging_count >= self._limits.max_open:
+            raise QuotaExceeded(f"A connection may have at most {self._limits.max_open} open transactions.")
+        until = self._clock.monotonic() + self._limits.timeout_s
+        transaction = Transaction(os.urandom(ID_BYTES), owner, until, self._limits, self._memory)
+        self._open[transaction.txn_id] = transaction
+        return transaction
+
+    def find(self, txn_id: bytes) -> Transaction:
+        transaction = self._open.get(txn_id)
+        if transaction is not None and transaction.until <= self._clock.monotonic():
+            self._time_out(transaction)
+            transaction = None
+        if transaction is not None:
+            return transaction
+        if txn_id in self._timed_out:
+            raise TransactionTimedOut(f"The transaction was open for {self._limits.timeout_s:g} s and is rolled back.")
+        raise TransactionNotFound("There is no open transaction with this id on this connection.")
+
+    def find_in(self, state: Outcome) -> Transaction:
+        return self.find(state.txn_id or b"")
+
+    def doom(self, state: Outcome | None, error: BusError) -> None:
+        """A part of a transaction was refused, whatever the part was."""
+        if state is None or state.code != TRANSACTIONAL_STATE:
+            return
+        transaction = self._open.get(state.txn_id or b"")
+        if transaction is not None and transaction.doom is None:
+            transaction.doom = error
+
+    def settled_by_client(self, token: bytes) -> bool:
+        """The client has settled a delivery without another word. Returns whether its outcome is a transaction's to
+        say; then it wants no answer any more."""
+        for transaction in self._open.values():
+            settlement = transaction.settlements.get(token)
+            if settlement is not None:
+                settlement.is_quiet = True
+                return True
+        return False
+
+    def begin_discharge(self, transaction: Transaction) -> None:
+        """No more operations; it counts as open until it is answered."""
+        del self._open[transaction.txn_id]
+        self._discharging_count += 1
+
+    def end_discharge(self, transaction: Transaction) -> None:
+        self._discharging_count -= 1
+        transaction.release()
+
+    def forget(self, transaction: Transaction) -> None:
+        """Roll back."""
+        if self._open.pop(transaction.txn_id, None) is not None:
+            transaction.release()
+
+    def forget_all_of(self, owner: object) -> None:
+        for transaction in list(self._open.values()):
+            if transaction.owner is owner:
+                self.forget(transaction)
+
+    def forget_all(self) -> None:
+        for transaction in list(self._open.values()):
+            self.forget(transaction)
+
+    def tick(self, now: float) -> None:
+        if not self._open:
+            return
+        for transaction in list(self._open.values()):
+            if transaction.until <= now:
+                self._time_out(transaction)
+
+    def _time_out(self, transaction: Transaction) -> None:
+        self.forget(transaction)
+        self._timed_out.append(transaction.txn_id)
+        if len(self._timed_out) > MAX_REMEMBERED:
+            self._timed_out.popleft()
