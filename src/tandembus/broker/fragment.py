@@ -172,7 +172,7 @@ class Fragment:
         """Stage a send; it is answered after its commit. Raises when it is refused on the spot."""
         self._check_can_send(operation.size_bytes)
         self._check_ids(operation)
-        if self.settings.requires_session:
+        if self.settings.requires_session and not operation.is_via:
             check_sessions(operation.messages)
         self.uncommitted_bytes += operation.size_bytes
         self._budget.uncommitted_bytes += operation.size_bytes
