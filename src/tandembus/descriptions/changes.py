@@ -30,7 +30,6 @@ def _not_there(description: EntityDescription) -> Mapping[str, bool]:
         }
     if isinstance(description, TopicDescription):
         return {
-            "A topic": True,
             "EnablePartitioning": description.enable_partitioning,
         }
     return {

@@ -291,13 +291,18 @@ class Catalog(CatalogView):
             await self._reload_if_needed(now)
             entry = self.get_subscription(topic, subscription)
             self.get_rule(topic, subscription, name)
-            await self._commit(self._next_facts(), now, {}, [records.rule_key(entry.fragment_key, name)])
+            drop = records.rule_key(entry.fragment_key, name)
+            await self._commit(self._next_facts(), now, _accesses({entry.key: now}), [drop])
             self._directory.rules(entry.fragment_key).pop(name)
+            self._directory.accessed_at[entry.key] = now
 
     async def _put_rule(self, entry: SubscriptionEntry, rule: RuleDescription, now: float) -> RuleDescription:
+        """Who changes its rules uses the subscription."""
         key = records.rule_key(entry.fragment_key, rule.name)
-        await self._commit(self._next_facts(), now, {key: rule_to_record(rule)})
+        puts = {**_accesses({entry.key: now}), key: rule_to_record(rule)}
+        await self._commit(self._next_facts(), now, puts)
         self._directory.rules(entry.fragment_key).put(rule)
+        self._directory.accessed_at[entry.key] = now
         return rule
 
     # What is not an entity.
@@ -316,12 +321,9 @@ class Catalog(CatalogView):
         """When entities were last used, many in one commit: for a pass once a minute."""
         async with self._changing:
             await self._reload_if_needed(now)
-            known = {fold(path): at for path, at in times.items() if self.find(path) is not None}
+            known = {fold(path): max(at, self.accessed_at(path)) for path, at in times.items() if self.find(path)}
             if known:
-                puts: dict[bytes, Document] = {
-                    records.access_key(key): {"accessed_at": at} for key, at in known.items()
-                }
-                await self._commit(self._directory.facts, now, puts)
+                await self._commit(self._directory.facts, now, _accesses(known))
                 self._directory.accessed_at.update(known)
 
     @_uninterrupted
@@ -403,3 +405,7 @@ class Catalog(CatalogView):
     def _reloaded(self, now: float, underway: set[int]) -> Directory:
         self._store.reopen()
         return load(self._store, now, underway)
+
+
+def _accesses(times: Mapping[str, float]) -> dict[bytes, Document]:
+    return {records.access_key(key): {"accessed_at": at} for key, at in times.items()}

@@ -43,6 +43,10 @@ class CatalogView:
         """The active entity of this path, of whatever kind and in whatever letters."""
         return self._directory.find(fold(path))
 
+    def find_by_fragment(self, fragment_key: int) -> Entry | None:
+        """The active entity whose fragment has this key."""
+        return self._directory.by_fragment.get(fragment_key)
+
     def find_queue(self, name: str) -> QueueEntry | None:
         return self._directory.queues.get(fold(name))
 

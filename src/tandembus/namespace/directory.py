@@ -41,6 +41,7 @@ class Directory:
         self.tombstones: dict[int, Tombstone] = {}
         self.accessed_at: dict[str, float] = {}
         self.policies: Named[AuthorizationRule] = Named()
+        self.by_fragment: dict[int, Entry] = {}
         self.with_idle_time: dict[str, Entry] = {}
         """Those that are deleted when nobody uses them: looked through every few seconds."""
         self.incomplete_topics: set[str] = set()
@@ -89,6 +90,7 @@ class Directory:
             self.topics.put(entry.key, entry)
         elif isinstance(entry, SubscriptionEntry):
             self._subscriptions.setdefault(entry.topic_key, Named()).put(entry.name_key, entry)
+        self.by_fragment[entry.fragment_key] = entry
         if entry.description.auto_delete_on_idle_s is None:
             self.with_idle_time.pop(entry.key, None)
         else:
@@ -99,6 +101,7 @@ class Directory:
         self.creating.pop(entry.key, None)
         self.accessed_at.pop(entry.key, None)
         self.with_idle_time.pop(entry.key, None)
+        self.by_fragment.pop(entry.fragment_key, None)
         if isinstance(entry, QueueEntry):
             self.queues.pop(entry.key)
         elif isinstance(entry, TopicEntry):

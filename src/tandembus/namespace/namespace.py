@@ -1,27 +1,28 @@
-"""A namespace: its catalog of entities and the message broker that holds their fragments.
+"""A namespace: its catalog of entities, the message broker that holds their fragments, and its policies.
 
-Create, update and delete run here, in steps that a crash can interrupt anywhere: the catalog's record says what was
-meant, and the next start finishes or undoes it.
+Finding and using entities, their counts, and housekeeping are here; how they come, change and go is
+`administration.py`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tandembus.broker import browsing
-from tandembus.broker.fragment import Fragment
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
-from tandembus.descriptions import QueueDescription, check_supported, check_update
-from tandembus.errors import BusError, EntityNotFound, StoreUnavailable
+from tandembus.descriptions import AuthorizationRule
+from tandembus.errors import BusError, EntityNotFound, InvalidOperation
 from tandembus.limits import Limits
-from tandembus.namespace.catalog import Catalog, QueueEntry, Tombstone
+from tandembus.namespace.administration import Administration
+from tandembus.namespace.catalog import Catalog, Entry, QueueEntry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.entity import Entity, EntityCounts
-from tandembus.namespace.fragment_settings import fragment_settings
 from tandembus.namespace.paths import SubQueue
-from tandembus.security.scopes import fold
+from tandembus.namespace.policies import KeyKind, completed, find_policy, put_in, with_new_key, without
+from tandembus.security.sas import ROOT_POLICY
 from tandembus.tasks import WhenBroken, carry_on, essential
 
 log = logging.getLogger("tandembus.namespace")
@@ -31,22 +32,19 @@ ACCESS_RECORD_S = 60.0
 PURGE_SLICE = 4000
 
 
-class Namespace:
+class Namespace(Administration):
     def __init__(self, name: str, catalog: Catalog, broker: MessageBroker, limits: Limits, clock: Clock) -> None:
-        self.name = name
-        self.catalog = catalog
-        self.broker = broker
-        self.limits = limits
-        self.clock = clock
-        self._entities: dict[str, Entity] = {}
-        self._by_fragment: dict[int, str] = {}
-        self._dropping: dict[int, asyncio.Task[None]] = {}
+        super().__init__(name, catalog, broker, limits, clock)
         self._housekeeper: asyncio.Task[None] | None = None
         self._accesses_recorded_at = 0.0
-        broker.open_by_key = self._open_by_key
+        self._policies_lock = asyncio.Lock()
         self.when_broken: WhenBroken = carry_on
         self.on_deleted: Callable[[str], None] = _nothing
-        """Told when a queue goes on its own; who deletes one otherwise knows already."""
+        """Told when an entity goes on its own; who deletes one otherwise knows already."""
+        self.fixed_policies: Sequence[AuthorizationRule] = ()
+        """The root policy and those of the settings: shown, and not to be changed here."""
+        self.renew_root_key: Callable[[], Sequence[AuthorizationRule]] | None = None
+        """Makes a new root key and returns what is fixed from then on; None where the key is a setting."""
 
     @property
     def created_at(self) -> float:
@@ -54,150 +52,131 @@ class Namespace:
 
     async def start(self) -> None:
         """Finish what an earlier life left undone, and keep house from now on."""
-        self._by_fragment = {entry.fragment_key: entry.key for entry in self.catalog.queues()}
         await self._compare_with_store()
         for tombstone in self.catalog.tombstones():
-            self._start_dropping(tombstone)
+            self._dropper.start([tombstone])
         self._housekeeper = essential(self._keep_house(), "housekeeping", self.when_broken)
 
     async def _compare_with_store(self) -> None:
-        """A catalog older than the store (from a backup, say) must not give out numbers of fragments that are there: a
-        queue's messages would come up in another. What it does not know is kept, and reported."""
+        """A catalog older than the store (from a backup, say) must not give out numbers of fragments that are there:
+        an entity's messages would come up in another. What it does not know is kept, and reported."""
         for damaged in self.catalog.damaged:
             log.error(
-                "the catalog holds a damaged record, its queue is not served and its messages are kept: %s", damaged
+                "the catalog holds a damaged record, its entity is not served and its messages are kept: %s", damaged
             )
         buried = {tombstone.fragment_key for tombstone in self.catalog.tombstones()}
         heads = await self.broker.store.heads()
         for head in heads:
-            if head.fragment not in self._by_fragment and head.fragment not in buried:
+            if self.catalog.find_by_fragment(head.fragment) is None and head.fragment not in buried:
                 log.warning("the store holds fragment %d, which the catalog does not know; it is kept", head.fragment)
         if heads:
             newest = max(head.fragment for head in heads)
             await self.catalog.skip_fragment_keys(newest + 1, self.clock.now())
 
     async def stop(self) -> None:
-        tasks = [*self._dropping.values()]
         if self._housekeeper is not None:
-            tasks.append(self._housekeeper)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            self._housekeeper.cancel()
+            await asyncio.gather(self._housekeeper, return_exceptions=True)
+        await self._dropper.stop()
         await self._record_accesses()
 
     # Entities in use.
 
     async def entity(self, path: str) -> Entity:
-        """The entity of this path, its fragment open. Raises EntityNotFound."""
-        entity = self._entities.get(fold(path))
-        if entity is not None:
-            return entity
-        entry = self.catalog.find_queue(path)
-        if entry is None:
-            raise self.not_found(path)
-        fragment = await self.broker.open_fragment(
-            entry.fragment_key, 0, fragment_settings(entry.description, self.limits)
-        )
-        current = self.catalog.find_queue(path)
-        if current is None or current.incarnation != entry.incarnation:
-            raise self.not_found(path)
-        return self._entities.setdefault(entry.key, Entity(current, fragment, self.catalog.accessed_at(path)))
+        """The queue, topic or subscription of this path, its fragment open. Raises EntityNotFound."""
+        return await self._open.open(path)
 
-    def not_found(self, path: str) -> EntityNotFound:
-        # JS recognises an unknown entity by this wording alone (wire contract 2.1).
-        return EntityNotFound(
-            f"The messaging entity 'sb://{self.name}/{path}' could not be found. Check the name, or create it first."
-        )
+    async def counts(self, path: str) -> EntityCounts:
+        return (await self.entity(path)).counts()
 
-    async def _open_by_key(self, key: int) -> Fragment | None:
-        name = self._by_fragment.get(key)
-        if name is None:
-            return None
-        try:
-            return (await self.entity(name)).fragment
-        except EntityNotFound:
-            return None
-
-    # Administration.
-
-    async def create_queue(self, description: QueueDescription) -> QueueEntry:
-        description = description.validated(self.limits)
-        check_supported(description)
-        entry = await self.catalog.begin_create(description, self.limits, self.clock.now())
-        try:
-            await self.broker.make_fragment(entry.fragment_key, entry.incarnation, 0)
-            entry = await self.catalog.finish_create(entry, self.clock.now())
-        except BaseException:
-            tombstone = await self.catalog.abandon_create(entry, self.clock.now())
-            if tombstone is not None:
-                self._start_dropping(tombstone)
-            raise
-        self._by_fragment[entry.fragment_key] = entry.key
-        return entry
-
-    async def update_queue(self, description: QueueDescription) -> QueueEntry:
-        description = description.validated(self.limits)
-        old = self.catalog.find_queue(description.name)
-        if old is None:
-            raise self.not_found(description.name)
-        check_update(old.description, description)
-        check_supported(description)
-        entry = await self.catalog.update_queue(description, self.clock.now())
-        entity = self._entities.get(entry.key)
-        if entity is not None:
-            entity.changed(entry, self.limits)
-        return entry
-
-    async def delete_queue(self, name: str) -> None:
-        entry = self.catalog.find_queue(name)
-        if entry is None:
-            raise self.not_found(name)
-        if self.broker.failure is not None:
-            raise self.broker.failure
-        tombstone = await self.catalog.delete_queue(name, self.clock.now())
-        self._by_fragment.pop(entry.fragment_key, None)
-        entity = self._entities.pop(entry.key, None)
-        if entity is not None:
-            entity.ended(self.not_found(name))
-        self._start_dropping(tombstone)
-
-    async def counts(self, name: str) -> EntityCounts:
-        return (await self.entity(name)).counts()
-
-    def accessed_at(self, name: str) -> float:
-        entity = self._entities.get(fold(name))
-        recorded = self.catalog.accessed_at(name)
+    def accessed_at(self, path: str) -> float:
+        entity = self._open.find(path)
+        recorded = self.catalog.accessed_at(path)
         return recorded if entity is None else max(recorded, entity.accessed_at)
 
-    async def purge(self, name: str, sub_queue: SubQueue) -> int:
+    async def purge(self, path: str, sub_queue: SubQueue) -> int:
         """Delete everything that waits in a queue or its dead letters; locked, deferred and scheduled messages stay."""
-        entity = await self.entity(name)
-        lane = sub_queue.lane
+        entity = await self.entity(path)
         before_ms = self.clock.now_ms() + 1
         deleted = 0
         with entity.in_use():
             while True:
-                part = await browsing.delete_batch(self.broker, entity.fragment, lane, PURGE_SLICE, before_ms)
+                part = await browsing.delete_batch(self.broker, entity.fragment, sub_queue.lane, PURGE_SLICE, before_ms)
                 deleted += part
                 if part < PURGE_SLICE:
                     return deleted
 
-    # Dropping what was deleted.
+    # Policies: of the namespace where no entity is named, else of that queue or topic.
 
-    def _start_dropping(self, tombstone: Tombstone) -> None:
-        task = asyncio.create_task(self._drop(tombstone), name=f"dropping {tombstone.path}")
-        self._dropping[tombstone.fragment_key] = task
-        task.add_done_callback(lambda _: self._dropping.pop(tombstone.fragment_key, None))
+    def policies(self, path: str = "") -> list[AuthorizationRule]:
+        if path:
+            return list(self._with_policies(path).description.authorization_rules)
+        fixed = {rule.key_name for rule in self.fixed_policies}
+        return [*self.fixed_policies, *(rule for rule in self.catalog.policies() if rule.key_name not in fixed)]
 
-    async def _drop(self, tombstone: Tombstone) -> None:
-        while True:
-            try:
-                await self.broker.drop_fragment(tombstone.fragment_key)
-                await self.catalog.forget(tombstone, self.clock.now())
-                return
-            except StoreUnavailable as error:
-                log.warning("dropping '%s' is put off: %s", tombstone.path, error)
-                await asyncio.sleep(HOUSEKEEPING_S)
+    async def put_policy(self, rule: AuthorizationRule, path: str = "") -> AuthorizationRule:
+        """A new policy, or other rights for the one of this name. A key that is empty is kept, or made. Raises
+        InvalidArgument, InvalidOperation."""
+        async with self._policies_lock:
+            rules = self._changeable_policies(path, rule.key_name)
+            changed = completed(rules, rule, self.clock.now())
+            await self._keep_policy(path, rules, changed)
+            return changed
+
+    async def regenerate_key(self, name: str, key: KeyKind, path: str = "") -> AuthorizationRule:
+        """From now on the old key is worth nothing. Raises EntityNotFound."""
+        async with self._policies_lock:
+            if not path and name == ROOT_POLICY:
+                return self._regenerate_root_key(key)
+            rules = self._changeable_policies(path, name)
+            changed = with_new_key(rules, name, key, self.clock.now())
+            await self._keep_policy(path, rules, changed)
+            return changed
+
+    async def remove_policy(self, name: str, path: str = "") -> None:
+        """Raises EntityNotFound, InvalidOperation for the root policy."""
+        async with self._policies_lock:
+            rules = self._changeable_policies(path, name)
+            find_policy(rules, name)
+            if path:
+                await self._update_policies(path, without(rules, name))
+            else:
+                await self.catalog.remove_policy(name, self.clock.now())
+
+    def _changeable_policies(self, path: str, name: str) -> Sequence[AuthorizationRule]:
+        if path:
+            return self.policies(path)
+        for rule in self.fixed_policies:
+            if rule.key_name.lower() == name.lower():
+                reason = "is always there" if rule.key_name == ROOT_POLICY else "is a setting of the namespace"
+                raise InvalidOperation(f"The policy '{rule.key_name}' {reason}: it cannot be changed or removed here.")
+        return self.catalog.policies()
+
+    async def _keep_policy(self, path: str, rules: Sequence[AuthorizationRule], changed: AuthorizationRule) -> None:
+        if path:
+            await self._update_policies(path, put_in(rules, changed))
+        else:
+            await self.catalog.put_policy(changed, self.clock.now())
+
+    async def _update_policies(self, path: str, rules: tuple[AuthorizationRule, ...]) -> None:
+        entry = self._with_policies(path)
+        if isinstance(entry, QueueEntry):
+            await self.update_queue(replace(entry.description, authorization_rules=rules))
+        else:
+            await self.update_topic(replace(entry.description, authorization_rules=rules))
+
+    def _with_policies(self, path: str) -> QueueEntry | TopicEntry:
+        entry = self.catalog.find_queue(path) or self.catalog.find_topic(path)
+        if entry is None:
+            raise self.not_found(path)
+        return entry
+
+    def _regenerate_root_key(self, key: KeyKind) -> AuthorizationRule:
+        if self.renew_root_key is None or key is not KeyKind.PRIMARY:
+            reason = "has one key only" if self.renew_root_key is not None else "has its key from a setting"
+            raise InvalidOperation(f"The policy '{ROOT_POLICY}' {reason}: it cannot be made anew here.")
+        self.fixed_policies = self.renew_root_key()
+        return find_policy(self.fixed_policies, ROOT_POLICY)
 
     # Housekeeping.
 
@@ -212,25 +191,43 @@ class Namespace:
     async def keep_house(self) -> None:
         """One pass: what nobody uses leaves the memory, and what nobody has used for its idle time is deleted."""
         now = self.clock.now()
-        for entity in list(self._entities.values()):
+        for entity in self._open.all():
             if entity.links:
                 entity.accessed_at = now
         if now - self._accesses_recorded_at >= ACCESS_RECORD_S:
             await self._record_accesses()
-        for entry in self.catalog.queues():
+        for entry in self.catalog.entries_with_idle_time():
             idle_s = entry.description.auto_delete_on_idle_s
-            if idle_s is not None and now - self.accessed_at(entry.key) >= idle_s:
-                log.info("'%s' was not used for %.0f s and is deleted", entry.description.name, idle_s)
+            if idle_s is not None and now - self._used_at(entry) >= idle_s:
+                log.info("'%s' was not used for %.0f s and is deleted", entry.description.path, idle_s)
+                await self._delete_idle(entry)
+        self._open.let_go_of_unused(now)
+
+    def _used_at(self, entry: Entry) -> float:
+        """Who uses a subscription uses its topic, too."""
+        used_at = self.accessed_at(entry.key)
+        if isinstance(entry, TopicEntry):
+            for subscription in self.catalog.subscriptions(entry.key):
+                used_at = max(used_at, self.accessed_at(subscription.key))
+        return used_at
+
+    async def _delete_idle(self, entry: Entry) -> None:
+        subscriptions = self.catalog.subscriptions(entry.key) if isinstance(entry, TopicEntry) else []
+        try:
+            if isinstance(entry, SubscriptionEntry):
+                await self.delete_subscription(entry.topic_key, entry.name_key)
+            elif isinstance(entry, TopicEntry):
+                await self.delete_topic(entry.key)
+            else:
                 await self.delete_queue(entry.key)
-                self.on_deleted(entry.key)
-        for entity in list(self._entities.values()):
-            if entity.is_unused() and now - entity.accessed_at >= self.limits.fragment_idle_s:
-                del self._entities[entity.entry.key]
-                self.broker.close_fragment(entity.entry.fragment_key)
+        except EntityNotFound:
+            return  # with its topic, or by somebody else
+        for one in (entry, *subscriptions):
+            self.on_deleted(one.key)
 
     async def _record_accesses(self) -> None:
         self._accesses_recorded_at = self.clock.now()
-        times = {entity.name: entity.accessed_at for entity in self._entities.values()}
+        times = {entity.name: entity.accessed_at for entity in self._open.all()}
         if times:
             await self.catalog.record_accesses(times, self.clock.now())
 

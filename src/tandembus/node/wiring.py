@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
 from tandembus.config import EMULATOR_KEY, ServeSettings
+from tandembus.descriptions import AuthorizationRule
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
 from tandembus.front_end.listener import Doors, Listener, listen
@@ -21,9 +23,10 @@ from tandembus.metering.files import MeterSettings
 from tandembus.metering.meter import Meter
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.policies import build_authorizer
+from tandembus.namespace.policies import build_authorizer, fixed_policies, policy_of
 from tandembus.node.emulator import EmulatorConfig, provision
-from tandembus.security.key_file import ensure_key
+from tandembus.security.claims import Authorizer
+from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.sas import ROOT_POLICY, make_connection_string
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate, server_context
 from tandembus.store.embedded.environment import EmbeddedSettings
@@ -147,6 +150,9 @@ class NamespaceNode:
     async def _open_doors(self, sockets: list[socket.socket]) -> None:
         settings, limits = self.settings, self.settings.limits
         authorizer = build_authorizer(settings, self.key, self._catalog)
+        self.namespace.fixed_policies = fixed_policies(settings, self.key)
+        if settings.key is None:
+            self.namespace.renew_root_key = functools.partial(self._renew_root_key, authorizer)
         self.front_end = AmqpFrontEnd(self.namespace, authorizer, self.meter, self.clock)
         self.front_end.when_broken = self._when_broken
         self.front_end.start()
@@ -162,6 +168,12 @@ class NamespaceNode:
             limits,
         )
         self._listeners = [Listener(doors, one) for one in sockets]
+
+    def _renew_root_key(self, authorizer: Authorizer) -> list[AuthorizationRule]:
+        self.key = renew_key(self.settings.data)
+        fixed = fixed_policies(self.settings, self.key)
+        authorizer.set_policies("", [policy_of(rule) for rule in fixed])
+        return fixed
 
     def _write_facts(self) -> None:
         """What the command line needs to find this namespace again; the key stands in a file of its own."""

@@ -29,6 +29,13 @@ def ensure_key(data: Path, given: str | None = None) -> str:
     return key
 
 
+def renew_key(data: Path) -> str:
+    """A new random key in place of the kept one, which is worth nothing from the next moment on."""
+    key = random_key()
+    write_private(data / KEY_FILE, key.encode() + b"\n")
+    return key
+
+
 def random_key() -> str:
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
 

@@ -84,10 +84,12 @@ class Records:
 
     def __init__(self, power: Power) -> None:
         self.documents: dict[bytes, str] = {}
+        self.damaged: list[bytes] = []
         self._power = power
 
     def read_all(self) -> tuple[dict[bytes, Document], list[DamagedRecord]]:
-        return {key: json.loads(text) for key, text in self.documents.items()}, []
+        damaged = [DamagedRecord(key, "its checksum is wrong") for key in self.damaged]
+        return {key: json.loads(text) for key, text in self.documents.items()}, damaged
 
     def commit(self, puts: Mapping[bytes, Document], drops: Iterable[bytes] = ()) -> None:
         outcome = self._power.next()
@@ -221,8 +223,7 @@ class Life:
 
     async def dropped(self) -> None:
         """Until everything of what was deleted is gone."""
-        for task in list(self.namespace._dropping.values()):
-            await task
+        await self.namespace._dropper.finished()
 
     async def dropped_or_out_of_power(self) -> None:
         out = asyncio.ensure_future(self.machine.power.went_out.wait())
