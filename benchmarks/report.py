@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from benchmarks.filters import MANY_SQL_FILTERS, ONE_SQL_FILTER
 from benchmarks.rows import CLASSIC, INTERPRETED, QUORUM, TANDEMBUS, Figures, Sizes
 
 ROOT = Path(__file__).parent.parent
@@ -96,6 +97,7 @@ RATIOS = (
     ),
 )
 FIXED = (
+    *(FixedTarget(f"filter: {row}", "us", 5.0) for row in (ONE_SQL_FILTER, MANY_SQL_FILTERS)),
     FixedTarget("start until ready", "s", 2.0),
     FixedTarget("memory per idle connection", "KiB", 40.0),
     FixedTarget("memory with a full queue", "MB", 300.0),
@@ -146,7 +148,7 @@ def figures_table(figures: Figures) -> str:
     units = {target.row: target.unit for target in RATIOS} | {target.row: target.unit for target in FIXED}
     lines = [f"| what | {' | '.join(brokers)} |", "|---" * (len(brokers) + 1) + "|"]
     for row in figures.values:
-        unit = units.get(row, "messages/s")
+        unit = units.get(row, "us" if row.startswith("filter: ") else "messages/s")
         cells = [shown(figures.get(row, broker), unit) for broker in brokers]
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.entity_rows import measure_entities
+from benchmarks.filters import measure_in_process
 from benchmarks.load_client import LoadClient
 from benchmarks.rabbitmq import RabbitMq, find_installation
 from benchmarks.report import Result
@@ -84,9 +85,17 @@ class Bench:
             say,
         )
         measure_entities(self._client, node, self.sizes, self.figures, say)
+        self._measure_filters()
         measure_idle_connections(self._client, node, QUEUE, self.sizes, self.figures)
         if self._arguments.big:
             measure_big_queue(self._client, node, self.sizes, self.figures, say)
+
+    def _measure_filters(self) -> None:
+        say("filters")
+        names = [TANDEMBUS] if self._arguments.no_interpreted else [TANDEMBUS, INTERPRETED]
+        for name in names:
+            for row, microseconds in measure_in_process(is_interpreted=name == INTERPRETED).items():
+                self.figures.cost(f"filter: {row}", name, microseconds)
 
     def result(self) -> Result:
         arguments = " ".join(argument for argument in sys.argv[1:] if not argument.startswith("--folder"))

@@ -19,7 +19,7 @@ from tandembus.rules.conversion import converted
 from tandembus.rules.expressions import Expression, SystemProperty, UserProperty
 from tandembus.rules.message_view import MAX_STEPS, MessageView
 from tandembus.rules.sql_parser import Parser
-from tandembus.rules.tokens import END, Token, sql_error
+from tandembus.rules.tokens import END, Token, is_unicode, sql_error
 from tandembus.rules.values import Duration, Fault, Instant, kind_of, text_of
 from tandembus.rules.wire_values import UNREPRESENTABLE, encodable
 
@@ -139,7 +139,9 @@ def _system_value(index: int, value: object) -> object:
     if text is None:
         return _wrong(name, "a string", value)
     most = MAX_ID_CHARACTERS if index in _LIMITED_IDS else MAX_SYSTEM_TEXT
-    return text if len(text) <= most else Fault(f"sys.{name} has at most {most} characters")
+    if len(text) > most:
+        return Fault(f"sys.{name} has at most {most} characters")
+    return text if is_unicode(text) else UNREPRESENTABLE
 
 
 def _wrong(name: str, needed: str, value: object) -> Fault:

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import encode, skip_value
 from tandembus.amqp.encoding.values import SHORT_SYMBOL, Typed, symbol
-from tandembus.message import Message, copy_of, replace_section
+from tandembus.message import MAX_TTL_MS, Message, copy_of, replace_section
 from tandembus.message_encoding import with_application_properties
 from tandembus.message_sections import text
 from tandembus.rules import system_properties as system
@@ -149,9 +149,9 @@ def _write_other_annotations(out: BytesWriter, copy: Message, changes: dict[str,
 def _change_time_to_live(copy: Message, changes: dict[str, object]) -> None:
     duration = changes.get(system.NAMES[system.TIME_TO_LIVE])
     if isinstance(duration, Duration):
-        copy.ttl_ms = duration.ticks // TICKS_PER_MS
+        copy.ttl_ms = min(duration.ticks // TICKS_PER_MS, MAX_TTL_MS)
         if copy.enqueued_at > 0:
-            copy.expires_at = copy.enqueued_at + copy.ttl_ms
+            copy.expires_at = copy.enqueued_at + copy.ttl_ms if copy.ttl_ms < MAX_TTL_MS else 0
 
 
 def section_with(section: bytes, changes: dict[str, tuple[bytes, bytes]]) -> bytes:

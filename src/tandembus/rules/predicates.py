@@ -218,9 +218,9 @@ class Like(Predicate):
 def _like(view: MessageView, value: object, pattern: LikePattern, is_negated: bool) -> i64:
     if isinstance(value, str):
         result = pattern.match(value, view.steps_left)
+        view.steps_left = pattern.steps_left
         if result == UNKNOWN:
             return failed(view, TOO_EXPENSIVE)
-        view.steps_left = pattern.steps_left
         return negation_of(result) if is_negated else result
     if value is None:
         return UNKNOWN

@@ -45,11 +45,18 @@ def sql_error(at: int, reason: str) -> InvalidArgument:
     return InvalidArgument(f"The SQL expression is not valid at character {at + 1}: {reason}.")
 
 
-def check_unicode(text: str) -> None:
+def is_unicode(text: str) -> bool:
+    """Whether the text can be written at all: Python's strings can hold half a character."""
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidArgument("Half a Unicode character (a lone surrogate) cannot stand in a rule.") from error
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_unicode(text: str) -> None:
+    if not is_unicode(text):
+        raise InvalidArgument("Half a Unicode character (a lone surrogate) cannot stand in a rule.")
 
 
 def tokens_of(sql: str) -> list[Token]:
