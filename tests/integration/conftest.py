@@ -11,6 +11,7 @@ import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.integration.bus import Bus
+from tests.integration.command_line import Run, command_line
 from tests.integration.python_sdk import AsyncSdk, Closer, LoopThread, PythonSdk, SyncSdk
 from tests.integration.raw_amqp import RawAmqp
 from tests.integration.serving import RunningNamespace, start_namespace
@@ -96,6 +97,13 @@ def make_queue(admin: ServiceBusAdministrationClient) -> Iterator[QueueMaker]:
 @pytest.fixture
 def queue_name(make_queue: QueueMaker) -> str:
     return make_queue()
+
+
+@pytest.fixture
+def run(running_namespace: RunningNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`run("queue", "list")` runs a command against the running namespace, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return command_line(running_namespace)
 
 
 @pytest.fixture

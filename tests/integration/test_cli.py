@@ -7,32 +7,14 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from tandembus.cli import main
 from tests.covers import covers
+from tests.integration.command_line import STOPS_WITHIN_S, Run, lines, listen_to_ctrl_c, received
 from tests.integration.serving import RunningNamespace
-
-Run = Callable[..., Result]
-STOPS_WITHIN_S = 30.0
-
-
-@pytest.fixture
-def run(running_namespace: RunningNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(tmp_path)
-    runner = CliRunner(env={"TANDEMBUS_CONNECTION_STRING": running_namespace.connection_string})
-
-    def run(*arguments: str, exit_code: int = 0, stdin: str | bytes | None = None) -> Result:
-        result = runner.invoke(main, arguments, input=stdin)
-        assert result.exit_code == exit_code, result.output
-        return result
-
-    return run
 
 
 @pytest.fixture
@@ -41,19 +23,6 @@ def queue(run: Run) -> Iterator[str]:
     run("queue", "create", name)
     yield name
     run("queue", "delete", name, "--yes")
-
-
-def lines(result: Result) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def received(run: Run, queue: str, *options: str) -> list[dict[str, Any]]:
-    return lines(run("receive", queue, "--json", "--max", "100", "--wait", "200ms", *options))
-
-
-def _listen_to_ctrl_c() -> None:
-    """A shell's background jobs ignore the signal, and so would everything they start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class TestQueues:
@@ -162,7 +131,7 @@ class TestSending:
             stderr=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
-            preexec_fn=_listen_to_ctrl_c,
+            preexec_fn=listen_to_ctrl_c,
         ) as sending:
             while not lines(run("peek", queue, "--max", "1", "--json")):
                 assert sending.poll() is None
@@ -251,7 +220,7 @@ class TestReceiving:
             stderr=subprocess.PIPE,
             text=True,
             cwd=root,
-            preexec_fn=_listen_to_ctrl_c,
+            preexec_fn=listen_to_ctrl_c,
         ) as follower:
             assert follower.stdout is not None
             for body in ("first", "second"):

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "receive": ("tandembus.cli.receive", "receive", "Receive messages from a queue or subscription and settle them."),
     "peek": ("tandembus.cli.peek", "peek", "Look at messages without taking them."),
     "cancel": ("tandembus.cli.cancel", "cancel", "Cancel scheduled messages by their sequence numbers."),
+    "message": ("tandembus.cli.message", "message", "Delete single messages by their sequence numbers."),
     "deadletter": (
         "tandembus.cli.deadletter",
         "deadletter",
@@ -56,12 +57,19 @@ COMMANDS: Final = {
 }
 """Command -> module, attribute, and the first line of its help."""
 
+SECTIONS: Final = {
+    "Namespace": ("serve", "connection-string", "ca", "token", "version"),
+    "Entities": ("queue", "topic", "subscription", "rule"),
+    "Messages": ("send", "receive", "peek", "cancel", "message", "session", "deadletter"),
+}
+"""The order in which the overview tells of them."""
+
 
 class TandembusGroup(click.Group):
     """Loads a command when it is called, and turns every expected failure into a text with an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for names in SECTIONS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -71,8 +79,9 @@ class TandembusGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+        for heading, names in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, COMMANDS[name][2]) for name in names])
 
     def invoke(self, ctx: click.Context) -> object:
         with report_failures(ctx):
@@ -115,4 +124,4 @@ def main() -> None:
     """
 
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "SECTIONS", "main"]

@@ -44,7 +44,9 @@ def _check_path(path: str) -> None:
     _check_name("/".join(segments))
 
 
-named_entity: Final = click.argument("entity", metavar="NAME", callback=_checked(_check_name))
+checked_name: Final = _checked(_check_name)
+
+named_entity: Final = click.argument("entity", metavar="NAME", callback=checked_name)
 """A queue or topic that is administered."""
 
 checked_path: Final = _checked(_check_path)
@@ -52,7 +54,7 @@ checked_path: Final = _checked(_check_path)
 entity: Final = click.argument("entity", callback=checked_path)
 """Something to send to or receive from."""
 
-topic: Final = click.argument("topic", callback=_checked(_check_name))
+topic: Final = click.argument("topic", callback=checked_name)
 _subscription_check: Final = _checked(validate_subscription_name)
 
 

@@ -9,9 +9,10 @@ from typing import Final
 import click
 from rich.progress import Progress, TaskID
 
+from tandembus.cli.administering import administration
 from tandembus.cli.arguments import checked_path, maximum
 from tandembus.cli.arguments import entity as entity_argument
-from tandembus.cli.failures import NOT_AUTHORIZED, Failure, failure_from
+from tandembus.cli.failures import FAILED, NOT_AUTHORIZED, Failure, failure_from
 from tandembus.cli.output import (
     ID_HEADING,
     counted,
@@ -25,12 +26,12 @@ from tandembus.cli.output import (
 )
 from tandembus.cli.peek import peeked
 from tandembus.cli.target import Target, namespace_options
-from tandembus.client import ReceivedMessage, Sender, ServiceBus, SubQueue, connect
+from tandembus.client import ConnectionLost, ReceivedMessage, Sender, ServiceBus, SubQueue, connect
 from tandembus.client.addresses import subscription_of
-from tandembus.client.administration import Administration
 from tandembus.client.errors import ClientFailure
 from tandembus.client.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, as_new
-from tandembus.errors import Unauthorized
+from tandembus.client.upkeep import Resubmitted, Upkeep
+from tandembus.errors import EntityNotFound, NotSupported, Unauthorized
 
 MARKS: Final = frozenset((DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
 BATCH: Final = 200
@@ -95,7 +96,8 @@ async def resubmit(target: Target, entity: str, limit: int | None, destination: 
 
     Those of a queue go to the queue; those of a subscription to its topic, where its rules and those of all others are
     asked anew. Body, properties and message id stay as they are; reason and description go. A message leaves the
-    dead-letter queue only after it was accepted: if this is interrupted a message may be in both, but none is lost.
+    dead-letter queue only after it was accepted: an interruption loses none. What the destination would refuse or drop
+    (as a duplicate, or because no subscription takes it) stays, and is counted as refused.
 
     \b
     Examples:
@@ -107,19 +109,48 @@ async def resubmit(target: Target, entity: str, limit: int | None, destination: 
     JSON: {"entity", "to", "resubmitted", "refused"}
     """
     destination = destination or _home(entity)
-    left = limit if limit is not None else await _count(target, entity)
     with progress_bar() as progress:
-        task = progress.add_task("resubmitting", total=left)
-        async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
-            moved, refusals = await _resubmit(namespace, entity, destination, left, progress, task)
+        task = progress.add_task("resubmitting", total=limit)
+        outcome = await _resubmit_there(target, entity, destination, limit, progress, task)
+        if outcome is None:
+            outcome = await _resubmit_here(target, entity, destination, limit, progress, task)
     if target.as_json:
-        print_json({"entity": entity, "to": destination, "resubmitted": moved, "refused": len(refusals)})
+        facts = {"entity": entity, "to": destination}
+        print_json({**facts, "resubmitted": outcome.moved, "refused": outcome.refused})
     else:
-        say(("resubmitted", "green"), f" {counted(moved, 'message')} to ", (destination, "bold"))
-    if refusals:
-        first = failure_from(refusals[0])
-        text = f"{counted(len(refusals), 'message')} stayed in the dead-letter queue: {first.message}"
-        raise Failure(text, first.exit_code, first.advice, first.kind)
+        say(("resubmitted", "green"), f" {counted(outcome.moved, 'message')} to ", (destination, "bold"))
+    if outcome.refused:
+        why = f": {outcome.refusals[0]}" if outcome.refusals else ""
+        text = f"{counted(outcome.refused, 'message')} stayed in the dead-letter queue{why}"
+        advice = "`tandembus deadletter list` shows them; --to sends them somewhere else."
+        raise Failure(text, FAILED, advice, "Refused")
+
+
+async def _resubmit_there(
+    target: Target, entity: str, destination: str, limit: int | None, progress: Progress, task: TaskID
+) -> Resubmitted | None:
+    """By the namespace itself: no message travels, and none can be in two places. None if it does not know how."""
+    outcome: Resubmitted | None = None
+    async with administration(target) as namespace:
+        try:
+            async for outcome in Upkeep(namespace.requests).resubmit(entity, destination, limit):
+                progress.update(task, completed=outcome.moved)
+        except (EntityNotFound, NotSupported, ConnectionLost):
+            # Another service, or one whose HTTP is elsewhere. If it is the entity that is not there, AMQP says so.
+            if outcome is not None:
+                raise
+    return outcome
+
+
+async def _resubmit_here(
+    target: Target, entity: str, destination: str, limit: int | None, progress: Progress, task: TaskID
+) -> Resubmitted:
+    """By receiving and sending, as every Service Bus knows it."""
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
+        left = limit if limit is not None else await _count(target, entity)
+        progress.update(task, total=left)
+        moved, refusals = await _resubmit(namespace, entity, destination, left, progress, task)
+    return Resubmitted(moved, len(refusals), tuple([failure_from(each).message for each in refusals]))
 
 
 def _home(entity: str) -> str:
@@ -136,10 +167,10 @@ async def _count(target: Target, entity: str) -> int:
     """
     subscription = subscription_of(entity)
     try:
-        async with Administration(target.connection_string, ca_path=target.ca_path) as administration:
+        async with administration(target) as namespace:
             if subscription is not None:
-                return (await administration.get_subscription(*subscription)).counts.dead_letter
-            return (await administration.get_queue(entity)).counts.dead_letter
+                return (await namespace.get_subscription(*subscription)).counts.dead_letter
+            return (await namespace.get_queue(entity)).counts.dead_letter
     except Unauthorized as error:
         advice = "Say how many with --max: only a policy with the Manage right can count them."
         raise Failure(str(error), NOT_AUTHORIZED, advice, "Unauthorized") from error

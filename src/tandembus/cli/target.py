@@ -132,7 +132,7 @@ def _check_entity_path(target: Target, entity: str | None) -> None:
 
 def _ask(question: str) -> None:
     if sys.stdin.isatty() and not click.confirm(printable(question), err=True):
-        raise Failure("Nothing was deleted.", kind="NotConfirmed")
+        raise Failure("Nothing was changed.", kind="NotConfirmed")
 
 
 def resolve(connection_string: str | None, ca_path: Path | None, as_json: bool) -> Target:

@@ -20,6 +20,7 @@ from tandembus.client.entities import (
     changed,
     description_of,
     entity_of,
+    is_topic,
 )
 from tandembus.client.rules import rule_element, rule_of
 from tandembus.clock import Clock
@@ -58,6 +59,11 @@ class Administration:
 
     async def close(self) -> None:
         await self.requests.close()
+
+    async def get_entity(self, name: str) -> EntityInfo[QueueSettings] | EntityInfo[TopicSettings]:
+        """The queue or topic of this name, whichever it is."""
+        entry = await self.requests.entry("GET", name)
+        return entity_of(entry, TopicSettings) if is_topic(entry) else entity_of(entry, QueueSettings)
 
     async def create_queue(self, name: str, settings: QueueSettings | None = None) -> EntityInfo[QueueSettings]:
         return entity_of(await self._put(name, settings or QueueSettings()), QueueSettings)

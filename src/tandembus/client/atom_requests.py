@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 import aiohttp
 
 from tandembus.client.atom import ATOM
-from tandembus.client.errors import ConnectionLost, failure_of_status
+from tandembus.client.errors import ConnectionLost, failure_of_answer
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import BusError, OperationTimeout, Unauthorized
 from tandembus.security.sas import ConnectionString, make_token, parse_connection_string
@@ -23,6 +24,7 @@ PAGE_SIZE: Final = 100
 EMULATOR_HTTP_PORT: Final = 5300
 HTTPS_PORT: Final = 443
 TOKEN_LIFETIME_S: Final = 3600.0
+JSON_TYPE: Final = "application/json"
 ENTRY_TYPE: Final = "application/atom+xml;type=entry;charset=utf-8"
 
 
@@ -68,20 +70,19 @@ class AtomRequests:
                 return
             skip += len(entries)
 
-    async def json(
-        self, method: str, path: str, body: Mapping[str, object] | None = None, query: str = ""
-    ) -> dict[str, object]:
-        """A request of the namespace's own, beyond what every Service Bus knows; these speak JSON."""
+    async def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, object]:
+        """A request of a tandembus namespace's own; the answer is JSON, if there is any."""
         content = None if body is None else json.dumps(body).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        answer = await self._request(method, path, content, headers, query)
-        try:
-            document = json.loads(answer or b"{}")
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
-            raise BusError("the answer is not JSON: is this address a tandembus namespace?")
-        return document
+        headers = {} if body is None else {"Content-Type": JSON_TYPE}
+        answer = await self._request(method, path, content, headers)
+        return _json_object(answer) if answer else {}
+
+    async def lines(self, method: str, path: str, query: str) -> AsyncIterator[dict[str, object]]:
+        """The same where the answer comes in steps, a line of JSON for each; it may take as long as it goes on."""
+        patient = aiohttp.ClientTimeout(total=None, sock_read=self._timeout.total)
+        async with self._answer(method, path, None, {}, query, patient) as answer:
+            async for line in answer.content:
+                yield _json_object(line)
 
     def token(self, uri: str | None = None) -> str:
         """For what the connection string allows; for another entity where `uri` names one."""
@@ -99,21 +100,32 @@ class AtomRequests:
     async def _request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], query: str = ""
     ) -> bytes:
+        async with self._answer(method, path, body, headers, query, self._timeout) as answer:
+            return await answer.read()
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        query: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to a request, unless it is a refusal; failures on the way have their names, too."""
         url = f"{self.base}/{quote(path, safe='/$')}?api-version={API_VERSION}{query}"
-        sent = {"Authorization": self.token()}
-        if body is not None:
-            sent["Content-Type"] = ENTRY_TYPE
+        sent = {"Authorization": self.token(), **({} if body is None else {"Content-Type": ENTRY_TYPE}), **headers}
         try:
-            async with self._session().request(method, url, data=body, headers={**sent, **headers}) as answer:
-                content = await answer.read()
+            async with self._session().request(method, url, data=body, headers=sent, timeout=timeout) as answer:
+                if answer.status >= 300:
+                    detail = _detail_of(await answer.read()) or f"{path!r}: the service answered {answer.status}"
+                    raise failure_of_answer(answer.status, detail)
+                yield answer
         except aiohttp.ClientError as error:
             raise ConnectionLost(f"{self.base} cannot be reached: {error}") from error
         except asyncio.TimeoutError as error:
             raise OperationTimeout(f"{self.base} did not answer in time") from error
-        if answer.status >= 300:
-            detail = _detail_of(content) or f"{path!r}: the service answered {answer.status}"
-            raise failure_of_status(answer.status, None, detail)
-        return content
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
@@ -136,6 +148,16 @@ def _document(body: bytes) -> ElementTree.Element:
         return ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
         raise BusError("the answer is not XML: is this address a Service Bus namespace?") from error
+
+
+def _json_object(text: bytes) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise BusError("the answer is not JSON: is this address a tandembus namespace?")
+    return value
 
 
 def _detail_of(body: bytes) -> str:

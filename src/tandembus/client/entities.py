@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from xml.etree import ElementTree
 
 from tandembus.client.access_policies import AccessPolicy, add_policies, policies_in
-from tandembus.client.atom import CONNECT, COUNTS, add, description_in, text_of, title_of, value_of, whole_number
+from tandembus.client.atom import ATOM, CONNECT, COUNTS, add, description_in, text_of, title_of, value_of, whole_number
 from tandembus.client.rules import rule_element
 from tandembus.descriptions import RuleDescription
 
@@ -177,6 +177,11 @@ def description_of(
         else:
             add(description, element, f"{namespace}/{value}" if kind == "entity" else text_of(kind, value))
     return description
+
+
+def is_topic(entry: ElementTree.Element) -> bool:
+    """Queues and topics share their names, so an answer may be about either."""
+    return entry.find(f"{ATOM}content/{CONNECT}{DESCRIPTIONS[TopicSettings]}") is not None
 
 
 def entity_of(entry: ElementTree.Element, kind: type[S]) -> EntityInfo[S]:

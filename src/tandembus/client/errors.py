@@ -7,6 +7,7 @@ Python's own `ConnectionError`; nothing was refused then, and the outcome of wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -94,6 +95,7 @@ STATUSES: Final[Mapping[int, type[BusError]]] = {
     401: Unauthorized,
     403: QuotaExceeded,
     404: EntityNotFound,
+    405: NotSupported,
     408: OperationTimeout,
     409: EntityAlreadyExists,
     410: MessageLockLost,
@@ -105,6 +107,19 @@ STATUSES: Final[Mapping[int, type[BusError]]] = {
     503: ServerBusy,
 }
 """HTTP statuses, and those of a management node that gave no condition."""
+
+
+SUB_CODES: Final[Mapping[int, type[BusError]]] = {
+    40009: InvalidOperation,
+    40010: NotSupported,
+    40301: EntityDisabled,
+    40302: MessageTooLarge,
+    40401: MessageNotFound,
+    40402: MessageLockLost,
+}
+"""Finer than an HTTP status, as a tandembus namespace says it in the text of a refusal."""
+
+_SUB_CODE: Final = re.compile(r"SubCode=(\d{5})\b", re.ASCII)
 
 
 def failure_of(condition: str | None, description: str) -> Exception:
@@ -122,3 +137,10 @@ def failure_of_status(status: int, condition: str | None, description: str) -> E
     if condition is not None and condition in CONDITIONS:
         return failure_of(condition, description)
     return STATUSES.get(status, BusError)(description or f"the service answered with status {status}")
+
+
+def failure_of_answer(status: int, detail: str) -> Exception:
+    """The exception for an HTTP status and the text that came with it."""
+    found = _SUB_CODE.search(detail)
+    kind = SUB_CODES.get(int(found[1])) if found is not None else None
+    return failure_of_status(status, None, detail) if kind is None else kind(detail)

@@ -17,7 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tandembus.cli import COMMANDS, main
+from tandembus.cli import COMMANDS, SECTIONS, main
 from tandembus.cli.failures import Failure, failure_from
 from tandembus.cli.settings import FLAG, NOT_OPTIONS, SETTINGS, Setting
 from tandembus.client import ConnectionLost
@@ -68,6 +68,7 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "subscription": ["create", "list", "show", "update", "delete", "purge"],
         "rule": ["add", "list", "show", "delete"],
         "session": ["list", "show-state", "set-state", "clear-state"],
+        "message": ["delete"],
         "deadletter": ["list", "resubmit"],
     }
     subcommands = [f"{group} {verb}" for group, verbs in groups.items() for verb in verbs]
@@ -125,6 +126,10 @@ def test_every_command_has_help_that_says_what_each_option_means(path: str) -> N
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_overview_says_what_the_command_says_of_itself(name: str) -> None:
     assert COMMANDS[name][2] == ALL[f"tandembus {name}"].get_short_help_str(200)
+
+
+def test_the_overview_tells_of_every_command_once() -> None:
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(COMMANDS)
 
 
 def test_the_overview_loads_no_command() -> None:
@@ -268,6 +273,8 @@ def test_an_unexpected_error_is_not_hidden() -> None:
         ["session", "list", "orders", "--since", "then"],
         ["session", "show-state", "orders"],
         ["session", "set-state", "orders", "s", "x", "--file", str(DOCUMENT)],
+        ["message", "delete", "orders"],
+        ["message", "delete", "orders", "--sequence-number", "0"],
         ["cancel", "orders"],
         ["cancel", "orders", "first"],
         ["deadletter", "resubmit", "orders", "--to", "$elsewhere"],
@@ -306,6 +313,7 @@ def test_a_key_for_a_topic_is_good_for_its_subscriptions(runner: CliRunner) -> N
         ["subscription", "purge", "events", "audit"],
         ["rule", "delete", "events", "audit", "$Default"],
         ["session", "clear-state", "orders", "s"],
+        ["message", "delete", "orders", "--sequence-number", "5"],
     ],
 )
 @pytest.mark.parametrize(("answer", "exit_code"), [(None, 130), (False, 1), (True, 5)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandembus.client.errors import ConnectionLost, failure_of, failure_of_status
+from tandembus.client.errors import ConnectionLost, failure_of, failure_of_answer, failure_of_status
 from tandembus.errors import (
     BusError,
     EntityNotFound,
@@ -51,6 +51,23 @@ def test_a_management_answer_goes_by_its_condition_and_else_by_its_status() -> N
     assert type(failure_of_status(404, "com.microsoft:message-not-found", "gone")) is MessageNotFound
     assert type(failure_of_status(404, None, "gone")) is EntityNotFound
     assert type(failure_of_status(418, None, "teapot")) is BusError
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "kind"),
+    [
+        (404, "No such message. SubCode=40401. TrackingId:x", MessageNotFound),
+        (404, "No such queue. SubCode=40400. TrackingId:x", EntityNotFound),
+        (403, "Full. SubCode=40300.", QuotaExceeded),
+        (403, "Too large. SubCode=40302.", MessageTooLarge),
+        (503, "Busy.", ServerBusy),
+        (418, "SubCode=99999", BusError),
+    ],
+)
+def test_an_http_answer_goes_by_the_code_in_its_text_and_else_by_its_status(
+    status: int, detail: str, kind: type[Exception]
+) -> None:
+    assert type(failure_of_answer(status, detail)) is kind
 
 
 def test_a_lost_connection_is_an_error_of_the_operating_system_and_worth_a_retry() -> None:
