@@ -33,6 +33,8 @@ rights = ["Listen"]
 size_choices_megabytes = [1, 1024]
 min_lock_duration_s = 1.0
 token_check_interval_s = 0.2
+transaction_timeout_s = 1.0
+max_transaction_messages = 5
 """
 """Short and small, so that a test gets to the end of them."""
 
