@@ -1,21 +1,24 @@
-"""Where the authorizer's policies come from."""
+"""Where the authorizer's policies come from, and how they are changed."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tandembus.config import PolicySetting, ServeSettings
-from tandembus.descriptions import AuthorizationRule, QueueDescription
-from tandembus.errors import Unauthorized
+from tandembus.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
+from tandembus.errors import EntityNotFound, InvalidArgument, InvalidOperation, Unauthorized
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog
-from tandembus.namespace.policies import build_authorizer, entity_policies
+from tandembus.namespace.policies import KeyKind, build_authorizer, entity_policies, fixed_policies
 from tandembus.security.claims import Right
+from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.sas import ROOT_POLICY, make_token
 from tests.covers import covers
+from tests.unit.namespace.namespace_lives import Life, Machine
 
 NOW = 1_700_000_000.0
 LATER = NOW + 3_600
@@ -87,3 +90,192 @@ async def test_limits_of_tokens_are_settings(tmp_path: Path) -> None:
 
 def test_an_entity_without_rules_has_no_policies() -> None:
     assert entity_policies(QueueDescription("orders")) == []
+
+
+# Changing them.
+
+
+def signed(name: str, key: str, path: str = "") -> str:
+    return make_token(f"sb://localhost/{path}", name, key, LATER)
+
+
+class Administered:
+    """A namespace whose policies are changed, and the authorizer that goes by them."""
+
+    def __init__(self, life: Life, settings: ServeSettings | None = None) -> None:
+        settings = settings or ServeSettings()
+        self.namespace = life.namespace
+        self.authorizer = build_authorizer(settings, "root-key", life.catalog)
+        self.namespace.fixed_policies = fixed_policies(settings, "root-key")
+        self.now = NOW
+
+    def works(self, rule: AuthorizationRule, key: str, path: str = "") -> bool:
+        try:
+            self.authorizer.verify_token(signed(rule.key_name, key, path), path or None, NOW)
+        except Unauthorized:
+            return False
+        return True
+
+
+@covers("M15")
+async def test_a_policy_of_the_namespace_works_at_once_and_also_in_the_next_life() -> None:
+    machine = Machine()
+    async with machine.life() as life:
+        one = Administered(life)
+        made = await one.namespace.put_policy(AuthorizationRule("till", "", "", frozenset({"Send"})))
+        assert len(made.primary_key) >= 40
+        assert made.primary_key != made.secondary_key
+        assert one.works(made, made.primary_key)
+        assert one.works(made, made.secondary_key)
+        assert one.authorizer.verify_plain("till", made.primary_key).rights == {Right.SEND}
+        assert [rule.key_name for rule in one.namespace.policies()] == [ROOT_POLICY, "till"]
+    async with machine.life() as life:
+        assert Administered(life).works(made, made.primary_key)
+
+
+@covers("M15", "F16")
+@pytest.mark.parametrize("path", ["", "orders", "news"])
+@pytest.mark.parametrize("kind", KeyKind)
+async def test_a_regenerated_key_ends_the_old_one_at_once_and_leaves_the_other(path: str, kind: KeyKind) -> None:
+    async with Machine().life() as life:
+        one = Administered(life)
+        await life.namespace.create_queue(QueueDescription("orders"))
+        await life.namespace.create_topic(TopicDescription("news"))
+        made = await one.namespace.put_policy(AuthorizationRule("till", "", "", frozenset({"Listen"})), path)
+        old = made.primary_key if kind is KeyKind.PRIMARY else made.secondary_key
+        other = made.secondary_key if kind is KeyKind.PRIMARY else made.primary_key
+        claims = one.authorizer.verify_token(signed("till", old, path), path or None, NOW)
+        changed = await one.namespace.regenerate_key("till", kind, path)
+        assert not one.authorizer.is_current(claims, NOW)
+        assert not one.works(made, old, path)
+        assert one.works(made, other, path)
+        new = changed.primary_key if kind is KeyKind.PRIMARY else changed.secondary_key
+        assert one.works(made, new, path)
+        assert one.namespace.policies(path)[-1] == changed
+
+
+@covers("M15", "F16")
+@pytest.mark.parametrize("path", ["", "orders", "news"])
+async def test_a_removed_policy_is_worth_nothing(path: str) -> None:
+    async with Machine().life() as life:
+        one = Administered(life)
+        await life.namespace.create_queue(QueueDescription("orders"))
+        await life.namespace.create_topic(TopicDescription("news"))
+        made = await one.namespace.put_policy(AuthorizationRule("till", "k", "l", frozenset({"Send"})), path)
+        claims = one.authorizer.verify_token(signed("till", "k", path), path or None, NOW)
+        await one.namespace.remove_policy("till", path)
+        assert not one.authorizer.is_current(claims, NOW)
+        assert not one.works(made, "k", path)
+        with pytest.raises(EntityNotFound):
+            await one.namespace.remove_policy("till", path)
+        with pytest.raises(EntityNotFound):
+            await one.namespace.regenerate_key("till", KeyKind.PRIMARY, path)
+
+
+@covers("M9", "M15", "F16")
+async def test_a_topics_policy_holds_for_its_subscriptions_and_nowhere_else() -> None:
+    async with Machine().life() as life:
+        one = Administered(life)
+        for name in ("news", "news2"):
+            await life.namespace.create_topic(TopicDescription(name))
+        await life.namespace.create_subscription(SubscriptionDescription("news", "audit"))
+        made = await one.namespace.put_policy(AuthorizationRule("own", "k", "l", frozenset({"Listen"})), "News")
+        for path in ("news", "news/subscriptions/audit", "news/subscriptions/audit/$deadletterqueue"):
+            assert one.works(made, "k", path)
+        for path in ("", "news2", "new"):
+            assert not one.works(made, "k", path)
+        with pytest.raises(EntityNotFound):
+            await one.namespace.put_policy(
+                AuthorizationRule("own", "k", "l", frozenset({"Send"})), "news/subscriptions/audit"
+            )
+
+
+@covers("M15")
+async def test_other_rights_keep_the_keys_and_narrow_live_claims() -> None:
+    async with Machine().life() as life:
+        one = Administered(life)
+        made = await one.namespace.put_policy(AuthorizationRule("till", "", "", frozenset({"Send", "Listen"})))
+        claims = one.authorizer.verify_token(signed("till", made.primary_key), None, NOW)
+        life.clock.advance(5.0)
+        changed = await one.namespace.put_policy(AuthorizationRule("till", "", "", frozenset({"Listen"})))
+        assert (changed.primary_key, changed.secondary_key) == (made.primary_key, made.secondary_key)
+        assert (changed.created_at, changed.modified_at) == (made.created_at, made.created_at + 5.0)
+        assert not one.authorizer.is_current(claims, NOW)
+
+
+@covers("M15", "F16")
+async def test_the_root_policy_and_those_of_the_settings_cannot_be_changed_here() -> None:
+    settings = ServeSettings(policies=(PolicySetting("till", "till-key", None, ("Send",)),))
+    async with Machine().life() as life:
+        one = Administered(life, settings)
+        for name in (ROOT_POLICY, ROOT_POLICY.lower(), "till", "TILL"):
+            with pytest.raises(InvalidOperation):
+                await one.namespace.put_policy(AuthorizationRule(name, "k", "l", frozenset({"Manage"})))
+            with pytest.raises(InvalidOperation):
+                await one.namespace.remove_policy(name)
+        with pytest.raises(InvalidOperation, match="from a setting"):
+            await one.namespace.regenerate_key(ROOT_POLICY, KeyKind.PRIMARY)
+        assert [rule.key_name for rule in one.namespace.policies()] == ["till", ROOT_POLICY]
+        assert life.catalog.policies() == []
+
+
+@covers("M15")
+async def test_the_root_key_is_made_anew_where_it_is_no_setting() -> None:
+    async with Machine().life() as life:
+        one = Administered(life)
+        one.namespace.renew_root_key = lambda: fixed_policies(ServeSettings(), "new-root-key")
+        with pytest.raises(InvalidOperation, match="one key only"):
+            await one.namespace.regenerate_key(ROOT_POLICY, KeyKind.SECONDARY)
+        renewed = await one.namespace.regenerate_key(ROOT_POLICY, KeyKind.PRIMARY)
+        assert renewed.primary_key == "new-root-key"
+        assert one.namespace.policies() == [renewed]
+
+
+@covers("M15")
+@pytest.mark.parametrize("path", ["", "orders"])
+async def test_bad_policies_and_a_thirteenth_are_refused(path: str) -> None:
+    async with Machine().life() as life:
+        one = Administered(life)
+        await life.namespace.create_queue(QueueDescription("orders"))
+        for bad in (
+            AuthorizationRule("", "k", "l", frozenset({"Send"})),
+            AuthorizationRule("a b", "k", "l", frozenset({"Send"})),
+            AuthorizationRule("a", "k", "l", frozenset()),
+            AuthorizationRule("a", "k", "l", frozenset({"Everything"})),
+            AuthorizationRule("a", "k;", "l", frozenset({"Send"})),
+        ):
+            with pytest.raises(InvalidArgument):
+                await one.namespace.put_policy(bad, path)
+        for number in range(12):
+            await one.namespace.put_policy(AuthorizationRule(f"p{number}", "", "", frozenset({"Send"})), path)
+            if number == 1:
+                with pytest.raises(InvalidArgument, match="same KeyName"):
+                    await one.namespace.put_policy(AuthorizationRule("P1", "", "", frozenset({"Send"})), path)
+        with pytest.raises(InvalidArgument, match="up to 12"):
+            await one.namespace.put_policy(AuthorizationRule("one-more", "", "", frozenset({"Send"})), path)
+        await one.namespace.put_policy(AuthorizationRule("p1", "", "", frozenset({"Listen"})), path)
+
+
+@covers("M15")
+async def test_changes_of_policies_at_the_same_time_are_all_kept() -> None:
+    async with Machine().life() as life:
+        one = Administered(life)
+        await life.namespace.create_queue(QueueDescription("orders"))
+        await asyncio.gather(
+            *(
+                one.namespace.put_policy(AuthorizationRule(f"p{number}", "", "", frozenset({"Send"})), path)
+                for number in range(8)
+                for path in ("", "orders")
+            )
+        )
+        assert len(one.namespace.policies("orders")) == 8
+        assert len(one.namespace.policies()) == 9
+
+
+@covers("M15", "F17")
+def test_a_renewed_root_key_is_kept_for_the_next_start_and_only_for_its_owner(tmp_path: Path) -> None:
+    old = ensure_key(tmp_path)
+    new = renew_key(tmp_path)
+    assert new != old
+    assert ensure_key(tmp_path) == new
+    assert (tmp_path / "key").stat().st_mode & 0o077 == 0
