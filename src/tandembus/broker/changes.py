@@ -33,7 +33,9 @@ def write_arrival(lane: Lane, message: Message, now_ms: i64, default_ttl_ms: i64
         message.expires_at = now_ms + ttl if ttl >= 0 else 0
         message.number = lane.give_number(size, message.expires_at)
     _note_session(lane, message)
-    message.original_number = lane.sequence_base | message.number
+    if message.original_number == 0:
+        # One that was forwarded keeps the number it had at the first entity.
+        message.original_number = lane.sequence_base | message.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
 
 
@@ -138,6 +140,7 @@ def write_dead_letter(dead_letter: Lane, lock: MessageLock, message: Message, ch
         added["DeadLetterErrorDescription"] = lock.description
     dead = with_application_properties(message, application_properties_with(message, encode_changes(added)))
     dead.expires_at = 0
+    dead.flags = dead.flags & ~IS_SCHEDULED
     dead.number = dead_letter.give_number(len(dead.sections), 0)
     dead.delivery_count = lock.delivery_count
     if lock.asked == ABANDON or lock.asked == LAPSE:

@@ -40,6 +40,7 @@ from tandembus.broker.locks import (
     MessageLock,
     SettleReply,
 )
+from tandembus.broker.moves import Move, StagedMoves
 from tandembus.broker.operations import Consumer, SendOperation, StateOperation
 from tandembus.broker.session import SessionAccept, SessionLock
 from tandembus.broker.sessions import SESSION_LOST, SessionIndex, check_sessions
@@ -52,7 +53,16 @@ from tandembus.message import Message, session_id_of
 from tandembus.message_encoding import application_properties_with, encode_changes
 from tandembus.rules import RuleSet
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
-from tandembus.store.messaging_store import LANES, MAIN, NEVER, TRANSFER, BlockRecord, Changes, SessionState
+from tandembus.store.messaging_store import (
+    LANES,
+    MAIN,
+    NEVER,
+    TRANSFER,
+    TRANSFER_DEAD_LETTER,
+    BlockRecord,
+    Changes,
+    SessionState,
+)
 
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
@@ -60,6 +70,7 @@ MAX_LAPSES: Final = 1000
 LEAST_LOOK_S: Final = 1.0
 """A locked message that has expired is not looked at more often than this."""
 
+_NO_ROOM: Final = "The messaging store has no room left; receiving and settling go on."
 _LOCK_LOST: Final = (
     "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
     "Receive the message again."
@@ -133,6 +144,11 @@ class Fragment:
         self.sessions: SessionIndex | None = None
         """The sessions of the main lane, where messages are received session by session."""
         self.transactions: Final = StagedTransactions()
+        self.moves: Final = StagedMoves()
+        self.is_closed: bool = False
+        """It has left the memory: another object may stand for it by now."""
+        self._taken_in_count: i64 = 0
+        """Messages that other fragments' commits bring here; until they are over, this one must stay in memory."""
         # What the commit under way holds, to be answered when it is over.
         self._committing_sends: list[SendOperation] = []
         self._committing_locks: list[MessageLock] = []
@@ -184,16 +200,18 @@ class Fragment:
             self._budget.check_ids(len(operation.messages))
 
     def _check_can_send(self, size_bytes: i64) -> None:
-        settings = self.settings
         if self.failure is not None:
             raise self.failure
         if self.is_short_of_room:
-            raise StoreFull("The messaging store has no room left; receiving and settling go on.")
+            raise StoreFull(_NO_ROOM)
         self._budget.check(size_bytes)
-        used = self.live_bytes() + self.uncommitted_bytes
-        if used + size_bytes > settings.max_size_bytes:
+        self._check_quota(size_bytes)
+
+    def _check_quota(self, size_bytes: i64) -> None:
+        max_size_bytes = self.settings.max_size_bytes
+        if self.live_bytes() + self.uncommitted_bytes + size_bytes > max_size_bytes:
             raise QuotaExceeded(
-                f"The maximum entity size of {settings.max_size_bytes // 1048576} MB has been reached. "
+                f"The maximum entity size of {max_size_bytes // 1048576} MB has been reached. "
                 "Receive messages from it or raise its maximum size."
             )
 
@@ -555,6 +573,97 @@ class Fragment:
         self._session_states.append(operation)
         self._stir()
 
+    # Moving to other entities.
+
+    def check_can_take_in(self, count: i64, size_bytes: i64) -> None:
+        """Raises what a sender would be told, throttling apart: forwarding waits for its own commits."""
+        if self.failure is not None:
+            raise self.failure
+        if self.is_short_of_room:
+            raise StoreFull(_NO_ROOM)
+        self._check_quota(size_bytes)
+        if self.duplicates is not None:
+            self._budget.check_ids(count)
+
+    def move(self, code: i64, message: Message, arriving: Message, destination: Fragment, reply: SettleReply) -> bool:
+        """Stage a message's way to another entity, where it arrives in the given form. Returns False where the message
+        is not there to be moved any more."""
+        return self._stage_move(code, message, arriving, destination, reply, None, None)
+
+    def refuse_move(self, code: i64, message: Message, reason: str, description: str, reply: SettleReply) -> bool:
+        """Nobody takes the message: it goes to the transfer dead letters."""
+        return self._stage_move(code, message, message, None, reply, reason, description)
+
+    def _stage_move(
+        self,
+        code: i64,
+        message: Message,
+        arriving: Message,
+        destination: Fragment | None,
+        reply: SettleReply,
+        reason: str | None,
+        description: str | None,
+    ) -> bool:
+        if self.is_void or not self.lane(code).is_waiting(message.number):
+            return False
+        lock = self.lock_number(code, message.number, len(message.sections), NEVER)
+        if self.sessions is not None and code == MAIN:
+            self.sessions.held(lock, self.sessions.get(session_id_of(message) or ""), None)
+        lock.settlement = REMOVE
+        lock.delivery_count = message.delivery_count
+        lock.application_properties = message.application_properties
+        lock.reason = reason
+        lock.description = description
+        lock.reply = reply
+        self.moves.staged.append(Move(lock, arriving, destination))
+        self._stir()
+        return True
+
+    def has_transfers(self) -> bool:
+        """Whether something waits here that is to leave for another entity."""
+        settings = self.settings
+        if self.transfer.live_count > 0:
+            return True
+        if settings.forward_to and self.main.live_count > self.main.deferred_count + self.main.scheduled_count:
+            return True
+        return settings.forward_dead_letters_to != "" and self.dead_letter.live_count > self.dead_letter.deferred_count
+
+    def _collect_moves(self, changes: Changes) -> None:
+        for move in self.moves.begin_commit():
+            lock, destination = move.lock, move.destination
+            self._committing_locks.append(lock)
+            if destination is None:
+                write_gone(self.lane(lock.lane), lock, changes)
+                refused = write_dead_letter(self.lanes[TRANSFER_DEAD_LETTER], lock, move.message, changes)
+                self.moves.committing_refused.append(refused)
+            elif destination.is_void or destination.is_closed:
+                lock.settlement = RELEASE  # gone since it was found: it is looked for again
+            else:
+                write_gone(self.lane(lock.lane), lock, changes)
+                destination.take_in(move.message, changes)
+                self._partners.append(destination)
+        for partner in self._partners:
+            if partner.duplicates is not None:
+                partner.duplicates.write(changes)
+
+    def take_in(self, message: Message, changes: Changes) -> None:
+        """A message arrives from another entity, in the commit that takes it from there."""
+        now_ms, fan_out = self.arrival_time(), self.fan_out
+        self._taken_in_count += 1
+        if self.is_duplicate(message):
+            return
+        if fan_out is None:
+            write_arrival(self.main, message, now_ms, self.settings.default_ttl_ms, changes)
+            self._committing_arrivals.append(message)
+        elif message.scheduled_at > now_ms:
+            write_arrival(self.main, message, now_ms, self.settings.default_ttl_ms, changes)
+            fan_out.note(self.main, message)
+        else:
+            distribution = fan_out.distribute(message, now_ms, False)
+            fan_out.give(
+                message, distribution, now_ms, expiry_of(message, now_ms, self.settings.default_ttl_ms), changes
+            )
+
     # Bodies that settlements need.
 
     def take_needing_body(self) -> list[MessageLock]:
@@ -592,6 +701,7 @@ class Fragment:
         self._collect_orphans(changes)
         self._collect_activations(changes, now_ms)
         self._collect_session_states(changes, True, now_ms)
+        self._collect_moves(changes)
         if self.duplicates is not None:
             self.duplicates.write_trim(changes)
 
@@ -815,7 +925,9 @@ class Fragment:
             removal.consumer.removing_count -= 1
             removal.consumer.deliver(removal.message, removal.lock)
         for arrived in self._committing_arrivals:
-            self.enter(arrived)
+            self._enter_arrived(arrived)
+        for refused in self.moves.committing_refused:
+            self.lanes[TRANSFER_DEAD_LETTER].enter(refused, settings.window_messages, settings.window_bytes)
         for dead in self._committing_dead:
             self.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
         if self.fan_out is not None:
@@ -839,10 +951,14 @@ class Fragment:
                 self.transfer.enter(message, self.settings.window_messages, self.settings.window_bytes)
             elif self.fan_out is not None:
                 continue  # its subscriptions have it
-            elif message.flags & IS_SCHEDULED == 0:
-                self.enter(message)
-            elif self.main.window_end == message.number:
-                self.main.window_end += 1
+            else:
+                self._enter_arrived(message)
+
+    def _enter_arrived(self, message: Message) -> None:
+        if message.flags & IS_SCHEDULED == 0:
+            self.enter(message)
+        elif self.main.window_end == message.number:
+            self.main.window_end += 1
 
     def enter(self, message: Message) -> None:
         """A durable message becomes available."""
@@ -881,6 +997,8 @@ class Fragment:
         self._committing_removals = []
         self._committing_arrivals = []
         self._committing_dead = []
+        self.moves.committing_refused = []
+        self._taken_in_count = 0
         if self.duplicates is not None:
             self.duplicates.committed()
         self._committing_states = []
@@ -930,6 +1048,8 @@ class Fragment:
             or self._with_body
             or self._activations
             or self._session_states
+            or self.moves.staged
+            or self._taken_in_count > 0
             or self._has_removals()
             or self._committing_sends
             or self._committing_locks
@@ -964,6 +1084,7 @@ class Fragment:
             removal.consumer.removing_count -= 1
             removal.consumer.credit += 1
         locks = self._committing_locks + self._settled + self._needing_body + self._awaiting_body
+        locks += self.moves.clear()
         for lock, _ in self._with_body:
             locks.append(lock)
         for lock in locks:

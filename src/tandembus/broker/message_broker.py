@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from tandembus.broker.budget import Budget
 from tandembus.broker.consumers import LaneConsumers
 from tandembus.broker.duplicates import TRIM_SLICE, RecentIds
+from tandembus.broker.forwarding import Forwarding
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import MessageLock
@@ -96,6 +97,8 @@ class MessageBroker:
         self.damage_count = 0
         self.when_broken: WhenBroken = carry_on
         self._due = DueWork(self, clock)
+        self.forwarding = Forwarding(self, clock)
+        self._forwarder: asyncio.Task[None] | None = None
 
     @property
     def store(self) -> MessagingStore:
@@ -120,10 +123,12 @@ class MessageBroker:
             essential(self._due.run(), "due work", self.when_broken),
             essential(self._watch_commits(), "watching commits", self.when_broken),
         ]
+        self._forwarder = essential(self.forwarding.run(), "forwarding", self.when_broken)
 
     async def stop(self) -> None:
         """Commit what was accepted, then close."""
         self._is_stopping = True
+        await self.stop_forwarding()
         await self.finish_staged()
         for task in self._tasks:
             task.cancel()
@@ -131,6 +136,12 @@ class MessageBroker:
         if self._store is not None:
             await self._store.close()
             self._store = None
+
+    async def stop_forwarding(self) -> None:
+        """What is on its way arrives; the rest stays where it is until the next life."""
+        if self._forwarder is not None:
+            self._forwarder.cancel()
+            await asyncio.gather(self._forwarder, return_exceptions=True)
 
     async def finish_staged(self) -> None:
         """Returns when everything staged is committed and answered, or the store has failed."""
@@ -172,6 +183,7 @@ class MessageBroker:
         await self._load(fragment)
         self._tell_room(fragment)
         self._fragments[key] = fragment
+        self.forwarding.look(fragment)
         return fragment
 
     async def _load(self, fragment: Fragment) -> None:
@@ -243,6 +255,7 @@ class MessageBroker:
         for fragment in (topic, *topic.fan_out.subscriptions.values()):
             self._tell_room(fragment)
             self._fragments[int(fragment.key)] = fragment
+            self.forwarding.look(fragment)
         if topic.has_staged():
             topic.look_for_orphans()  # a crash may have come between a subscription's end and that of its messages
         return topic
@@ -297,9 +310,10 @@ class MessageBroker:
         if fragment is None or fragment.topic is not None:
             return  # a subscription goes with its topic
         family = _family(fragment)
-        if not any(one.has_staged() or len(one.locks) > 0 for one in family):
+        if not any(one.has_staged() or one.has_transfers() or len(one.locks) > 0 for one in family):
             for one in family:
                 self._fragments.pop(int(one.key), None)
+                one.is_closed = True
                 one.let_go()
 
     async def drop_fragment(self, key: int) -> None:
@@ -447,15 +461,13 @@ class MessageBroker:
         another. Returns all that have a part in the commit."""
         for fragment in fragments:
             fragment.collect(changes)
+        fragments = _with_partners(fragments)
         for fragment in fragments:
             fragment.collect_sends(arrivals)
         return self._emit(fragments, changes)
 
     def _emit(self, fragments: list[Fragment], changes: Changes) -> list[Fragment]:
-        involved = list(fragments)
-        for fragment in fragments:
-            involved += fragment.take_partners()
-        involved = list(dict.fromkeys(involved))
+        involved = _with_partners(fragments)
         for fragment in involved:
             fragment.emit(changes)
         return involved
@@ -495,6 +507,7 @@ class MessageBroker:
         for fragment in dict.fromkeys(families):
             await self._load(fragment)
             self.want(fragment)
+            self.forwarding.look(fragment)
 
     def _apply(self, fragments: list[Fragment]) -> None:
         """The commit is durable."""
@@ -503,6 +516,8 @@ class MessageBroker:
             fragment.show()
         for fragment in fragments:
             fragment.applied()
+        for fragment in fragments:
+            self.forwarding.look(fragment)
 
     async def _commit(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> None:
         bodies, overlays, schedules = len(changes.bodies), len(changes.overlays), len(changes.schedules)
@@ -720,6 +735,7 @@ class MessageBroker:
                 await self._load(fragment)
                 self._tell_room(fragment)
                 self.want(fragment)
+                self.forwarding.look(fragment)
         except Exception as failure:
             await self._fail(failure)
 
@@ -765,6 +781,8 @@ class MessageBroker:
                 await self._close_store()
                 delay = min(delay * 2, LAST_REOPEN_S)
         self._failure = None
+        for fragment in self.fragments():
+            self.forwarding.look(fragment)
         log.warning("the messaging store is open again")
 
 
@@ -772,6 +790,19 @@ def _family(fragment: Fragment) -> list[Fragment]:
     """A topic with its subscriptions, or a queue alone."""
     head = fragment.topic or fragment
     return [head, *head.fan_out.subscriptions.values()] if head.fan_out is not None else [head]
+
+
+def _with_partners(fragments: list[Fragment]) -> list[Fragment]:
+    """These and all that have a part in their commit, and in turn the partners of those: a message may be forwarded to
+    a topic, and so reach its subscriptions."""
+    involved = dict.fromkeys(fragments)
+    unasked = list(involved)
+    while unasked:
+        for partner in unasked.pop(0).take_partners():
+            if partner not in involved:
+                involved[partner] = None
+                unasked.append(partner)
+    return list(involved)
 
 
 def _nothing() -> None:

@@ -28,6 +28,7 @@ class FragmentSettings:
         "max_session_numbers",
         "max_sessions",
         "max_size_bytes",
+        "path",
         "requires_session",
         "window_bytes",
         "window_messages",
@@ -54,6 +55,7 @@ class FragmentSettings:
         dead_letter_filter_errors: bool = False,
         max_sessions: i64 = 65_536,
         max_session_numbers: i64 = 1_000,
+        path: str = "",
     ) -> None:
         self.lock_duration_s: float = lock_duration_s
         self.max_delivery_count: i64 = max_delivery_count
@@ -80,3 +82,5 @@ class FragmentSettings:
         self.forward_dead_letters_to: str = forward_dead_letters_to
         self.dead_letter_filter_errors: bool = dead_letter_filter_errors
         """A subscription's: what its rules cannot be evaluated for goes to its dead letters."""
+        self.path: str = path
+        """The entity's name, for messages that tell where they come from."""

@@ -71,6 +71,7 @@ class DueWork:
             if fragment.lapse():
                 broker.want(fragment)
             await broker.trim_history(fragment)
+        broker.forwarding.retry_due()
         now_ms = self._clock.now_ms()
         is_done = True
         for due in await broker.store.schedules_before(now_ms + 1, DUE_SLICE):

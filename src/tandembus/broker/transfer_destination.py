@@ -1,7 +1,8 @@
-"""Messages sent via an entity: they wait in its transfer lane, each with its destination, and leave from there.
+"""The form in which a message leaves for another entity.
 
-The destination is kept in an annotation that only the broker may set: it is durable with the message, a message that
-ends among the transfer dead letters still shows where it was meant to go, and reading the message anew drops it.
+Messages sent via an entity wait in its transfer lane, each with its destination. That is kept in an annotation that
+only the broker may set: it is durable with the message, a message that ends among the transfer dead letters still shows
+where it was meant to go, and reading the message anew drops it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,34 @@ from tandembus.amqp.encoding.codec import decode, encode
 from tandembus.amqp.encoding.values import symbol
 from tandembus.broker.changes import IS_SCHEDULED
 from tandembus.message import TRANSFER_DESTINATION, Message, parse_message, replace_section
+from tandembus.message_encoding import with_application_properties
 
 _KEY: Final = TRANSFER_DESTINATION.decode()
+_DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+_LONGEST_KEY: Final = 65_535
+"""Ids and keys were checked when the message came; limits that have changed since do not make it a wrong one."""
 
 
 def set_destination(message: Message, path: str) -> None:
     """Say in the message itself where it is to go."""
+    _annotate(message, _KEY, path)
+
+
+def as_forwarded(message: Message, dead_letter_source: str) -> Message:
+    """A message of any lane as the next entity takes it. `dead_letter_source` names the entity whose dead letter it
+    is; one that was a dead letter earlier on its way keeps saying so."""
+    changed = message.application_properties
+    sent = as_sent(with_application_properties(message, changed) if changed else message, _LONGEST_KEY)
+    sent.hops = message.hops + 1
+    source = dead_letter_source or _annotations(message, False).get(_DEAD_LETTER_SOURCE)
+    if isinstance(source, str) and source:
+        _annotate(sent, _DEAD_LETTER_SOURCE, source)
+    return sent
+
+
+def _annotate(message: Message, key: str, value: str) -> None:
     annotations = _annotations(message, True)
-    annotations[symbol(_KEY)] = path
+    annotations[symbol(key)] = value
     section = b"\x00\x53\x72" + encode(annotations)
     moved: i64 = i64(len(section)) - message.annotations_end
     replace_section(message, 0, message.annotations_end, section)

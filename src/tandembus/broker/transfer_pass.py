@@ -1,0 +1,285 @@
+"""One pass of forwarding: what becomes of the next messages of a lane.
+
+Where a message goes, its lane says: the main lane's and the dead letters' destination is the entity's setting, what was
+sent via the entity has its own. Who that is, is the namespace's to say, through the `TransferPort`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.locks import REMOVE, CallbackSettleReply, MessageLock
+from tandembus.broker.subscriptions import MAX_EVALUATIONS
+from tandembus.broker.transfer_destination import as_forwarded, destination_of
+from tandembus.clock import Clock
+from tandembus.errors import (
+    BusError,
+    EntityNotFound,
+    InvalidArgument,
+    InvalidOperation,
+    MalformedData,
+    MessageTooLarge,
+    QuotaExceeded,
+)
+from tandembus.message import Message
+from tandembus.metering.slot import operations_for
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
+
+if TYPE_CHECKING:
+    from tandembus.broker.message_broker import MessageBroker
+
+PASS_MESSAGES: Final = 256
+PASS_BYTES: Final = 1 << 20
+"""What one lane moves at once; then it is somebody else's turn."""
+YIELD_EVERY: Final = 64
+FIRST_RETRY_S: Final = 1.0
+LAST_RETRY_S: Final = 60.0
+MAX_HOPS: Final = 4
+
+REASONS: Final[dict[type[BusError], str]] = {
+    EntityNotFound: "TransferDestinationNotFound",
+    InvalidOperation: "TransferNotAllowed",
+    InvalidArgument: "TransferNotAllowed",
+    MalformedData: "TransferNotAllowed",
+    MessageTooLarge: "MessageSizeExceeded",
+}
+"""Refusals for good, and the reason told with the transfer dead letter. All others pass."""
+TOO_MANY_HOPS: Final = "MaxTransferHopCountExceeded"
+NO_SESSION: Final = "The destination requires sessions, and the message has no SessionId."
+
+
+class TransferPort(Protocol):
+    """Finds where a message is to go."""
+
+    async def find(self, path: str) -> Fragment:
+        """The open fragment of the queue or topic with this path. Raises why nothing can be sent to it."""
+
+
+class Job:
+    """What leaves one lane of one fragment: one pass at a time, since order counts."""
+
+    def __init__(self, fragment: Fragment, lane: int) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.cursor = 1
+        """Of a transfer lane: where the search goes on behind messages whose destinations are waited for."""
+        self.is_queued = False
+        self.is_running = False
+        self.is_asked_again = False
+        self.moving_count = 0
+        """Moves that are staged and not yet committed."""
+        self.waiting: dict[str, tuple[float, float]] = {}
+        """By destination that takes nothing for now: when to ask it again, and how long that was put off. Empty for
+        trouble of our own."""
+        self._moved = (0, 0, 0)
+        self._full: set[int] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        return self.is_running or self.moving_count > 0
+
+    def path(self) -> str | None:
+        """Where all of the lane goes; None where each message says for itself."""
+        settings = self.fragment.settings
+        if self.lane == TRANSFER:
+            return None
+        return settings.forward_to if self.lane == MAIN else settings.forward_dead_letters_to
+
+    def is_waiting_for(self, path: str, now: float) -> bool:
+        return path in self.waiting and self.waiting[path][0] > now
+
+    def is_due(self, now: float) -> bool:
+        return any(at <= now for at, _ in self.waiting.values())
+
+    def wait_for(self, path: str, now: float) -> None:
+        last_s = self.waiting[path][1] if path in self.waiting else FIRST_RETRY_S / 2
+        delay_s = min(last_s * 2, LAST_RETRY_S)
+        self.waiting[path] = (now + delay_s, delay_s)
+
+    def stop_waiting(self, now: float) -> None:
+        self.waiting = {path: (now, delay_s) for path, (_, delay_s) in self.waiting.items()}
+
+    def note_full(self, destination: Fragment) -> None:
+        self._full.add(int(destination.key))
+
+    def take_full(self) -> set[int]:
+        full, self._full = self._full, set()
+        return full
+
+    def note_moved(self, path: str, size_bytes: int) -> None:
+        self.waiting.pop(path, None)
+        messages, operations, total_bytes = self._moved
+        self._moved = (messages + 1, operations + operations_for(size_bytes), total_bytes + size_bytes)
+
+    def take_moved(self) -> tuple[int, int, int]:
+        """Messages, billable operations and bytes since the last time."""
+        moved, self._moved = self._moved, (0, 0, 0)
+        return moved
+
+
+class TransferPass:
+    def __init__(
+        self,
+        broker: MessageBroker,
+        port: TransferPort,
+        clock: Clock,
+        job: Job,
+        max_hops: int,
+        when_done: Callable[[Job], None],
+    ) -> None:
+        self._broker = broker
+        self._port = port
+        self._clock = clock
+        self._job = job
+        self._max_hops = max_hops
+        self._when_done = when_done
+        self._found: dict[str, Fragment | BusError] = {}
+        self._staged: dict[int, tuple[int, int]] = {}
+        """By destination: how many messages, and how many bytes, this pass brings it."""
+        self._has_staged = False
+        """Then the pass is over: what it found out about destinations may not hold behind the commit."""
+
+    async def run(self) -> None:
+        """Stage the moves of the next messages; or find that there are none, or that they have to wait."""
+        job = self._job
+        if not await self._may_begin():
+            return
+        lane = job.fragment.lane(job.lane)
+        while not (self._has_staged or job.fragment.is_void or job.fragment.is_closed):
+            numbers = lane.next_available(1 if job.path() is not None else job.cursor, PASS_MESSAGES)
+            if not numbers:
+                self._reach_the_end()
+                return
+            records = await self._broker.read_messages(job.fragment, lane, numbers, PASS_BYTES)
+            if not await self._take([record for record in records if isinstance(record, Message)]):
+                return
+            job.cursor = int(records[-1].number) + 1
+            await asyncio.sleep(0)
+
+    def _reach_the_end(self) -> None:
+        """What came back meanwhile has a number below the cursor: look once more from the beginning."""
+        job = self._job
+        if job.cursor > 1 and not job.waiting:
+            job.is_asked_again = True
+        job.cursor = 1
+
+    async def _may_begin(self) -> bool:
+        """What can be known without reading a message."""
+        job, now = self._job, self._clock.monotonic()
+        path = job.path()
+        if path == "" or job.is_waiting_for("", now) or (path is not None and job.is_waiting_for(path, now)):
+            return False
+        if job.fragment.is_short_of_room or job.fragment.is_full:
+            job.wait_for("", now)
+            return False
+        job.waiting.pop("", None)
+        return path is None or await self._takes_something(path)
+
+    async def _takes_something(self, path: str) -> bool:
+        try:
+            (await self._destination(path)).check_can_take_in(1, 0)
+        except BusError as error:
+            if type(error) in REASONS:
+                return True  # it never will, so the messages need not wait
+            self._put_off(path, error)
+            return False
+        return True
+
+    async def _take(self, messages: list[Message]) -> bool:
+        """Returns whether those behind them may be looked at, too."""
+        for position, message in enumerate(messages):
+            if not await self._take_one(message):
+                return False
+            if position % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+        return True
+
+    async def _take_one(self, message: Message) -> bool:
+        job = self._job
+        fragment = job.fragment
+        if job.lane == MAIN and fragment.is_expired(message):
+            if fragment.main.is_waiting(message.number):
+                fragment.expire(message)
+            return True
+        if message.hops >= self._max_hops:
+            self._refuse(message, TOO_MANY_HOPS, f"The message was forwarded {message.hops} times already.")
+            return True
+        only_path = job.path()
+        path = destination_of(message) if only_path is None else only_path
+        if job.is_waiting_for(path, self._clock.monotonic()):
+            return only_path is None
+        try:
+            return self._move(message, path, await self._destination(path))
+        except BusError as error:
+            if type(error) in REASONS:
+                self._refuse(message, REASONS[type(error)], str(error))
+                return True
+            self._put_off(path, error)
+            return only_path is None
+
+    async def _destination(self, path: str) -> Fragment:
+        found = self._found.get(path)
+        if found is None:
+            try:
+                found = await self._port.find(path)
+            except BusError as error:
+                found = error
+            self._found[path] = found
+        if isinstance(found, BusError):
+            raise found
+        return found
+
+    def _put_off(self, path: str, error: BusError) -> None:
+        found = self._found.get(path)
+        if isinstance(error, QuotaExceeded) and isinstance(found, Fragment):
+            self._job.note_full(found)
+        self._job.wait_for(path, self._clock.monotonic())
+
+    def _move(self, message: Message, path: str, destination: Fragment) -> bool:
+        """Returns whether the destination may be given more in this pass."""
+        job = self._job
+        arriving = as_forwarded(message, job.fragment.settings.path if job.lane == DEAD_LETTER else "")
+        if destination.settings.requires_session and arriving.session_id is None:
+            raise InvalidOperation(NO_SESSION)
+        count, size_bytes = self._staged.get(int(destination.key), (0, 0))
+        count, size_bytes = count + 1, size_bytes + len(arriving.sections)
+        destination.check_can_take_in(count, size_bytes)
+        size = len(message.sections)
+        reply = CallbackSettleReply(lambda lock, error: self._moved(path, size, lock, error))
+        if job.fragment.move(job.lane, message, arriving, destination, reply):
+            self._stage()
+            self._staged[int(destination.key)] = (count, size_bytes)
+        return count < _most_at_once(destination)
+
+    def _refuse(self, message: Message, reason: str, description: str) -> None:
+        """Nobody takes it, now or later."""
+        reply = CallbackSettleReply(lambda _lock, error: self._over(error))
+        if self._job.fragment.refuse_move(self._job.lane, message, reason, description, reply):
+            self._stage()
+
+    def _stage(self) -> None:
+        self._has_staged = True
+        self._job.moving_count += 1
+
+    def _moved(self, path: str, size_bytes: int, lock: MessageLock, error: BusError | None) -> None:
+        if error is None and lock.settlement == REMOVE:
+            self._job.note_moved(path, size_bytes)
+        self._over(error)
+
+    def _over(self, error: BusError | None) -> None:
+        job = self._job
+        job.moving_count -= 1
+        job.is_asked_again = job.is_asked_again or error is None
+        if job.moving_count == 0:
+            self._when_done(job)
+
+
+def _most_at_once(destination: Fragment) -> int:
+    """A topic with many rules gets few messages at a time, so that their evaluation holds nobody up."""
+    if destination.fan_out is None:
+        return PASS_MESSAGES
+    rule_count = sum(len(one.rules.rules) for one in destination.fan_out.subscriptions.values())
+    return max(1, MAX_EVALUATIONS // max(rule_count, 1))
