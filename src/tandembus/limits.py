@@ -57,6 +57,8 @@ class Limits:
         128, "characters of a message id, session id or partition key", minimum=1, maximum=65_535
     )
 
+    max_session_state_bytes: int = setting(256 * KIB, "largest state of a session", minimum=KIB, maximum=3 * MIB)
+
     # Entities
     max_entities: int = setting(10_000, "queues and topics in the namespace", minimum=1)
     max_subscriptions: int = setting(2_000, "subscriptions of one topic", minimum=1)

@@ -143,6 +143,8 @@ class Blocking:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._target, name)
+        if name == "session" and attribute is not None:
+            return Blocking(attribute, self._loop)
         return partial(self._loop.call, attribute) if callable(attribute) else attribute
 
     def __enter__(self) -> Blocking:

@@ -208,7 +208,6 @@ def test_empty_texts_mean_none() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "name"),
     [
-        ("requires_session", True, "RequiresSession"),
         ("enable_partitioning", True, "EnablePartitioning"),
         ("forward_to", "other", "ForwardTo"),
         ("forward_dead_lettered_messages_to", "other", "ForwardDeadLetteredMessagesTo"),

@@ -13,8 +13,10 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import CallbackSettleReply, MessageLock, SettleReply
 from tandembus.broker.message_broker import MessageBroker
+from tandembus.broker.session import SessionLock
+from tandembus.broker.session_reading import live_numbers
 from tandembus.errors import BusError, InvalidArgument, MessageNotFound
-from tandembus.message import Message, parse_message
+from tandembus.message import Message, parse_message, session_id_of
 from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NEVER, SCHEDULED, Changes, Due
 
 DELETE_SLICE = 1000
@@ -32,25 +34,40 @@ class Peeked:
 
 
 async def peek(
-    broker: MessageBroker, fragment: Fragment, code: int, from_number: int, count: int, max_bytes: int
+    broker: MessageBroker,
+    fragment: Fragment,
+    code: int,
+    from_number: int,
+    count: int,
+    max_bytes: int,
+    session_id: str | None = None,
 ) -> list[Peeked]:
-    """Live messages from a number on, in order, whatever their state; at least one, if there is one."""
+    """Live messages from a number on, in order, whatever their state; at least one, if there is one. With a session,
+    only its messages."""
     lane = fragment.lane(code)
     found: list[Peeked] = []
     room = max_bytes
     while len(found) < count and (room > 0 or not found):
-        numbers = lane.next_live(from_number, count - len(found))
+        if session_id is None:
+            numbers = lane.next_live(from_number, count - len(found))
+        else:
+            numbers = await live_numbers(broker, fragment, session_id, from_number, count - len(found))
         if not numbers:
             break
         records = await broker.read_messages(fragment, lane, numbers, max(room, 1))
         for record in records:
-            if isinstance(record, Message):
+            if isinstance(record, Message) and _is_of(record, session_id):
                 if found and len(record.sections) > room:
                     return found
                 found.append(Peeked(_with_its_times(record), await _state_of(broker, fragment, lane, record)))
                 room -= len(record.sections)
         from_number = numbers[len(records) - 1] + 1
     return found
+
+
+def _is_of(message: Message, session_id: str | None) -> bool:
+    """Columns find candidates by a hash: the message itself says to which session it belongs."""
+    return session_id is None or session_id_of(message) == session_id
 
 
 def _with_its_times(message: Message) -> Message:
@@ -68,18 +85,26 @@ async def _state_of(broker: MessageBroker, fragment: Fragment, lane: Lane, messa
 
 
 async def receive_deferred(
-    broker: MessageBroker, fragment: Fragment, code: int, numbers: Sequence[int], is_destructive: bool
+    broker: MessageBroker,
+    fragment: Fragment,
+    code: int,
+    numbers: Sequence[int],
+    is_destructive: bool,
+    session_lock: SessionLock | None = None,
 ) -> list[tuple[MessageLock, Message]]:
-    """Lock deferred messages by number: all of them or none. Destructive: they are gone when this returns."""
+    """Lock deferred messages by number: all of them or none. Destructive: they are gone when this returns. In a session
+    they are locked with it, and only its own can be had."""
     messages = await _parked_messages(broker, fragment, code, numbers, DEFERRED)
     for message in messages:
+        if session_lock is not None and not _is_of(message, session_lock.session.name):
+            raise _not_found(int(message.number), "deferred")
         # The time to live of a deferred message is judged when somebody asks for it.
         if code == MAIN and fragment.is_expired(message):
             fragment.expire(message)
             raise _not_found(int(message.number), "deferred")
     taken: list[tuple[MessageLock, Message]] = []
     for message in messages:
-        lock = fragment.lock_number(code, message.number, len(message.sections), message.expires_at)
+        lock = fragment.lock_number(code, message.number, len(message.sections), message.expires_at, session_lock)
         lock.is_deferred = True
         lock.delivery_count = message.delivery_count
         lock.application_properties = message.application_properties
@@ -141,18 +166,30 @@ def scheduled_time(message: Message) -> int:
     return int(parse_message(message.sections).scheduled_at)
 
 
-async def delete_batch(broker: MessageBroker, fragment: Fragment, code: int, count: int, before_ms: int) -> int:
-    """Delete up to `count` waiting messages enqueued before a time, oldest first; locked and parked ones stay."""
+async def delete_batch(
+    broker: MessageBroker,
+    fragment: Fragment,
+    code: int,
+    count: int,
+    before_ms: int,
+    session_id: str | None = None,
+) -> int:
+    """Delete up to `count` waiting messages enqueued before a time, oldest first; locked and parked ones stay. With a
+    session, only its messages."""
     deleted = 0
     from_number = 1
     while deleted < count:
         lane = fragment.lane(code)
-        numbers = lane.next_available(from_number, min(count - deleted, DELETE_SLICE))
+        most = min(count - deleted, DELETE_SLICE)
+        if session_id is None:
+            numbers = lane.next_available(from_number, most)
+        else:
+            numbers = await live_numbers(broker, fragment, session_id, from_number, most)
         if not numbers:
             break
         records = await broker.read_messages(fragment, lane, numbers, READ_BYTES)
         from_number = numbers[len(records) - 1] + 1
-        messages = [record for record in records if isinstance(record, Message)]
+        messages = [one for one in records if isinstance(one, Message) and _is_of(one, session_id)]
         locks = [
             _lock_waiting(fragment, code, message)
             for message in messages

@@ -367,16 +367,30 @@ class Fragment:
     def has_only_transactions(self) -> bool:
         return not self.transactions.is_empty() and self._is_plainly_idle()
 
-    def lock_number(self, code: i64, number: i64, size_bytes: i64, expires_at: i64) -> MessageLock:
+    def lock_number(
+        self, code: i64, number: i64, size_bytes: i64, expires_at: i64, session_lock: SessionLock | None = None
+    ) -> MessageLock:
         """Lock a message by its number, for the management node and for the broker's own changes. Whoever asks has
         made sure, since it last waited, that the message is free."""
         if self.is_void and self.failure is not None:
             raise self.failure
         lane = self.lane(code)
         assert lane.is_free(number)
+        if session_lock is not None:
+            return self._lock_in_session(lane, number, size_bytes, expires_at, session_lock)
         lock = self.locks.lock(
             code, number, self._clock.monotonic(), self.settings.lock_duration_s, size_bytes, expires_at
         )
+        lane.hold(number, lock)
+        return lock
+
+    def _lock_in_session(
+        self, lane: Lane, number: i64, size_bytes: i64, expires_at: i64, session_lock: SessionLock
+    ) -> MessageLock:
+        if not session_lock.is_live(self._clock.monotonic()):
+            raise SessionLockLost(SESSION_LOST)
+        lock = self.locks.lock_in_session(lane.code, number, session_lock, size_bytes, expires_at)
+        self._session_index().held(lock, session_lock.session, session_lock)
         lane.hold(number, lock)
         return lock
 
@@ -494,6 +508,26 @@ class Fragment:
     def await_session(self, accept: SessionAccept) -> None:
         """The next available session, as soon as there is one."""
         self._session_index().wait(accept)
+
+    def gave_up_session(self, accept: SessionAccept) -> None:
+        """Whoever waits for a session does so no longer."""
+        if self.sessions is not None:
+            self.sessions.gave_up(accept)
+
+    def hold_session(self, lock: SessionLock, consumer: Consumer) -> None:
+        """Messages of the session go to this consumer from now on."""
+        if self.sessions is not None:
+            self.sessions.hold(lock, consumer)
+
+    def stir_session(self, consumer: Consumer) -> None:
+        """The holder of a session may be able to take more."""
+        session = consumer.session
+        if self.sessions is not None and session is not None:
+            self.sessions.stir(session)
+
+    def has_session_work(self) -> bool:
+        """Whether something has to be read for the holders of sessions."""
+        return self.sessions is not None and len(self.sessions.starving) > 0
 
     def _session_index(self) -> SessionIndex:
         if self.failure is not None and self.is_void:
@@ -937,7 +971,7 @@ class Fragment:
             self._enter_sent(operation)
             operation.reply.sent(operation, operation.error)
         for state in self._committing_states:
-            state.reply.state_set(None)
+            state.reply(None)
         self._flush_removals()
         self._forget_commit()
         for transaction in self.transactions.end_commit():
@@ -1019,7 +1053,7 @@ class Fragment:
             if state.state is None:
                 self._committing_states.append(state)
             else:
-                state.reply.state_set(error)
+                state.reply(error)
 
     def _take_back_sends(self, changes: Changes) -> None:
         if self.fan_out is not None:
@@ -1092,7 +1126,7 @@ class Fragment:
             if reply is not None:
                 reply.settled(lock, error)
         for state in self._committing_states + self._session_states:
-            state.reply.state_set(error)
+            state.reply(error)
         self._session_states = []
         self._lose_all_sessions(error)
         self.locks.void()

@@ -43,20 +43,13 @@ class SendOperation:
         """Why it was refused when its turn came; it is answered in its order all the same."""
 
 
-class StateReply:
-    """Told what became of a new session state, after its commit."""
-
-    def state_set(self, error: BusError | None) -> None:
-        raise AssertionError("a reply must be implemented")
-
-
 @final
 class StateOperation:
-    """A session's new state; None clears it."""
+    """A session's new state; None clears it. The reply is told what became of it, after its commit."""
 
     __slots__ = ("reply", "session_id", "state")
 
-    def __init__(self, session_id: str, state: bytes | None, reply: StateReply) -> None:
+    def __init__(self, session_id: str, state: bytes | None, reply: Callable[[BusError | None], None]) -> None:
         self.session_id: Final = session_id
         self.state: Final = state
         self.reply: Final = reply
@@ -112,8 +105,10 @@ class CallbackConsumer(Consumer):
         is_destructive: bool,
         callback: Callable[[Message, MessageLock], None],
         when_drained: Callable[[], None] = _nothing,
+        when_session_lost: Callable[[BusError], None] | None = None,
     ) -> None:
         super().__init__(is_destructive)
+        self.when_session_lost: Final = when_session_lost
         self.callback: Final = callback
         self.when_drained: Final = when_drained
 
@@ -122,3 +117,7 @@ class CallbackConsumer(Consumer):
 
     def drained(self) -> None:
         self.when_drained()
+
+    def session_lost(self, error: BusError) -> None:
+        if self.when_session_lost is not None:
+            self.when_session_lost(error)

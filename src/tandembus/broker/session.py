@@ -6,6 +6,7 @@ messages received under it: those do not lapse one by one, they go back together
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -86,15 +87,14 @@ class Session:
         return self.id
 
 
+@final
 class SessionAccept:
     """Somebody waits for the next available session. Told exactly once, unless it gives up before."""
 
-    def __init__(self) -> None:
+    __slots__ = ("granted", "is_over", "refused")
+
+    def __init__(self, granted: Callable[[SessionLock], None], refused: Callable[[BusError], None]) -> None:
+        self.granted: Final = granted
+        self.refused: Final = refused
         self.is_over: bool = False
         """Granted, refused or given up."""
-
-    def granted(self, lock: SessionLock) -> None:
-        raise AssertionError("an accept must be implemented")
-
-    def refused(self, error: BusError) -> None:
-        raise AssertionError("an accept must be implemented")

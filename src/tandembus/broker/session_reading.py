@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
+from tandembus.broker.operations import StateOperation
 from tandembus.broker.session import Session, SessionAccept, SessionLock
 from tandembus.broker.session_columns import TailColumn, column_entry, column_of, offsets_of, session_hash
-from tandembus.broker.sessions import NAME, NOTHING, SCAN, SESSION_LOST, SessionIndex
-from tandembus.errors import BusError, MalformedData, OperationTimeout, SessionLockLost
+from tandembus.broker.sessions import NAME, NOTHING, SCAN, SessionIndex
+from tandembus.errors import BusError, MalformedData, OperationTimeout
 from tandembus.message import Message, session_id_of
 from tandembus.store.messaging_store import MAIN
 
@@ -45,14 +46,14 @@ async def _entries_of_bodies(broker: MessageBroker, fragment: Fragment, lane: La
     while numbers:
         records = await broker.store.bodies(int(lane.body_fragment), MAIN, numbers, READ_BYTES)
         for record in records:
-            session_id = _id_in(record) if isinstance(record, Message) else None
+            session_id = id_in(record) if isinstance(record, Message) else None
             if session_id is not None:
                 entries.append(column_entry(session_hash(session_id), int(record.number) % int(lane.block_size)))
         numbers = numbers[len(records) :]
     return entries
 
 
-def _id_in(message: Message) -> str | None:
+def id_in(message: Message) -> str | None:
     try:
         return session_id_of(message)
     except MalformedData:
@@ -168,33 +169,41 @@ async def _read_bodies(
                 index.take_bodies(owners[int(record.number)], [record])
 
 
-class _FutureAccept(SessionAccept):
-    def __init__(self, future: asyncio.Future[SessionLock]) -> None:
-        super().__init__()
-        self._future = future
-
-    def granted(self, lock: SessionLock) -> None:
-        self._future.set_result(lock)
-
-    def refused(self, error: BusError) -> None:
-        self._future.set_exception(error)
-
-
 async def accept(broker: MessageBroker, fragment: Fragment, session_id: str | None, timeout_s: float) -> SessionLock:
     """A session by its name, or the next available one (None) as soon as there is one."""
     if session_id is not None:
         return fragment.accept_session(session_id)
     future: asyncio.Future[SessionLock] = asyncio.get_running_loop().create_future()
-    waiting = _FutureAccept(future)
+    waiting = SessionAccept(future.set_result, future.set_exception)
     fragment.await_session(waiting)
     broker.want(fragment)
     try:
-        return await asyncio.wait_for(asyncio.shield(future), timeout_s)
-    except asyncio.TimeoutError:
-        raise OperationTimeout(f"No session was available within {timeout_s:g} s.") from None
+        await asyncio.wait((future,), timeout=timeout_s)
+    except asyncio.CancelledError:
+        if future.done() and future.exception() is None:
+            fragment.leave_session(future.result())
+        raise
     finally:
-        if fragment.sessions is not None:
-            fragment.sessions.gave_up(waiting)
+        fragment.gave_up_session(waiting)
+    if not future.done():
+        raise OperationTimeout(f"No session was available within {timeout_s:g} s.")
+    return future.result()
+
+
+async def set_state(fragment: Fragment, session_id: str, state: bytes | None) -> None:
+    """Keep these bytes with the session (None: nothing any more), and wait until that is durable."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def is_set(error: BusError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    fragment.set_session_state(StateOperation(session_id, state, is_set))
+    await done
 
 
 async def live_numbers(
@@ -217,11 +226,3 @@ async def live_numbers(
         from_number = (blocks[-1] + 1) * int(lane.block_size)
         await asyncio.sleep(0)
     return found[:count]
-
-
-def check_holds(fragment: Fragment, session_id: str, owner: object) -> SessionLock:
-    """The session's lock, if this owner's link has it; raises SessionLockLost."""
-    lock = fragment.held_session(session_id)
-    if lock is None or lock.session.consumer is not owner:
-        raise SessionLockLost(SESSION_LOST)
-    return lock

@@ -23,7 +23,6 @@ def check_supported(description: EntityDescription) -> None:
 def _not_there(description: EntityDescription) -> Mapping[str, bool]:
     if isinstance(description, QueueDescription):
         return {
-            "RequiresSession": description.requires_session,
             "EnablePartitioning": description.enable_partitioning,
             "ForwardTo": description.forward_to is not None,
             "ForwardDeadLetteredMessagesTo": description.forward_dead_lettered_messages_to is not None,
@@ -33,7 +32,6 @@ def _not_there(description: EntityDescription) -> Mapping[str, bool]:
             "EnablePartitioning": description.enable_partitioning,
         }
     return {
-        "RequiresSession": description.requires_session,
         "ForwardTo": description.forward_to is not None,
         "ForwardDeadLetteredMessagesTo": description.forward_dead_lettered_messages_to is not None,
     }

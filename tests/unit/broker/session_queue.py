@@ -6,7 +6,7 @@ import asyncio
 
 from tandembus.broker import session_reading
 from tandembus.broker.locks import MessageLock
-from tandembus.broker.operations import Consumer, StateOperation, StateReply
+from tandembus.broker.operations import CallbackConsumer
 from tandembus.broker.session import SessionLock
 from tandembus.broker.settings import FragmentSettings
 from tandembus.errors import BusError
@@ -15,11 +15,11 @@ from tandembus.store.messaging_store import MAIN
 from tests.unit.broker.one_queue import OneQueue, body_of, message, small
 
 
-class SessionReceiver(Consumer):
+class SessionReceiver:
     """Holds a session and notes what it is given."""
 
     def __init__(self, queue: SessionQueue, lock: SessionLock, is_destructive: bool = False) -> None:
-        super().__init__(is_destructive)
+        self.consumer = CallbackConsumer(is_destructive, self._deliver, self._drained, self._lost)
         self.lock = lock
         self.locks: list[MessageLock] = []
         self.messages: list[Message] = []
@@ -27,7 +27,7 @@ class SessionReceiver(Consumer):
         self.is_drained = False
         self._queue = queue
         assert queue.fragment.sessions is not None
-        queue.fragment.sessions.hold(lock, self)
+        queue.fragment.sessions.hold(lock, self.consumer)
 
     @property
     def session_id(self) -> str:
@@ -37,20 +37,20 @@ class SessionReceiver(Consumer):
     def bodies(self) -> list[str]:
         return [body_of(one) for one in self.messages]
 
-    def deliver(self, message: Message, lock: MessageLock) -> None:
+    def _deliver(self, message: Message, lock: MessageLock) -> None:
         self.messages.append(message)
         self.locks.append(lock)
 
-    def session_lost(self, error: BusError) -> None:
+    def _lost(self, error: BusError) -> None:
         self.loss = error
 
-    def drained(self) -> None:
+    def _drained(self) -> None:
         self.is_drained = True
 
     async def take(self, credit: int) -> list[str]:
         """Give this credit, and see what comes of it at once."""
         before = len(self.messages)
-        self.credit += credit
+        self.consumer.credit += credit
         self.stir()
         await self._queue.quiet()
         return self.bodies[before:]
@@ -69,17 +69,6 @@ class SessionReceiver(Consumer):
         self._queue.fragment.leave_session(self.lock)
         self._queue.broker.want(self._queue.fragment)
         await self._queue.quiet()
-
-
-class _StateReply(StateReply):
-    def __init__(self) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def state_set(self, error: BusError | None) -> None:
-        if error is None:
-            self.done.set_result(None)
-        else:
-            self.done.set_exception(error)
 
 
 class SessionQueue(OneQueue):
@@ -103,9 +92,7 @@ class SessionQueue(OneQueue):
         return asyncio.create_task(session_reading.accept(self.broker, self.fragment, None, timeout_s))
 
     async def set_state(self, session_id: str, state: bytes | None) -> None:
-        reply = _StateReply()
-        self.fragment.set_session_state(StateOperation(session_id, state, reply))
-        await reply.done
+        await session_reading.set_state(self.fragment, session_id, state)
 
     async def state_of(self, session_id: str) -> bytes | None:
         state = await self.broker.store.session_state(int(self.fragment.key), session_id)

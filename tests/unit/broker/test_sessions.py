@@ -207,7 +207,7 @@ async def test_nothing_overtakes_a_message_that_is_on_its_way_back() -> None:
         await queue.send_to("a", "a1", "a2")
         receiver = await queue.accept("a")
         lock = await receiver.take_one()
-        receiver.credit = 2
+        receiver.consumer.credit = 2
         queue.settle(lock, ABANDON)
         receiver.stir()
         queue.fragment.pump()
@@ -245,7 +245,7 @@ async def test_the_next_holder_waits_for_what_the_last_one_had_even_without_a_co
         await first.take(2)
         queue.fragment.leave_session(first.lock)
         second = SessionReceiver(queue, queue.fragment.accept_session("a"))
-        second.credit = 5
+        second.consumer.credit = 5
         queue.fragment.pump()
         assert second.bodies == []
         await queue.quiet()
@@ -392,7 +392,7 @@ async def test_a_drain_ends_when_the_session_has_nothing_more() -> None:
     async with session_queue() as queue:
         await queue.send_to("a", "a1")
         receiver = await queue.accept("a")
-        queue.fragment.consumers(0).drain(receiver)
+        queue.fragment.consumers(0).drain(receiver.consumer)
         assert await receiver.take(5) == ["a1"]
         assert receiver.is_drained
 

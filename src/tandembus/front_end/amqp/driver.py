@@ -35,6 +35,7 @@ from tandembus.amqp.engine import (
     transactional_state,
 )
 from tandembus.amqp.engine.states import LinkState
+from tandembus.broker.fragment import Fragment
 from tandembus.errors import (
     BusError,
     InvalidArgument,
@@ -175,8 +176,11 @@ class AmqpConnection(asyncio.Protocol):
     def feed(self) -> None:
         """There is room for deliveries again."""
         for entity_link in self._links.values():
-            if not entity_link.is_sender:
-                self._front_end.namespace.broker.want(entity_link.entity.fragment)
+            entity_link.feed()
+
+    def want(self, fragment: Fragment) -> None:
+        """Somebody here could take more of this fragment."""
+        self._front_end.namespace.broker.want(fragment)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Without a close, what the client has locked stays locked until it lapses: it may come back and settle."""
@@ -239,7 +243,7 @@ class AmqpConnection(asyncio.Protocol):
         if isinstance(event, DeliveryReceived):
             self._take_delivery(event)
         elif isinstance(event, LinkFlow):
-            self._take_flow(event.link)
+            self.take_flow(event.link)
         elif isinstance(event, DeliveryTooLarge):
             self._take_too_large(event)
         elif isinstance(event, LinkAttaching):
@@ -274,18 +278,23 @@ class AmqpConnection(asyncio.Protocol):
             return
         self._handle_all(self.engine.receive_data(b""))
 
-    def _take_flow(self, link: Link) -> None:
+    def take_flow(self, link: Link) -> None:
         context = link.context
         if isinstance(context, ReceiverLink) and isinstance(link, OutgoingLink):
             fragment = context.fragment
             context.flow()
+            fragment.stir_session(context)
             fragment.pump()
             consumers = fragment.consumers(context.lane)
             if link.drain:
                 consumers.drain(context)
                 consumers.finish_drains()
-            if link.drain or (context.credit > 0 and not consumers.lane.is_exhausted()):
-                self._front_end.namespace.broker.want(fragment)
+            if context.session is not None:
+                is_hungry = fragment.has_session_work()
+            else:
+                is_hungry = context.credit > 0 and not consumers.lane.is_exhausted()
+            if link.drain or is_hungry:
+                self.want(fragment)
         elif isinstance(context, ReplyLink):
             context.flow()
 
@@ -427,11 +436,6 @@ class AmqpConnection(asyncio.Protocol):
                 self._check_sender(destination)
         else:
             self.held.check(Right.LISTEN, path)
-            source = link.source
-            if source is not None and source.filter and "com.microsoft:session-filter" in source.filter:
-                raise InvalidOperation(
-                    "A session receiver cannot be created on an entity that does not require sessions."
-                )
         if address.sub_queue is SubQueue.TRANSFER_DEAD_LETTER:
             raise NotSupported("Transfer dead-letter queues are not available in this version.")
 
@@ -453,9 +457,7 @@ class AmqpConnection(asyncio.Protocol):
             link.context = None
             if address.is_management:
                 checks = send_checks(entity, self.limits)
-                node = ManagementNode(
-                    namespace, address, self.held, self._front_end.meter, checks, self.host.transactions
-                )
+                node = ManagementNode(namespace, address, self.held, self._front_end.meter, checks, self.host)
                 self._attach_node(link, address.claim_path, node)
             else:
                 entity_link = EntityLink(self, link, entity, _right(link), address, destination)
@@ -478,7 +480,7 @@ class AmqpConnection(asyncio.Protocol):
             entity.check_can_receive(entity_link.lane)
             entity_link.start_receiving(link, self._front_end.meter)
         self._links[link] = entity_link
-        self._take_flow(link)  # credit may have come along with the attach
+        self.take_flow(link)  # credit may have come along with the attach
 
     def _attach_node(self, link: Link, address: str, node: TokenNode | ManagementNode) -> None:
         if isinstance(link, IncomingLink):
@@ -488,7 +490,7 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(link, OutgoingLink):
             link.context = ReplyLink(link, address)
             link.accept()
-            self._take_flow(link)
+            self.take_flow(link)
 
 
 def _destination(link: Link) -> EntityAddress | None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tandembus.amqp.engine import AmqpError, IncomingLink, Link, OutgoingLink
-from tandembus.errors import BusError, Unauthorized
+from tandembus.amqp.engine.states import LinkState
+from tandembus.broker.session import SessionAccept, SessionLock
+from tandembus.errors import BusError, InvalidOperation, OperationTimeout, Unauthorized
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMeter
+from tandembus.front_end.amqp.session_filter import (
+    SessionRequest,
+    granted_properties,
+    granted_source,
+    session_request,
+)
 from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.limits import Limits
 from tandembus.metering.meter import Meter
@@ -28,7 +38,7 @@ from tandembus.metering.slot import (
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.paths import EntityAddress
 from tandembus.security.claims import Right
-from tandembus.store.messaging_store import TRANSFER
+from tandembus.store.messaging_store import MAIN, TRANSFER
 
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.driver import AmqpConnection
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
 DETACH_FORCED = "amqp:link:detach-forced"
 BACKLOG_SEGMENT = "x-servicebus-transfer"
 PURPOSE = "tandembus:purpose"
+_NO_SESSION = OperationTimeout("No session was available in time.")
 
 
 class EntityLink:
@@ -61,6 +72,8 @@ class EntityLink:
         self.is_sender = right is Right.SEND
         self._connection = connection
         self._half: SenderLink | ReceiverLink | None = None
+        self._waiting: SessionAccept | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._activity = 0
         self._active_at = connection.clock.monotonic()
 
@@ -77,15 +90,69 @@ class EntityLink:
 
     def start_receiving(self, link: OutgoingLink, meter: Meter) -> None:
         """The client receives: answer its attach, and wait for its credit."""
+        fragment = self.entity.fragment
+        request = session_request(link, self._connection.limits)
+        if request is not None:
+            self._start_session(link, request, meter)
+            return
+        if fragment.sessions is not None and self.lane == MAIN:
+            raise InvalidOperation(
+                f"'{self.entity.name}' requires sessions: only a session receiver can receive from it."
+            )
+        half = self._receiver(link, meter)
+        self._attach(half)
+        fragment.consumers(self.lane).add(half)
+        link.accept()
+
+    def _receiver(self, link: OutgoingLink, meter: Meter) -> ReceiverLink:
         key = self.entity.entry.key
         names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
         counters = ReceiveMeter(*(meter.slot(key, name, self._reason()) for name in names))
         is_destructive = link.snd_settle_mode == 1
+        host, fragment = self._connection.host, self.entity.fragment
+        return ReceiverLink(link, host, fragment, self.lane, is_destructive, counters, b"", 0)
+
+    # Sessions: the answer to the attach is held until there is one.
+
+    def _start_session(self, link: OutgoingLink, request: SessionRequest, meter: Meter) -> None:
         fragment = self.entity.fragment
-        half = ReceiverLink(link, self._connection.host, fragment, self.lane, is_destructive, counters, b"", 0)
+        if fragment.sessions is None or self.lane != MAIN:
+            raise InvalidOperation(f"'{self.entity.name}' does not require sessions: it has no session to receive.")
+        if request.session_id is not None:
+            self._hold_session(link, fragment.accept_session(request.session_id), meter)
+            return
+        self._waiting = SessionAccept(partial(self._session_granted, link, meter), self._session_refused)
+        self.entity.attach(self, self._connection.clock.now())
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
+        fragment.await_session(self._waiting)
+        self._connection.want(fragment)
+
+    def _session_granted(self, link: OutgoingLink, meter: Meter, lock: SessionLock) -> None:
+        self._stop_waiting()
+        if link.state is not LinkState.ATTACHING or not link.session.is_usable():
+            self.entity.fragment.leave_session(lock)
+            return
+        self._hold_session(link, lock, meter)
+        self._connection.take_flow(link)  # credit may have come along with the attach
+
+    def _hold_session(self, link: OutgoingLink, lock: SessionLock, meter: Meter) -> None:
+        half = self._receiver(link, meter)
         self._attach(half)
-        fragment.consumers(self.lane).add(half)
-        link.accept()
+        link.accept(source=granted_source(link, lock), properties=granted_properties(lock))
+        half.hold_session(lock, self.cut)
+        self._connection.host.touch()
+
+    def _session_refused(self, error: BusError) -> None:
+        self.cut(error)
+
+    def _stop_waiting(self) -> None:
+        waiting, timer = self._waiting, self._timer
+        self._waiting = self._timer = None
+        if timer is not None:
+            timer.cancel()
+        if waiting is not None:
+            self.entity.fragment.gave_up_session(waiting)
 
     def _reason(self) -> str:
         """Why the traffic is there: senders of a backlog queue have failed over; its receivers bring messages home, and
@@ -105,14 +172,30 @@ class EntityLink:
     def release(self, is_orderly: bool) -> None:
         """The link is over, whoever ended it."""
         half = self._half
+        if self._waiting is not None:
+            self._stop_waiting()
+            self.entity.detach(self, self._connection.clock.now())
         if half is None:
             return
         self._half = None
         half.is_open = False
         self.link.context = None
         self.entity.detach(self, self._connection.clock.now())
-        if isinstance(half, ReceiverLink):
+        if not isinstance(half, ReceiverLink):
+            return
+        if half.session_lock is None:
             half.fragment.release_consumer(half, half.lane, is_orderly)
+        else:
+            # A session is free at once, however its receiver left: it is locked by the link, not by the client.
+            half.fragment.leave_session(half.session_lock)
+            self._connection.want(half.fragment)
+
+    def feed(self) -> None:
+        """There is room for deliveries again."""
+        half = self._half
+        if isinstance(half, ReceiverLink):
+            half.fragment.stir_session(half)
+            self._connection.want(half.fragment)
 
     def cut(self, error: BusError) -> None:
         self.link.detach(amqp_error(error))

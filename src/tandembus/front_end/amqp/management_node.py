@@ -34,16 +34,19 @@ from tandembus.errors import (
     BusError,
     InvalidArgument,
     InvalidOperation,
+    MessageLockLost,
     MessageNotFound,
     NotSupported,
     OperationTimeout,
 )
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_of
+from tandembus.front_end.amqp.link_host import LinkHost
 from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
 from tandembus.front_end.amqp.requests import Body, plain
 from tandembus.front_end.amqp.sender_link import SendChecks
-from tandembus.front_end.amqp.transactions import TransactionParty, Transactions
+from tandembus.front_end.amqp.session_requests import SessionRequests
+from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
@@ -110,15 +113,16 @@ class ManagementNode:
         held: ClaimsHeld,
         meter: Meter,
         checks: SendChecks,
-        transactions: Transactions,
+        host: LinkHost,
     ) -> None:
         self._namespace = namespace
         self._address = address
         self._held = held
         self._meter = meter
         self._checks = checks
-        self._transactions = transactions
+        self._transactions = host.transactions
         self._lane = address.sub_queue.lane
+        self._sessions = SessionRequests(namespace, self._lane, host, self._count)
         self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
             "com.microsoft:peek-message": (Right.LISTEN, self._peek),
             "com.microsoft:renew-lock": (Right.LISTEN, self._renew_lock),
@@ -127,6 +131,7 @@ class ManagementNode:
             "com.microsoft:schedule-message": (Right.SEND, self._schedule),
             "com.microsoft:cancel-scheduled-message": (Right.SEND, self._cancel),
             "com.microsoft:batch-delete-messages": (Right.LISTEN, self._delete_batch),
+            **{name: (Right.LISTEN, operation) for name, operation in self._sessions.operations.items()},
         }
 
     async def answer(self, payload: bytes, state: Outcome | None = None) -> bytes:
@@ -163,8 +168,10 @@ class ManagementNode:
         timeout_s = self._namespace.limits.operation_timeout_s
         if isinstance(timeout_ms, int) and timeout_ms > 0:
             timeout_s = timeout_ms / 1000
+        link_name = properties.get("associated-link-name")
+        body = Body(request.body, link_name if isinstance(link_name, str) else None)
         with entity.in_use():
-            return await _within(operation(entity, Body(request.body)), timeout_s)
+            return await _within(operation(entity, body), timeout_s)
 
     def _check_claim(self, right: Right) -> None:
         """A token for the entity opens its management node too; some clients put one for the node alone."""
@@ -196,6 +203,7 @@ class ManagementNode:
             min(max(start, 1), LARGEST_LONG),
             min(count, limits.max_management_messages),
             limits.max_peek_bytes,
+            self._sessions.named_in(entity, body),
         )
         messages = []
         size = 0
@@ -222,10 +230,13 @@ class ManagementNode:
         entity.check_can_receive(self._lane)
         numbers = self._numbers(entity, body)
         is_destructive = body.integer("receiver-settle-mode", least=0, most=1) == 0
+        session_lock = self._sessions.lock_for(entity, body)
         taken = await browsing.receive_deferred(
-            self._namespace.broker, entity.fragment, self._lane, numbers, is_destructive
+            self._namespace.broker, entity.fragment, self._lane, numbers, is_destructive, session_lock
         )
         until_ms = self._namespace.clock.now_ms() + int(entity.fragment.settings.lock_duration_s * 1000)
+        if session_lock is not None:
+            until_ms = int(session_lock.locked_until_ms)
         messages: list[object] = []
         units = size = 0
         for lock, message in taken:
@@ -257,7 +268,10 @@ class ManagementNode:
         if settlement is None:
             raise InvalidArgument(f"The disposition-status {name!r} is not one of {', '.join(DISPOSITIONS)}.")
         tokens = body.tokens("lock-tokens", self._namespace.limits.max_management_messages)
+        session_lock = self._sessions.lock_for(entity, body)
         locks = [entity.fragment.find_lock(token) for token in tokens]
+        if any(lock.session_lock is not session_lock for lock in locks):
+            raise MessageLockLost("The message was received in another session.")
         if len({lock.token for lock in locks}) != len(locks):
             raise InvalidArgument("A lock token stands twice in the request.")
         return settlement, locks
@@ -316,7 +330,12 @@ class ManagementNode:
         limits = self._namespace.limits
         count = body.integer("message-count", least=1, most=limits.max_management_messages)
         before_ms = body.integer("enqueued-time-utc", least=None, most=None)
-        deleted = await browsing.delete_batch(self._namespace.broker, entity.fragment, self._lane, count, before_ms)
+        session_id = self._sessions.named_in(entity, body)
+        if session_id is not None:
+            self._sessions.lock_for(entity, body)
+        deleted = await browsing.delete_batch(
+            self._namespace.broker, entity.fragment, self._lane, count, before_ms, session_id
+        )
         self._count(DELETE_BATCH, deleted, max(1, deleted), 0)
         if deleted == 0:
             return 204, "com.microsoft:message-not-found", None

@@ -6,6 +6,7 @@ wants no answer. In receive-and-delete the fragment has removed the message befo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -33,6 +34,7 @@ from tandembus.broker.locks import (
     SettleReply,
 )
 from tandembus.broker.operations import Consumer
+from tandembus.broker.session import SessionLock
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation
 from tandembus.front_end.amqp.conditions import amqp_error
@@ -149,6 +151,24 @@ class ReceiverLink(Consumer):
         self._last: i64 = -1
         self._state: bytes = b""
         self._delivered_since_drain: i64 = 0
+        self.session_lock: SessionLock | None = None
+        """What it holds, as a receiver of a session."""
+        self._when_session_lost: Callable[[BusError], None] | None = None
+
+    # Sessions.
+
+    def hold_session(self, lock: SessionLock, when_lost: Callable[[BusError], None]) -> None:
+        self.session_lock = lock
+        self._when_session_lost = when_lost
+        self.fragment.hold_session(lock, self)
+
+    def session_lost(self, error: BusError) -> None:
+        if self._when_session_lost is not None:
+            self._when_session_lost(error)
+
+    def is_of(self, host: LinkHost, name: str | None) -> bool:
+        """Whether it is a link of this connection, and has this name, where one is given."""
+        return self._host is host and (name is None or self.link.name == name)
 
     # Credit and deliveries.
 

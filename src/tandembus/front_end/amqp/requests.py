@@ -13,7 +13,9 @@ from tandembus.errors import InvalidArgument
 
 
 class Body:
-    def __init__(self, value: object) -> None:
+    def __init__(self, value: object, link_name: str | None = None) -> None:
+        self.link_name = link_name
+        """The link of the client's that the request is about, where it says so."""
         if value is None:
             value = {}
         if not isinstance(value, dict):
@@ -36,6 +38,20 @@ class Body:
         if not isinstance(value, str):
             raise InvalidArgument(f"'{key}' must be a string.")
         return value[:most]
+
+    def session_id(self, most: int) -> str | None:
+        value = plain(self._entries.get("session-id"))
+        if value is None:
+            return None
+        if not isinstance(value, str) or len(value) > most:
+            raise InvalidArgument(f"'session-id' must be a string of at most {most} characters.")
+        return value
+
+    def binary(self, key: str) -> bytes | None:
+        value = plain(self._entries.get(key))
+        if value is not None and not isinstance(value, bytes):
+            raise InvalidArgument(f"'{key}' must be binary, or null.")
+        return value
 
     def _items(self, key: str, most: int) -> list[object]:
         value = self._entries.get(key)

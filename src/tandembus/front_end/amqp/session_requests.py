@@ -1,0 +1,128 @@
+"""Requests about sessions: their state, their lock, and which there are (wire contract 4).
+
+Whoever holds a session is a link. A request comes on another link of the same connection and may name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tandembus.amqp.encoding.values import Array, int_, timestamp
+from tandembus.broker.session import SessionLock
+from tandembus.broker.session_listing import SessionListing
+from tandembus.broker.session_reading import set_state
+from tandembus.broker.sessions import SESSION_LOST
+from tandembus.errors import InvalidArgument, InvalidOperation, MessageTooLarge, SessionLockLost
+from tandembus.front_end.amqp.receiver_link import ReceiverLink
+from tandembus.metering.slot import LIST_SESSIONS, RENEW_SESSION_LOCK, SESSION_STATE, operations_for
+from tandembus.store.messaging_store import MAIN
+
+if TYPE_CHECKING:
+    from tandembus.front_end.amqp.link_host import LinkHost
+    from tandembus.front_end.amqp.requests import Body
+    from tandembus.namespace.entity import Entity
+    from tandembus.namespace.namespace import Namespace
+
+STRING = 0xB1
+EVERY_SESSION_MS = 253_402_300_800_000
+"""The year 10000, where a time is expected: all sessions that are in use are meant."""
+MOST_REMEMBERED = 100_000
+"""Sessions of a listing kept for the next page; beyond that each page is looked for from the start."""
+
+Answer = tuple[int, str | None, object]
+Count = Callable[[str, int, int, int], None]
+
+
+class SessionRequests:
+    def __init__(self, namespace: Namespace, lane: int, host: LinkHost, count: Count) -> None:
+        self._namespace = namespace
+        self._lane = lane
+        self._host = host
+        self._count = count
+        self._listing: SessionListing | None = None
+        self._listed_after_ms = 0
+        self.operations: Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]] = {
+            "com.microsoft:get-session-state": self._get_state,
+            "com.microsoft:set-session-state": self._set_state,
+            "com.microsoft:renew-session-lock": self._renew,
+            "com.microsoft:get-message-sessions": self._list,
+        }
+
+    def lock_for(self, entity: Entity, body: Body) -> SessionLock | None:
+        """The session in which this request is made: the caller's own. None where the entity has none."""
+        session_id = self.named_in(entity, body)
+        if session_id is not None:
+            return self._held(entity, session_id, body.link_name)
+        if self._has_sessions(entity):
+            raise InvalidOperation(f"'{entity.name}' requires sessions: the request needs the 'session-id'.")
+        return None
+
+    def named_in(self, entity: Entity, body: Body) -> str | None:
+        """The session that the request names, if any."""
+        session_id = body.session_id(self._namespace.limits.max_key_length)
+        if session_id is not None and not self._has_sessions(entity):
+            raise InvalidOperation(f"'{entity.name}' does not require sessions: it has none to ask about.")
+        return session_id
+
+    def _has_sessions(self, entity: Entity) -> bool:
+        return entity.fragment.sessions is not None and self._lane == MAIN
+
+    def _held(self, entity: Entity, session_id: str, link_name: str | None) -> SessionLock:
+        """Raises SessionLockLost for everybody but the holder."""
+        lock = entity.fragment.held_session(session_id)
+        holder = lock.session.consumer if lock is not None else None
+        if lock is None or not isinstance(holder, ReceiverLink) or not holder.is_of(self._host, link_name):
+            raise SessionLockLost(SESSION_LOST)
+        return lock
+
+    def _lock(self, entity: Entity, body: Body) -> SessionLock:
+        session_id = self.named_in(entity, body)
+        if session_id is None:
+            raise InvalidArgument("The request needs 'session-id' as a string.")
+        return self._held(entity, session_id, body.link_name)
+
+    async def _get_state(self, entity: Entity, body: Body) -> Answer:
+        lock = self._lock(entity, body)
+        stored = await self._namespace.broker.store.session_state(int(entity.fragment.key), lock.session.name)
+        state = None if stored is None else stored.state
+        self._count(SESSION_STATE, 0, operations_for(len(state or b"")), len(state or b""))
+        return 200, None, {"session-state": state}
+
+    async def _set_state(self, entity: Entity, body: Body) -> Answer:
+        lock = self._lock(entity, body)
+        state = body.binary("session-state")
+        most = self._namespace.limits.max_session_state_bytes
+        if state is not None and len(state) > most:
+            raise MessageTooLarge(f"The session state has {len(state)} bytes; at most {most} are allowed.")
+        await set_state(entity.fragment, lock.session.name, state)
+        self._count(SESSION_STATE, 0, operations_for(len(state or b"")), len(state or b""))
+        return 200, None, {}
+
+    async def _renew(self, entity: Entity, body: Body) -> Answer:
+        until_ms = int(entity.fragment.renew_session(self._lock(entity, body)))
+        self._count(RENEW_SESSION_LOCK, 0, 1, 0)
+        return 200, None, {"expiration": timestamp(until_ms)}
+
+    async def _list(self, entity: Entity, body: Body) -> Answer:
+        if not self._has_sessions(entity):
+            raise InvalidOperation(f"'{entity.name}' does not require sessions: it has none to list.")
+        after_ms = body.integer("last-updated-time", least=None, most=None)
+        skip = body.integer("skip", least=0, most=2**31 - 1)
+        top = body.integer("top", least=1, most=2**31 - 1)
+        top = min(top, self._namespace.limits.max_management_messages)
+        listing = self._listing_for(entity, after_ms, skip)
+        ids = list(await listing.page(skip, top))
+        self._listing = listing if len(listing) <= MOST_REMEMBERED else None
+        self._count(LIST_SESSIONS, 0, 1, 0)
+        if not ids:
+            return 204, "com.microsoft:session-not-found", None
+        return 200, None, {"skip": int_(skip + len(ids)), "sessions-ids": Array(STRING, list(ids))}
+
+    def _listing_for(self, entity: Entity, after_ms: int, skip: int) -> SessionListing:
+        """The first page begins anew, the next ones go on."""
+        if self._listing is None or skip == 0 or after_ms != self._listed_after_ms:
+            since = None if after_ms >= EVERY_SESSION_MS else after_ms
+            self._listing = SessionListing(self._namespace.broker, entity.fragment, since)
+            self._listed_after_ms = after_ms
+        return self._listing
