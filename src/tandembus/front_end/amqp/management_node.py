@@ -44,6 +44,7 @@ from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_o
 from tandembus.front_end.amqp.link_host import LinkHost
 from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
 from tandembus.front_end.amqp.requests import Body, plain
+from tandembus.front_end.amqp.rule_requests import RuleRequests
 from tandembus.front_end.amqp.sender_link import SendChecks
 from tandembus.front_end.amqp.session_requests import SessionRequests
 from tandembus.front_end.amqp.transactions import TransactionParty
@@ -123,6 +124,7 @@ class ManagementNode:
         self._transactions = host.transactions
         self._lane = address.sub_queue.lane
         self._sessions = SessionRequests(namespace, self._lane, host, self._count)
+        rules = RuleRequests(namespace, address, self._count)
         self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
             "com.microsoft:peek-message": (Right.LISTEN, self._peek),
             "com.microsoft:renew-lock": (Right.LISTEN, self._renew_lock),
@@ -132,6 +134,7 @@ class ManagementNode:
             "com.microsoft:cancel-scheduled-message": (Right.SEND, self._cancel),
             "com.microsoft:batch-delete-messages": (Right.LISTEN, self._delete_batch),
             **{name: (Right.LISTEN, operation) for name, operation in self._sessions.operations.items()},
+            **{name: (Right.MANAGE, operation) for name, operation in rules.operations.items()},
         }
 
     async def answer(self, payload: bytes, state: Outcome | None = None) -> bytes:

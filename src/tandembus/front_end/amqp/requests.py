@@ -53,6 +53,28 @@ class Body:
             raise InvalidArgument(f"'{key}' must be binary, or null.")
         return value
 
+    def string(self, key: str) -> str | None:
+        """A string of any length: whoever asks for it refuses what is too long."""
+        value = plain(self._entries.get(key))
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgument(f"'{key}' must be a string.")
+        return value
+
+    def map(self, key: str) -> Body | None:
+        """A map within the map."""
+        value = self._entries.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise InvalidArgument(f"'{key}' must be a map.")
+        return Body(value)
+
+    def items(self) -> list[tuple[str, object]]:
+        """Everything there is, with the types that it came with."""
+        if not all(isinstance(key, str) for key in self._entries):
+            raise InvalidArgument("The names in a map must be strings.")
+        return [(str(key), value) for key, value in self._entries.items()]
+
     def _items(self, key: str, most: int) -> list[object]:
         value = self._entries.get(key)
         items = value.items if isinstance(value, Array) else value
