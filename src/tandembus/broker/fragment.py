@@ -130,6 +130,9 @@ class Fragment:
         self.subscription_bytes: i64 = 0
         self._counted_bytes: i64 = 0
         self._orphans_from: i64 = 0
+        self.keeps_orphans: bool = False
+        """Of a topic: there may be a subscription that nobody knows of, whose messages must not go. What is there when
+        it is opened stays, whoever else is done with it."""
         self._partners: list[Fragment] = []
         self._clock: Final = clock
         self._budget: Final = budget
@@ -1184,8 +1187,9 @@ class Fragment:
         for code in range(len(self.lanes)):
             self.lanes[code].load(blocks[code])
             self.lane_consumers[code].start_over(self.lanes[code], self.locks)
-        if topic is not None:
+        if self.keeps_orphans or topic is not None:
             self.main.refer_all()
+        if topic is not None:
             self._counted_bytes = self.live_bytes() - self.main.live_bytes
             topic.subscription_bytes += self._counted_bytes
         if self.settings.requires_session:

@@ -182,9 +182,8 @@ class Lane:
             self._set_references(number, left)
 
     def refer_all(self) -> None:
-        """After loading: tell the source what this lane still has."""
-        source = self.source
-        assert source is not None
+        """After loading: tell the source what this lane still has, or keep it where it is the source itself."""
+        source = self if self.source is None else self.source
         for block in self._blocks.values():
             offset: i64 = 0
             while offset < block.given:

@@ -236,18 +236,30 @@ class MessageBroker:
     # Topics.
 
     async def open_topic(
-        self, key: int, index: int, settings: FragmentSettings, subscriptions: Sequence[SubscriptionPart]
+        self,
+        key: int,
+        index: int,
+        settings: FragmentSettings,
+        subscriptions: Sequence[SubscriptionPart],
+        keeps_orphans: bool = False,
     ) -> Fragment:
-        """The topic's fragment with those of all its subscriptions, read from the store on first use."""
+        """The topic's fragment with those of all its subscriptions, read from the store on first use. Messages that
+        none of them has are dropped, unless there may be others."""
         fragment = self._fragments.get(key)
         if fragment is not None:
             return fragment
-        return await self._open_once(key, lambda: self._open_topic(key, index, settings, subscriptions))
+        return await self._open_once(key, lambda: self._open_topic(key, index, settings, subscriptions, keeps_orphans))
 
     async def _open_topic(
-        self, key: int, index: int, settings: FragmentSettings, subscriptions: Sequence[SubscriptionPart]
+        self,
+        key: int,
+        index: int,
+        settings: FragmentSettings,
+        subscriptions: Sequence[SubscriptionPart],
+        keeps_orphans: bool,
     ) -> Fragment:
         topic = self._new_fragment(key, index, settings)
+        topic.keeps_orphans = keeps_orphans
         topic.fan_out = FanOut(topic)
         for part in subscriptions:
             self._new_subscription(topic, topic.fan_out, part)

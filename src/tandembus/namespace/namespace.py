@@ -69,6 +69,7 @@ class Namespace(Administration):
         for head in heads:
             if self.catalog.find_by_fragment(head.fragment) is None and head.fragment not in buried:
                 log.warning("the store holds fragment %d, which the catalog does not know; it is kept", head.fragment)
+                self._open.newest_stray = max(self._open.newest_stray, head.fragment)
         if heads:
             newest = max(head.fragment for head in heads)
             await self.catalog.skip_fragment_keys(newest + 1, self.clock.now())

@@ -31,6 +31,8 @@ class OpenEntities:
         self._entities: dict[str, Entity] = {}
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._compiled = CompiledRules(catalog)
+        self.newest_stray = 0
+        """The highest key of a fragment in the store that the catalog does not know; 0: it knows all."""
         broker.open_by_key = self._open_by_key
 
     def find(self, path: str) -> Entity | None:
@@ -78,7 +80,10 @@ class OpenEntities:
                 for one in subscriptions
             ]
             settings = fragment_settings(entry.description, self._limits)
-            return self._opened(entry, await self._broker.open_topic(entry.fragment_key, 0, settings, parts))
+            # A subscription is younger than its topic: the stray may be one of this topic's.
+            may_have_others = self.newest_stray > entry.fragment_key
+            fragment = await self._broker.open_topic(entry.fragment_key, 0, settings, parts, may_have_others)
+            return self._opened(entry, fragment)
 
     async def _open_subscription(self, entry: SubscriptionEntry) -> Entity:
         topic = await self.open(entry.topic_key)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tandembus.descriptions import QueueDescription
+from tandembus.broker.locks import COMPLETE
+from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from tests.covers import covers
-from tests.unit.namespace.namespace_lives import Machine
+from tests.unit.namespace.namespace_lives import Life, Machine
 
 SECRETS = QueueDescription("secrets")
 PUBLIC = QueueDescription("public")
@@ -74,3 +75,45 @@ async def test_skipping_keys_never_goes_back() -> None:
         await life.catalog.skip_fragment_keys(40, life.clock.now())
         await life.catalog.skip_fragment_keys(7, life.clock.now())
         assert (await life.namespace.create_queue(PUBLIC)).fragment_key == 40
+
+
+async def complete(life: Life, count: int) -> None:
+    for lock in await life.receive("news/subscriptions/known", count):
+        await life.settle("news/subscriptions/known", lock, COMPLETE)
+    await life.quiet()
+
+
+@covers("M9", "M13")
+async def test_messages_of_a_subscription_that_the_catalog_has_forgotten_are_kept() -> None:
+    machine, bodies = Machine(), [f"m{number:03}" for number in range(200)]
+    async with machine.life() as life:
+        await life.namespace.create_topic(TopicDescription("news"))
+        await life.namespace.create_subscription(SubscriptionDescription("news", "known"))
+        older = dict(machine.records.documents)
+        await life.namespace.create_subscription(SubscriptionDescription("news", "forgotten"))
+        await life.send("news", *bodies)
+        await complete(life, 150)
+        newer = dict(machine.records.documents)
+    machine.records.documents = older
+    async with machine.life() as life:
+        await life.send("news", "while it was forgotten")
+        await complete(life, 50)
+        while await life.broker.thin():
+            await life.quiet()
+        assert await life.peek("news/subscriptions/known") == ["while it was forgotten"]
+    machine.records.documents = newer
+    async with machine.life() as life:
+        assert await life.peek("news/subscriptions/forgotten") == bodies
+
+
+@covers("M9", "M13")
+async def test_what_the_catalog_forgot_before_a_topic_was_made_does_not_concern_it() -> None:
+    machine = await machine_with_an_older_catalog()
+    async with machine.life() as life:
+        await life.namespace.create_topic(TopicDescription("news"))
+        await life.namespace.create_subscription(SubscriptionDescription("news", "audit"))
+        await life.send("news", "a")
+        await life.namespace.delete_subscription("news", "audit")
+        await life.dropped()
+        await life.quiet()
+        assert (await life.namespace.counts("news")).size_bytes == 0
