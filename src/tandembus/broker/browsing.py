@@ -15,7 +15,7 @@ from tandembus.broker.locks import CallbackSettleReply, MessageLock, SettleReply
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.session import SessionLock
 from tandembus.broker.session_reading import live_numbers
-from tandembus.errors import BusError, InvalidArgument, MessageNotFound
+from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound
 from tandembus.message import Message, parse_message, session_id_of
 from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NEVER, SCHEDULED, Changes, Due
 
@@ -191,7 +191,7 @@ async def delete_batch(
         from_number = numbers[len(records) - 1] + 1
         messages = [one for one in records if isinstance(one, Message) and _is_of(one, session_id)]
         locks = [
-            _lock_waiting(fragment, code, message)
+            lock_waiting(fragment, code, message)
             for message in messages
             if message.enqueued_at < before_ms and fragment.lane(code).is_waiting(message.number)
         ]
@@ -203,7 +203,32 @@ async def delete_batch(
     return deleted
 
 
-def _lock_waiting(fragment: Fragment, code: int, message: Message) -> MessageLock:
+async def delete_one(broker: MessageBroker, fragment: Fragment, code: int, number: int) -> None:
+    """Delete one message by its number, whatever its state; but not one that somebody has locked."""
+    lane = fragment.lane(code)
+    if number < lane.visible_end and lane.is_live(number) and not lane.is_free(number):
+        raise InvalidOperation(f"The message {number} is locked; whoever holds it decides on it.")
+    if not lane.is_free(number):
+        raise _not_found(number, "such")
+    if lane.is_parked(number):
+        await _delete_parked(broker, fragment, code, number)
+        return
+    for record in await broker.read_messages(fragment, lane, [number], READ_BYTES):
+        if isinstance(record, Message) and fragment.lane(code).is_waiting(number):
+            await remove_all(fragment, [lock_waiting(fragment, code, record)])
+            return
+    raise _not_found(number, "such")
+
+
+async def _delete_parked(broker: MessageBroker, fragment: Fragment, code: int, number: int) -> None:
+    if await _parked_message(broker, fragment, code, number, SCHEDULED) is not None:
+        await cancel_scheduled(broker, fragment, [number])
+    else:
+        await receive_deferred(broker, fragment, code, [number], True)
+
+
+def lock_waiting(fragment: Fragment, code: int, message: Message) -> MessageLock:
+    """Keep others off a waiting message that is about to be moved or deleted."""
     lock = fragment.lock_number(code, message.number, len(message.sections), NEVER)
     lock.delivery_count = message.delivery_count
     lock.application_properties = message.application_properties

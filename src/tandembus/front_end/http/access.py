@@ -7,10 +7,14 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.clock import Clock
+from tandembus.descriptions import EntityDescription, TopicDescription
 from tandembus.errors import Unauthorized
 from tandembus.front_end.http.request import connection_of
 from tandembus.security.claims import Authorizer, Claims, Right
+from tandembus.security.scopes import fold
 
+SUPPLEMENTARY: Final = "ServiceBusSupplementaryAuthorization"
+SUPPLEMENTARY_FOR_DEAD_LETTERS: Final = "ServiceBusDlqSupplementaryAuthorization"
 _BEARER: Final = "bearer "
 
 
@@ -30,6 +34,29 @@ class Access:
 
     def is_current(self, claims: Claims) -> bool:
         return self._authorizer.is_current(claims, self._clock.now())
+
+    def check_target(self, request: web.Request, header: str, claims: Claims, target: str) -> None:
+        """Whether messages may be sent on to another entity: a token for it in a header of its own proves that, or
+        without one the request's own."""
+        tokens = request.headers.getall(header, [])
+        proof = self._claims(tokens, header) if tokens else claims
+        if not proof.allows(Right.SEND, target, self._clock.now()):
+            raise Unauthorized(f"No token of the request grants Send on '{target[:300]}' ({header}).")
+
+    def check_forwarding(
+        self, request: web.Request, claims: Claims, wanted: EntityDescription, known: EntityDescription | None
+    ) -> None:
+        """Who makes an entity forward its messages must be allowed to send to where they go."""
+        if isinstance(wanted, TopicDescription):
+            return
+        before: tuple[str | None, str | None] = (None, None)
+        if known is not None and not isinstance(known, TopicDescription):
+            before = (known.forward_to, known.forward_dead_lettered_messages_to)
+        after = (wanted.forward_to, wanted.forward_dead_lettered_messages_to)
+        for header, old, new in zip((SUPPLEMENTARY, SUPPLEMENTARY_FOR_DEAD_LETTERS), before, after, strict=True):
+            is_as_before = old is not None and new is not None and fold(old) == fold(new)
+            if new is not None and (header in request.headers or not is_as_before):
+                self.check_target(request, header, claims, new)
 
     def _claims(self, headers: list[str], name: str) -> Claims:
         if len(headers) != 1:

@@ -1,4 +1,4 @@
-"""Administration of queues: what each request means, in terms of the namespace.
+"""Administration of queues, topics and subscriptions: what each request means, in terms of the namespace.
 
 Nothing here knows HTTP beyond the answer's status and bytes; tokens, limits and refusals are the server's.
 """
@@ -6,15 +6,19 @@ Nothing here knows HTTP beyond the answer's status and bytes; tokens, limits and
 from __future__ import annotations
 
 import asyncio
-import base64
-import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from tandembus.clock import Clock
-from tandembus.descriptions import AuthorizationRule, QueueDescription
-from tandembus.errors import BusError, EntityNotFound, InvalidArgument, NotSupported
+from tandembus.descriptions import (
+    AuthorizationRule,
+    EntityDescription,
+    EntityKind,
+    QueueDescription,
+    TopicDescription,
+)
+from tandembus.errors import BusError, EntityNotFound, InvalidArgument
 from tandembus.front_end.http.atom import (
     ENTRY_CONTENT_TYPE,
     FEED_CONTENT_TYPE,
@@ -26,27 +30,33 @@ from tandembus.front_end.http.atom import (
     entry_document,
     feed_document,
 )
-from tandembus.front_end.http.queue_xml import NOTHING, QueueState, read_queue, write_queue
+from tandembus.front_end.http.entity_xml import EntityRequest, EntityView, read_entity, write_entity
+from tandembus.front_end.http.resource_paths import ResourcePath
 from tandembus.front_end.http.values import format_time, parse_integer
-from tandembus.front_end.http.xml_reader import Element, read_xml
-from tandembus.namespace.catalog import QueueEntry
+from tandembus.front_end.http.xml_reader import read_xml
+from tandembus.limits import Limits
+from tandembus.namespace.entity import EntityCounts
+from tandembus.namespace.entries import Entry as CatalogEntry
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.paths import SubQueue
+from tandembus.security.key_file import random_key
 
 FIRST_VERSION_WITH_PARTITIONING: Final = "2013-10"
 STANDARD_MESSAGE_BYTES: Final = 256 * 1024
-SUBSCRIPTIONS: Final = "subscriptions"
-GENERATED_KEY_BYTES: Final = 32
+
+Described = TypeVar("Described", QueueDescription, TopicDescription)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back; `entity` is whose operation it was, "" when it was the namespace's."""
+    """What goes back."""
 
     status: int
     content_type: str = ""
     body: bytes = b""
-    entity: str = ""
+
+
+Checked = Callable[[EntityDescription, EntityDescription | None], None]
+"""Called with what is wanted and what is there before anything is changed; raises what forbids it."""
 
 
 class EntityAdministration:
@@ -73,120 +83,174 @@ class EntityAdministration:
         entry = Entry("$namespaceinfo", name, at, at, content)
         return Answer(200, ENTRY_CONTENT_TYPE, entry_document(entry, origin))
 
+    # Lists.
+
     async def list_queues(self, query: Mapping[str, str], origin: Origin) -> Answer:
-        skip, top = self._slice(query)
+        skip, top = slice_of(query, self._namespace.limits)
         # One more than asked for tells whether there is a next page.
         found = self._namespace.catalog.queues(skip, top + 1)
-        states = await asyncio.gather(*[self._state_on_page(queue) for queue in found[:top]])
-        entries = [self._entry(state, origin) for state in states]
-        page = Page(entries, skip, top, len(found) > top)
-        body = feed_document("$Resources/queues", "Queues", page, origin, self._clock.now())
-        return Answer(200, FEED_CONTENT_TYPE, body)
+        return await self._list("$Resources/queues", "Queues", found, skip, top, origin)
 
     async def list_topics(self, query: Mapping[str, str], origin: Origin) -> Answer:
-        """Always empty in a version without topics: clients that list everything need an answer."""
-        skip, top = self._slice(query)
-        page = Page((), skip, top, False)
-        body = feed_document("$Resources/topics", "Topics", page, origin, self._clock.now())
-        return Answer(200, FEED_CONTENT_TYPE, body)
+        skip, top = slice_of(query, self._namespace.limits)
+        found = self._namespace.catalog.topics(skip, top + 1)
+        return await self._list("$Resources/topics", "Topics", found, skip, top, origin)
 
-    async def get(self, path: str, origin: Origin) -> Answer:
-        return self._told(200, await self._state(self._found(path, origin)), origin)
+    async def list_subscriptions(self, path: ResourcePath, query: Mapping[str, str], origin: Origin) -> Answer:
+        skip, top = slice_of(query, self._namespace.limits)
+        topic = self._namespace.catalog.find_topic(path.name)
+        if topic is None:
+            raise not_found(path.name, origin)
+        found = self._namespace.catalog.subscriptions(topic.key, skip, top + 1)
+        name = f"{topic.description.name}/Subscriptions"
+        return await self._list(name, "Subscriptions", found, skip, top, origin)
 
-    async def put(self, path: str, body: bytes, is_update: bool, origin: Origin) -> Answer:
-        """Create the queue, or update it when the request says that it expects one."""
-        _refuse_subscription(path)
+    async def _list(
+        self, path: str, title: str, found: Sequence[CatalogEntry], skip: int, top: int, origin: Origin
+    ) -> Answer:
+        views = await asyncio.gather(*[self._view_on_page(entry) for entry in found[:top]])
+        page = Page([self._entry(view, origin) for view in views], skip, top, len(found) > top)
+        return Answer(200, FEED_CONTENT_TYPE, feed_document(path, title, page, origin, self._clock.now()))
+
+    # One entity.
+
+    async def get(self, path: ResourcePath, origin: Origin) -> Answer:
+        return self._told(200, await self._view(self._found(path, origin)), origin)
+
+    async def put(self, path: ResourcePath, body: bytes, is_update: bool, check: Checked, origin: Origin) -> Answer:
+        """Create the entity, or update it when the request says that it expects one."""
         limits = self._namespace.limits
-        root = read_xml(body, limits.max_management_body_bytes, limits.max_xml_depth)
+        request = read_entity(read_xml(body, limits.max_management_body_bytes, limits.max_xml_depth))
+        if (request.kind is EntityKind.SUBSCRIPTION) != bool(path.subscription):
+            raise InvalidArgument(f"A description of a {request.kind.value} is not what belongs to '/{path.entity}'.")
         if is_update:
-            return await self._update(root, self._found(path, origin).description, origin)
-        wanted = self._completed(_read(root, path, (), origin), ())
-        queue = await self._namespace.create_queue(wanted)
-        return self._told(201, self._state_without_counts(queue), origin)
+            return await self._update(request, self._found(path, origin), check, origin)
+        created = await self._create(request, path, check, origin)
+        return self._told(201, self._view_without_counts(created), origin)
 
-    async def _update(self, root: Element, known: QueueDescription, origin: Origin) -> Answer:
-        # The name stays as it was written when the queue was made.
-        described = _read(root, known.name, known.authorization_rules, origin)
-        queue = await self._namespace.update_queue(self._completed(described, known.authorization_rules))
-        return self._told(200, await self._state_after_change(queue), origin)
+    async def _create(self, request: EntityRequest, path: ResourcePath, check: Checked, origin: Origin) -> CatalogEntry:
+        if request.kind is EntityKind.QUEUE:
+            queue = self._completed(request.queue(path.name), ())
+            _check_version(queue.enable_partitioning, origin)
+            check(queue, None)
+            return await self._namespace.create_queue(queue)
+        if request.kind is EntityKind.TOPIC:
+            topic = self._completed(request.topic(path.name), ())
+            _check_version(topic.enable_partitioning, origin)
+            return await self._namespace.create_topic(topic)
+        subscription = request.subscription(path.name, path.subscription)
+        check(subscription, None)
+        return await self._namespace.create_subscription(subscription, request.default_rule)
 
-    async def delete(self, path: str, origin: Origin) -> Answer:
-        name = self._found(path, origin).description.name
-        await self._namespace.delete_queue(name)
-        return Answer(200, entity=name)
+    async def _update(self, request: EntityRequest, entry: CatalogEntry, check: Checked, origin: Origin) -> Answer:
+        """Names stay as they were written when the entity was made."""
+        known = entry.description
+        updated: CatalogEntry
+        if request.kind is not known.kind:
+            raise InvalidArgument(f"'{known.path}' is a {known.kind.value}, and no {request.kind.value}.")
+        if isinstance(known, QueueDescription):
+            queue = self._completed(request.queue(known.name, known.authorization_rules), known.authorization_rules)
+            _check_version(queue.enable_partitioning, origin)
+            check(queue, known)
+            updated = await self._namespace.update_queue(queue)
+        elif isinstance(known, TopicDescription):
+            topic = self._completed(request.topic(known.name, known.authorization_rules), known.authorization_rules)
+            _check_version(topic.enable_partitioning, origin)
+            updated = await self._namespace.update_topic(topic)
+        else:
+            subscription = request.subscription(known.topic_name, known.name)
+            check(subscription, known)
+            updated = await self._namespace.update_subscription(subscription)
+        return self._told(200, await self._view_after_change(updated), origin)
 
-    async def purge(self, path: str, sub_queue: SubQueue, origin: Origin) -> tuple[str, int]:
-        """The queue's name and how many messages it lost."""
-        name = self._found(path, origin).description.name
-        return name, await self._namespace.purge(name, sub_queue)
+    async def delete(self, path: ResourcePath, origin: Origin) -> Answer:
+        known = self._found(path, origin).description
+        if isinstance(known, QueueDescription):
+            await self._namespace.delete_queue(known.name)
+        elif isinstance(known, TopicDescription):
+            await self._namespace.delete_topic(known.name)
+        else:
+            await self._namespace.delete_subscription(known.topic_name, known.name)
+        return Answer(200)
 
-    def name_of(self, path: str) -> str:
-        """The queue's own name if there is one at this path, else "": who is charged for a request."""
-        queue = self._namespace.catalog.find_queue(path)
-        return queue.description.name if queue is not None else ""
+    def _found(self, path: ResourcePath, origin: Origin) -> CatalogEntry:
+        entry = self._namespace.catalog.find(path.entity)
+        if entry is None:
+            raise not_found(path.entity, origin)
+        return entry
 
-    def _found(self, path: str, origin: Origin) -> QueueEntry:
-        queue = self._namespace.catalog.find_queue(path)
-        if queue is None:
-            raise EntityNotFound(f"The messaging entity 'sb://{origin.host}/{path}' could not be found.")
-        return queue
+    # How it looks.
 
-    def _slice(self, query: Mapping[str, str]) -> tuple[int, int]:
-        largest = self._namespace.limits.max_page_size
-        skip = parse_integer(query.get("$skip", "0"), "$skip")
-        top = parse_integer(query.get("$top", str(largest)), "$top")
-        if skip < 0 or top < 1:
-            raise InvalidArgument("$skip must not be negative, and $top must be at least 1.")
-        return skip, min(top, largest)
+    def _told(self, status: int, view: EntityView, origin: Origin) -> Answer:
+        return Answer(status, ENTRY_CONTENT_TYPE, entry_document(self._entry(view, origin), origin))
 
-    def _told(self, status: int, state: QueueState, origin: Origin) -> Answer:
-        body = entry_document(self._entry(state, origin), origin)
-        return Answer(status, ENTRY_CONTENT_TYPE, body, state.description.name)
+    def _entry(self, view: EntityView, origin: Origin) -> Entry:
+        description = view.description
+        content = write_entity(view, origin, self._namespace.limits)
+        return Entry(description.path, description.name, view.created_at, view.updated_at, content)
 
-    async def _state(self, queue: QueueEntry) -> QueueState:
-        name = queue.description.name
-        counts = await self._namespace.counts(name)
-        accessed_at = self._namespace.accessed_at(name)
-        return QueueState(queue.description, counts, queue.created_at, queue.updated_at, accessed_at)
+    async def _view(self, entry: CatalogEntry) -> EntityView:
+        path = entry.description.path
+        view = replace(self._view_without_counts(entry), counts=await self._namespace.counts(path))
+        return replace(view, accessed_at=self._namespace.accessed_at(path))
 
-    def _state_without_counts(self, queue: QueueEntry) -> QueueState:
-        return QueueState(queue.description, NOTHING, queue.created_at, queue.updated_at, queue.created_at)
+    def _view_without_counts(self, entry: CatalogEntry) -> EntityView:
+        view = EntityView(entry.description, EntityCounts(), entry.created_at, entry.updated_at, entry.created_at)
+        if entry.kind is not EntityKind.TOPIC:
+            return view
+        rules = self._namespace.catalog.rule_counts(entry.key)
+        return replace(
+            view,
+            subscription_count=self._namespace.catalog.subscription_count(entry.key),
+            # A true filter is one of SQL for the service: it is told as `1=1`.
+            sql_filter_count=rules.sql + rules.plain,
+            correlation_filter_count=rules.correlation,
+        )
 
-    async def _state_on_page(self, queue: QueueEntry) -> QueueState:
-        """A list is no snapshot: a queue deleted while its page is made is still on it, and empty.
+    async def _view_on_page(self, entry: CatalogEntry) -> EntityView:
+        """A list is no snapshot: an entity deleted while its page is made is still on it, and empty.
 
         Leaving it out would make a full page look like the last one.
         """
         try:
-            return await self._state(queue)
+            return await self._view(entry)
         except EntityNotFound:
-            return self._state_without_counts(queue)
+            return self._view_without_counts(entry)
 
-    async def _state_after_change(self, queue: QueueEntry) -> QueueState:
+    async def _view_after_change(self, entry: CatalogEntry) -> EntityView:
         """The change is durable: that the messages cannot be counted right now must not make it look undone."""
         try:
-            return await self._state(queue)
+            return await self._view(entry)
         except BusError:
-            return self._state_without_counts(queue)
+            return self._view_without_counts(entry)
 
-    def _entry(self, state: QueueState, origin: Origin) -> Entry:
-        name = state.description.name
-        content = write_queue(state, origin, self._namespace.limits)
-        return Entry(name, name, state.created_at, state.updated_at, content)
-
-    def _completed(self, description: QueueDescription, known: tuple[AuthorizationRule, ...]) -> QueueDescription:
+    def _completed(self, description: Described, known: tuple[AuthorizationRule, ...]) -> Described:
         by_name = {rule.key_name: rule for rule in known}
         now = self._clock.now()
         rules = [_completed_rule(rule, by_name.get(rule.key_name), now) for rule in description.authorization_rules]
         return replace(description, authorization_rules=tuple(rules))
 
 
+def not_found(path: str, origin: Origin) -> EntityNotFound:
+    return EntityNotFound(f"The messaging entity 'sb://{origin.host}/{path}' could not be found.")
+
+
+def slice_of(query: Mapping[str, str], limits: Limits) -> tuple[int, int]:
+    """Which page of a list is asked for."""
+    largest = limits.max_page_size
+    skip = parse_integer(query.get("$skip", "0"), "$skip")
+    top = parse_integer(query.get("$top", str(largest)), "$top")
+    if skip < 0 or top < 1:
+        raise InvalidArgument("$skip must not be negative, and $top must be at least 1.")
+    return skip, min(top, largest)
+
+
 def _completed_rule(rule: AuthorizationRule, known: AuthorizationRule | None, now: float) -> AuthorizationRule:
     """A rule gets its times from us, not from the client, and the keys that it came without."""
     completed = replace(
         rule,
-        primary_key=rule.primary_key or _generated_key(),
-        secondary_key=rule.secondary_key or _generated_key(),
+        primary_key=rule.primary_key or random_key(),
+        secondary_key=rule.secondary_key or random_key(),
         created_at=known.created_at if known is not None else now,
         modified_at=now,
     )
@@ -195,24 +259,9 @@ def _completed_rule(rule: AuthorizationRule, known: AuthorizationRule | None, no
     return completed
 
 
-def _read(root: Element, name: str, rules: tuple[AuthorizationRule, ...], origin: Origin) -> QueueDescription:
-    description = read_queue(root, name, rules)
-    if description.enable_partitioning and origin.api_version < FIRST_VERSION_WITH_PARTITIONING:
+def _check_version(enable_partitioning: bool, origin: Origin) -> None:
+    if enable_partitioning and origin.api_version < FIRST_VERSION_WITH_PARTITIONING:
         raise InvalidArgument(
             f"EnablePartitioning needs api-version {FIRST_VERSION_WITH_PARTITIONING} or later; "
             f"the request has {origin.api_version}."
         )
-    return description
-
-
-def is_subscription_path(path: str) -> bool:
-    return SUBSCRIPTIONS in path.lower().split("/")[1:]
-
-
-def _refuse_subscription(path: str) -> None:
-    if is_subscription_path(path):
-        raise NotSupported(f"'{path}': this version has queues, and no topics or subscriptions yet.")
-
-
-def _generated_key() -> str:
-    return base64.b64encode(secrets.token_bytes(GENERATED_KEY_BYTES)).decode()

@@ -20,15 +20,8 @@ from tandembus.front_end.http.sending import HttpSender
 from tandembus.metering.meter import Meter
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.paths import SubQueue
 from tandembus.security.claims import Right
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER_DEAD_LETTER
 
-LANES: Final[Mapping[SubQueue, int]] = {
-    SubQueue.MAIN: MAIN,
-    SubQueue.DEAD_LETTER: DEAD_LETTER,
-    SubQueue.TRANSFER_DEAD_LETTER: TRANSFER_DEAD_LETTER,
-}
 METHODS: Final[Mapping[Target, tuple[str, ...]]] = {
     Target.ALL: ("POST",),
     Target.HEAD: ("POST", "DELETE"),
@@ -51,7 +44,7 @@ class MessagesOverHttp:
         right = Right.SEND if path.target is Target.ALL else Right.LISTEN
         claims = self._access.check(request, right, path.claim_path)
         entity = await self._entity(path)
-        lane = LANES[path.address.sub_queue]
+        lane = path.address.sub_queue.lane
         with entity.in_use():
             if path.target is Target.ALL:
                 return await self._sender.send(request, entity, path.address.sub_queue)

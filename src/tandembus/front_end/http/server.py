@@ -6,7 +6,6 @@ It opens no port: the listener, which finds out what a connection speaks, hands 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
@@ -15,50 +14,39 @@ from typing import Final
 from aiohttp import HttpVersion11, web
 
 from tandembus.clock import Clock
-from tandembus.errors import BusError, EntityNotFound, InvalidArgument
+from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
-from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, Origin, error_document
+from tandembus.front_end.http.administration import METER_PATH, Administration
+from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
-from tandembus.front_end.http.entities import Answer, EntityAdministration
-from tandembus.front_end.http.message_paths import HEAD, MESSAGES, parse_message_path
+from tandembus.front_end.http.entities import Answer
+from tandembus.front_end.http.message_paths import parse_message_path
 from tandembus.front_end.http.messages import METHODS, MessagesOverHttp
 from tandembus.front_end.http.metrics import JSON_CONTENT_TYPE, meter_document
+from tandembus.front_end.http.policies import PolicyAdministration, parse_policy_path
 from tandembus.front_end.http.request import (
     HttpRefusal,
     allow,
     check_head,
     connection_of,
-    is_update,
-    origin_of,
-    read_xml_body,
 )
 from tandembus.front_end.http.statuses import INTERNAL, Status, status_of
+from tandembus.front_end.http.upkeep import METHODS as UPKEEP_METHODS
+from tandembus.front_end.http.upkeep import EntityUpkeep, parse_upkeep_path
 from tandembus.front_end.http.values import format_time
 from tandembus.front_end.http.xml_reader import old_parser_note
 from tandembus.front_end.websocket.handshake import PATH as WEBSOCKET_PATH
 from tandembus.front_end.websocket.handshake import HandshakeRefused, accept_handshake
 from tandembus.limits import Limits
 from tandembus.metering import Meter
-from tandembus.metering.slot import MANAGE, NORMAL
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.paths import SubQueue, decode_http_path
+from tandembus.namespace.paths import decode_http_path
 from tandembus.security.claims import Authorizer, Right
-from tandembus.security.scopes import fold
 
 LIMITS: Final = web.AppKey("limits", Limits)
-HEAD_SUFFIX: Final = f"/{MESSAGES}/{HEAD}"
-METER_PATH: Final = "tandembus/meter"
-PURGE_PREFIX: Final = "tandembus/queues/"
-PURGE_SUFFIX: Final = "/purge"
 WHOLE_NAMESPACE: Final = "$namespaceinfo"
 """What a claim must cover for things of the whole namespace. Entities cannot be called that, so a claim for
 an entity named 'tandembus' is none for what lies below `/tandembus/`."""
-SUB_QUEUES: Final = {
-    "": SubQueue.MAIN,
-    "dead-letter": SubQueue.DEAD_LETTER,
-    "transfer-dead-letter": SubQueue.TRANSFER_DEAD_LETTER,
-}
-
 AmqpFactory = Callable[[Callable[[], None]], asyncio.Protocol]
 """Makes the AMQP side of a connection, given what to call at its first valid claim."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -132,11 +120,13 @@ class HttpFrontEnd:
         self._clock = clock
         self._health = health
         self._access = Access(authorizer, clock)
-        self._entities = EntityAdministration(namespace, clock)
-        self.messages: Final = MessagesOverHttp(namespace, self._access, meter, clock)
+        self._administration = Administration(namespace, self._access, meter, clock)
+        self._policies = PolicyAdministration(namespace, self._access, meter)
+        self._messages = MessagesOverHttp(namespace, self._access, meter, clock)
+        self._upkeep = EntityUpkeep(namespace, self._access, meter, clock)
 
     async def stop_waiting(self, _application: web.Application) -> None:
-        self.messages.stop_waiting()
+        self._messages.stop_waiting()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = decode_http_path(request.rel_url.raw_path)
@@ -145,7 +135,10 @@ class HttpFrontEnd:
         check_head(request, self._namespace.limits)
         message_path = parse_message_path(request.rel_url.raw_path)
         if message_path is not None and request.method in METHODS[message_path.target]:
-            return await self.messages.answer(request, message_path)
+            return await self._messages.answer(request, message_path)
+        upkeep_path = parse_upkeep_path(request.rel_url.raw_path)
+        if upkeep_path is not None and request.method == UPKEEP_METHODS[upkeep_path.upkeep]:
+            return await self._upkeep.answer(request, upkeep_path)
         folded = path.lower()
         if self._amqp is not None and folded.rstrip("/") == WEBSOCKET_PATH:
             return await self._carry_amqp(request, self._amqp)
@@ -153,10 +146,10 @@ class HttpFrontEnd:
             self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
             body = meter_document(self._meter, self._namespace.name, request.query)
             return _response(Answer(200, JSON_CONTENT_TYPE, body))
-        if folded.startswith(PURGE_PREFIX) and folded.endswith(PURGE_SUFFIX) and request.method == "POST":
-            return await self._purge(request, path[len(PURGE_PREFIX) : -len(PURGE_SUFFIX)])
-        self._access.check(request, Right.MANAGE, path)
-        return await self._administer(request, path)
+        policy_path = parse_policy_path(path)
+        if policy_path is not None:
+            return _response(await self._policies.answer(request, policy_path))
+        return _response(await self._administration.answer(request, path))
 
     async def _carry_amqp(self, request: web.Request, amqp: AmqpFactory) -> web.StreamResponse:
         """Claims are shown inside, as on any AMQP connection. Returns when the connection is over."""
@@ -171,56 +164,6 @@ class HttpFrontEnd:
         connection.answered()
         await connection.become_websocket(amqp(connection.claim_shown)).lost
         return response
-
-    async def _administer(self, request: web.Request, path: str) -> web.StreamResponse:
-        """One operation, charged to its entity, also when the answer is a refusal."""
-        charged = self._entities.name_of(path)
-        size_bytes = 0
-        try:
-            answer = await self._operate(request, path, origin_of(request, self._namespace.name))
-            charged = charged or answer.entity
-            size_bytes = len(answer.body)
-        finally:
-            self._meter.count(fold(charged), MANAGE, NORMAL, 0, 1, size_bytes)
-        if request.method == "DELETE":
-            self._meter.forget(fold(charged))
-        return _response(answer)
-
-    async def _operate(self, request: web.Request, path: str, origin: Origin) -> Answer:
-        folded = path.lower()
-        if folded == "$namespaceinfo":
-            allow(request, "GET")
-            return await self._entities.describe_namespace(origin)
-        if folded == "$resources/queues":
-            allow(request, "GET")
-            return await self._entities.list_queues(request.query, origin)
-        if folded == "$resources/topics":
-            allow(request, "GET")
-            return await self._entities.list_topics(request.query, origin)
-        if folded.startswith("$") or not path:
-            raise EntityNotFound(f"There is nothing at '/{path}'.")
-        return await self._operate_entity(request, path, origin)
-
-    async def _operate_entity(self, request: web.Request, path: str, origin: Origin) -> Answer:
-        allow(request, "GET", "PUT", "DELETE")
-        if request.method == "GET":
-            return await self._entities.get(path, origin)
-        if request.method == "DELETE":
-            return await self._entities.delete(path, origin)
-        if path.lower() == METER_PATH or path.lower().endswith(HEAD_SUFFIX):
-            raise InvalidArgument(f"The name '{path}' is taken by what the namespace itself has at that address.")
-        body = await read_xml_body(request, self._namespace.limits)
-        return await self._entities.put(path, body, is_update(request), origin)
-
-    async def _purge(self, request: web.Request, path: str) -> web.StreamResponse:
-        self._access.check(request, Right.MANAGE, path)
-        sub_queue = SUB_QUEUES.get(request.query.get("sub-queue", ""))
-        if sub_queue is None:
-            raise InvalidArgument("sub-queue must be dead-letter or transfer-dead-letter, if it is there at all.")
-        name, message_count = await self._entities.purge(path, sub_queue, origin_of(request, self._namespace.name))
-        self._meter.count(name, MANAGE, NORMAL, message_count, 1, 0)
-        body = json.dumps({"queue": name, "purged": message_count}).encode()
-        return _response(Answer(200, JSON_CONTENT_TYPE, body))
 
     def _tell_health(self, request: web.Request) -> web.StreamResponse:
         allow(request, "GET", "HEAD")

@@ -26,6 +26,12 @@ _SECONDS_OF: Final = {
     "minutes": 60,
     "seconds": 1,
 }
+_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_HTTP_TIME: Final = re.compile(
+    rf"(?:{'|'.join(_WEEKDAYS)}), (\d\d) ({'|'.join(_MONTHS)}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII
+)
+_ISO_TIME: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
 
@@ -52,14 +58,33 @@ def format_duration(duration_s: float | None) -> str:
 
 def parse_duration(text: str, name: str) -> float | None:
     """Seconds; None is never, from the longest duration's days on, as clients round its last digits."""
+    duration_s, is_negative = _duration(text, name)
+    if is_negative:
+        raise InvalidArgument(f"{name}: '{text[:64]}' is negative.")
+    return None if duration_s >= NEVER_S else duration_s
+
+
+def _duration(text: str, name: str) -> tuple[float, bool]:
     match = _DURATION.fullmatch(text)
     parts = {unit: match.group(unit) for unit in _SECONDS_OF if match.group(unit)} if match is not None else {}
     if match is None or not parts or text.endswith("T"):
         raise InvalidArgument(f"{name}: '{text[:64]}' is not a duration such as PT30S, PT1M or P14D.")
-    if match.group("sign"):
-        raise InvalidArgument(f"{name}: '{text[:64]}' is negative.")
-    duration_s = sum([float(value) * _SECONDS_OF[unit] for unit, value in parts.items()], 0.0)
-    return None if duration_s >= NEVER_S else duration_s
+    return sum([float(value) * _SECONDS_OF[unit] for unit, value in parts.items()], 0.0), bool(match.group("sign"))
+
+
+def parse_time_span(text: str, name: str) -> timedelta:
+    """A duration that is somebody's value and no setting: as long, or as negative, as it may be."""
+    duration_s, is_negative = _duration(text, name)
+    try:
+        span = timedelta(seconds=duration_s)
+    except OverflowError:
+        raise InvalidArgument(f"{name}: '{text[:64]}' is too long.") from None
+    return -span if is_negative else span
+
+
+def format_time_span(span: timedelta) -> str:
+    text = format_duration(min(abs(span) / timedelta(seconds=1), NEVER_S))
+    return f"-{text}" if span < timedelta(0) else text
 
 
 def format_time(at: float) -> str:
@@ -67,8 +92,13 @@ def format_time(at: float) -> str:
     if at <= 0.0:
         return NOT_SET
     # Not fromtimestamp: its float arithmetic may be a microsecond off.
-    moment = _EPOCH + timedelta(microseconds=round(at * 1_000_000))
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds").rstrip("0").rstrip(".") + "Z"
+    return format_moment(_EPOCH + timedelta(microseconds=round(at * 1_000_000)))
+
+
+def format_moment(moment: datetime) -> str:
+    """In UTC; one without a zone is meant so."""
+    in_utc = moment if moment.tzinfo is None else moment.astimezone(timezone.utc)
+    return in_utc.replace(tzinfo=None).isoformat(timespec="microseconds").rstrip("0").rstrip(".") + "Z"
 
 
 def format_boolean(value: bool) -> str:
@@ -90,14 +120,6 @@ def parse_integer(text: str, name: str) -> int:
     return int(text)
 
 
-_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_HTTP_TIME: Final = re.compile(
-    rf"(?:{'|'.join(_WEEKDAYS)}), (\d\d) ({'|'.join(_MONTHS)}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII
-)
-_ISO_TIME: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII)
-
-
 def format_http_time(at_ms: int) -> str:
     """RFC 1123, in whole seconds; a time that no calendar has is the nearest that one has."""
     moment = _moment(at_ms)
@@ -115,26 +137,31 @@ def _moment(at_ms: int) -> datetime:
 def parse_http_time(text: str) -> int | None:
     """Milliseconds since 1970 of an RFC 1123 or ISO 8601 time; None for anything else. Without a zone it is UTC."""
     match = _HTTP_TIME.fullmatch(text)
-    try:
-        if match is not None:
-            day, month, year, *time = match.groups()
-            hour, minute, second = [int(part) for part in time]
-            moment = datetime(int(year), _MONTHS.index(month) + 1, int(day), hour, minute, second, tzinfo=timezone.utc)
-            return (moment - _EPOCH) // timedelta(milliseconds=1)
-        return _iso_time(text)
-    except (ValueError, OverflowError):
-        return None
+    moment = parse_iso_time(text)
+    if match is not None:
+        day, month, year, hour, minute, second = match.groups()
+        moment = _utc([int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second), 0])
+    return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _iso_time(text: str) -> int | None:
+def parse_iso_time(text: str) -> datetime | None:
     match = _ISO_TIME.fullmatch(text)
     if match is None:
         return None
     *parts, fraction, zone = match.groups()
-    year, month, day, hour, minute, second = [int(part) for part in parts]
-    microseconds = int((fraction or "0").ljust(9, "0")[:6])
-    moment = datetime(year, month, day, hour, minute, second, microseconds, tzinfo=timezone.utc)
-    if zone is not None and zone != "Z":
-        offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
-        moment = moment - offset if zone[0] == "+" else moment + offset
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    moment = _utc([*[int(part) for part in parts], int((fraction or "0").ljust(9, "0")[:6])])
+    if moment is None or zone in (None, "Z"):
+        return moment
+    offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
+    try:
+        return moment - offset if zone[0] == "+" else moment + offset
+    except OverflowError:
+        return None
+
+
+def _utc(parts: list[int]) -> datetime | None:
+    year, month, day, hour, minute, second, microsecond = parts
+    try:
+        return datetime(year, month, day, hour, minute, second, microsecond, timezone.utc)
+    except ValueError:
+        return None

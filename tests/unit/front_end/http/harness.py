@@ -16,7 +16,7 @@ from yarl import URL
 
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
-from tandembus.descriptions import QueueDescription
+from tandembus.descriptions import AuthorizationRule, QueueDescription
 from tandembus.front_end.http.connection import HttpTimings
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
 from tandembus.limits import Limits
@@ -24,7 +24,7 @@ from tandembus.metering import Meter
 from tandembus.namespace.catalog import Catalog, QueueEntry
 from tandembus.namespace.entity import EntityCounts
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.policies import entity_policies
+from tandembus.namespace.policies import entity_policies, policy_of
 from tandembus.security.claims import Authorizer, Policy, Right
 from tandembus.security.sas import make_token
 from tandembus.store.memory import MemoryDisk, MemoryStore
@@ -54,10 +54,10 @@ class FailingNamespace(Namespace):
         self._fail()
         await super().delete_queue(name)
 
-    async def counts(self, name: str) -> EntityCounts:
+    async def counts(self, path: str) -> EntityCounts:
         if self.counting_failure is not None:
             raise self.counting_failure
-        return await super().counts(name)
+        return await super().counts(path)
 
     def _fail(self) -> None:
         if self.failure is not None:
@@ -65,7 +65,9 @@ class FailingNamespace(Namespace):
 
 
 def policies_in(catalog: Catalog, key: str) -> list[Policy]:
-    entry = catalog.find_queue(key)
+    if not key:
+        return [policy_of(rule) for rule in catalog.policies()]
+    entry = catalog.find_queue(key) or catalog.find_topic(key)
     return entity_policies(entry.description) if entry is not None else []
 
 
@@ -76,7 +78,9 @@ def memory_namespace(clock: Clock, limits: Limits) -> FailingNamespace:
         return MemoryStore(disk)
 
     catalog = Catalog(Records(Power()), CREATED_AT)
-    return FailingNamespace("contoso", catalog, MessageBroker(open_store, clock), limits, clock)
+    namespace = FailingNamespace("contoso", catalog, MessageBroker(open_store, clock), limits, clock)
+    namespace.fixed_policies = [AuthorizationRule(ROOT, KEY, "", frozenset(["Manage"]))]
+    return namespace
 
 
 class Sniffer(asyncio.Protocol):

@@ -79,7 +79,7 @@ async def test_an_entity_s_own_policy_manages_that_entity_only(front_end: Runnin
     assert (await front_end.request("GET", "/tandembus", token=orders)).status == 401
     tandembus = front_end.token("tandembus", "owner", "b3duZXI=")
     assert (await front_end.request("GET", "/tandembus", token=tandembus)).status == 200
-    for method, path in (("GET", "/tandembus/meter"), ("POST", "/tandembus/queues/orders/purge")):
+    for method, path in (("GET", "/tandembus/meter"), ("POST", "/orders/$purge")):
         assert (await front_end.request(method, path, token=tandembus)).status == 401
 
 

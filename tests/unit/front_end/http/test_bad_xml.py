@@ -12,7 +12,7 @@ import pytest
 from tandembus.descriptions import QueueDescription
 from tandembus.errors import BusError
 from tandembus.front_end.http.atom import ATOM, SERVICE_BUS
-from tandembus.front_end.http.queue_xml import read_queue
+from tandembus.front_end.http.entity_xml import read_entity
 from tandembus.front_end.http.xml_reader import MAX_ATTRIBUTES, MAX_ELEMENTS, SAFER_EXPAT, old_parser_note, read_xml
 from tandembus.limits import Limits
 from tests.covers import covers
@@ -36,7 +36,7 @@ sys.addaudithook(_watch)
 
 
 def read(data: bytes) -> QueueDescription:
-    return read_queue(read_xml(data, LIMITS.max_management_body_bytes, LIMITS.max_xml_depth), "orders")
+    return read_entity(read_xml(data, LIMITS.max_management_body_bytes, LIMITS.max_xml_depth)).queue("orders")
 
 
 def entry(inner: str, head: str = "") -> bytes:
@@ -163,7 +163,7 @@ MEANING: dict[str, bytes] = {
     "description of another namespace": entry("").replace(SERVICE_BUS.encode(), b"urn:else"),
     "two descriptions": entry("").replace(b"</content>", f'<X xmlns="{SERVICE_BUS}"/></content>'.encode()),
     "unknown description": entry("").replace(b"QueueDescription", b"LakeDescription"),
-    "topic": entry("").replace(b"QueueDescription", b"TopicDescription"),
+    "rule": entry("").replace(b"QueueDescription", b"RuleDescription"),
     "an element twice": entry("<LockDuration>PT1M</LockDuration><LockDuration>PT2M</LockDuration>"),
     "a duration that is none": entry("<LockDuration>one minute</LockDuration>"),
     "an empty duration": entry("<LockDuration/>"),

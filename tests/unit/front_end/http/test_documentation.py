@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tandembus.front_end.http import messages, server, xml_reader
+from tandembus.front_end.http import messages, xml_reader
+from tandembus.front_end.http.administration import METER_PATH
 from tandembus.front_end.http.connection import HttpTimings
 from tandembus.front_end.http.message_paths import Target
+from tandembus.front_end.http.policies import POLICIES
+from tandembus.front_end.http.upkeep import Upkeep
 from tandembus.front_end.websocket import handshake
 from tandembus.metering.slot import OPERATIONS, REASONS
 
@@ -22,17 +25,23 @@ DOCS = Path(__file__).parents[4] / "docs"
         "GET /$namespaceinfo",
         "GET /$Resources/queues",
         "GET /$Resources/topics",
-        "GET /NAME",
-        "PUT /NAME",
-        "DELETE /NAME",
+        *[f"{method} /NAME`" for method in ("GET", "PUT", "DELETE")],
+        "GET /TOPIC/subscriptions",
+        *[f"{method} /TOPIC/subscriptions/NAME`" for method in ("GET", "PUT", "DELETE")],
+        "GET /TOPIC/subscriptions/NAME/rules",
+        *[f"{method} /TOPIC/subscriptions/NAME/rules/RULE" for method in ("GET", "PUT", "DELETE")],
         "POST /PATH/messages`",
         "POST /PATH/messages/head?timeout=S",
         "DELETE /PATH/messages/head?timeout=S",
         *[f"{method} /PATH/messages/ID/LOCKTOKEN" for method in messages.METHODS[Target.LOCKED]],
-        f"GET /{server.METER_PATH}",
+        f"POST /PATH/{Upkeep.PURGE.value}",
+        f"POST /PATH/$DeadLetterQueue/{Upkeep.RESUBMIT.value}",
+        "DELETE /PATH/messages/NUMBER",
+        f"GET /{POLICIES}",
+        *[f"{method} /{POLICIES}/NAME`" for method in ("GET", "PUT", "DELETE")],
+        f"POST /{POLICIES}/NAME/regenerate?key=primary",
+        f"GET /{METER_PATH}",
         f"GET /{handshake.PATH}",
-        f"POST /{server.PURGE_PREFIX}NAME{server.PURGE_SUFFIX}",
-        *[f"?sub-queue={name}" for name in server.SUB_QUEUES if name == "dead-letter"],
     ],
 )
 def test_every_route_is_documented(route: str) -> None:

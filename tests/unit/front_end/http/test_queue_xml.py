@@ -24,7 +24,7 @@ from tandembus.front_end.http.atom import (
     error_document,
     feed_document,
 )
-from tandembus.front_end.http.queue_xml import QueueState, read_queue, write_queue
+from tandembus.front_end.http.entity_xml import EntityView, read_entity, write_entity
 from tandembus.front_end.http.xml_reader import read_xml
 from tandembus.limits import Limits
 from tandembus.namespace.entity import EntityCounts
@@ -74,13 +74,13 @@ COUNTED = EntityCounts(5, 4, 3, 2, 1, 12_345)
 
 
 def entry_of(description: QueueDescription, counts: EntityCounts = COUNTED) -> Entry:
-    state = QueueState(description, counts, 1_700_000_000.0, 1_700_000_001.5, 1_700_000_002.0)
+    state = EntityView(description, counts, 1_700_000_000.0, 1_700_000_001.5, 1_700_000_002.0)
     return Entry(
         description.name,
         description.name,
         1_700_000_000.0,
         1_700_000_001.5,
-        write_queue(state, ORIGIN, LIMITS),
+        write_entity(state, ORIGIN, LIMITS),
     )
 
 
@@ -89,7 +89,7 @@ def document_of(description: QueueDescription) -> bytes:
 
 
 def read_back(data: bytes, name: str = "orders/eu") -> QueueDescription:
-    return read_queue(read_xml(data, LIMITS.max_management_body_bytes, LIMITS.max_xml_depth), name)
+    return read_entity(read_xml(data, LIMITS.max_management_body_bytes, LIMITS.max_xml_depth)).queue(name)
 
 
 def description_in(data: bytes) -> ElementTree.Element:

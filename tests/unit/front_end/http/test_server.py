@@ -128,18 +128,6 @@ async def test_a_page_that_makes_no_sense_is_refused(front_end: RunningFrontEnd,
     assert refusal(await front_end.request("GET", f"/$Resources/queues?{query}"))[0] == 400
 
 
-async def test_there_are_no_topics_and_that_is_said_clearly(front_end: RunningFrontEnd) -> None:
-    topics = await front_end.request("GET", "/$Resources/topics")
-    assert (topics.status, topics.headers["Content-Type"]) == (200, FEED_TYPE)
-    assert b"<entry>" not in topics.body
-    body = queue_body().replace("QueueDescription", "TopicDescription")
-    assert "no topics" in refusal(await front_end.request("PUT", "/t", body))[1]
-    assert refusal(await front_end.request("PUT", "/t/subscriptions/s", queue_body()))[0] == 400
-    for path in ("/t/subscriptions", "/t/Subscriptions/", "/t/subscriptions/s", "/t/subscriptions/s/rules"):
-        assert refusal(await front_end.request("GET", path))[0] == 404
-        assert refusal(await front_end.request("DELETE", path))[0] == 404
-
-
 async def test_the_namespace_describes_itself(front_end: RunningFrontEnd) -> None:
     reply = await front_end.request("GET", "/$namespaceinfo?api-version=2021-05")
     assert (reply.status, reply.headers["Content-Type"]) == (200, ENTRY_TYPE)
@@ -299,19 +287,6 @@ async def test_a_queue_may_be_called_health_all_the_same(front_end: RunningFront
     await front_end.request("PUT", "/health", queue_body())
     assert b"QueueDescription" in (await front_end.request("GET", "/health")).body
     assert (await front_end.request("GET", "/health", token=None)).text == "ok"
-
-
-async def test_a_purge_says_how_many_messages_went(front_end: RunningFrontEnd) -> None:
-    await front_end.request("PUT", "/a/b", queue_body())
-    for _ in range(3):
-        assert (await front_end.request("POST", "/a/b/messages", b"body")).status == 201
-    none = await front_end.request("POST", "/tandembus/queues/a%2fb/purge?sub-queue=dead-letter")
-    assert (none.status, json.loads(none.body)) == (200, {"queue": "a/b", "purged": 0})
-    reply = await front_end.request("POST", "/tandembus/queues/A/B/purge")
-    assert (reply.status, json.loads(reply.body)) == (200, {"queue": "a/b", "purged": 3})
-    assert refusal(await front_end.request("POST", "/tandembus/queues/a/b/purge?sub-queue=x"))[0] == 400
-    assert refusal(await front_end.request("POST", "/tandembus/queues/nobody/purge"))[0] == 404
-    assert refusal(await front_end.request("POST", "/tandembus/queues/a/b/purge", token=None))[0] == 401
 
 
 async def test_the_live_counters_are_json(front_end: RunningFrontEnd) -> None:
