@@ -7,7 +7,10 @@ time; schedules and time to live run on the wall clock, because that is what the
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+LONGEST_JUMP_S: Final = 100 * 365 * 86_400.0
+"""Times behind it would be no times for clients."""
 
 
 class Clock(Protocol):
@@ -56,3 +59,33 @@ class ManualClock:
     def shift_wall(self, seconds: float) -> None:
         """Somebody sets the wall clock; no time passes."""
         self._now += seconds
+
+
+class JumpingClock:
+    """Runs as another clock does, and can be put forward: for tests that do not want to wait, with clients that have
+    clocks of their own."""
+
+    def __init__(self, running: Clock | None = None) -> None:
+        self._running: Clock = running or SystemClock()
+        self._ahead_s = 0.0
+        self._ahead_monotonic_s = 0.0
+
+    def now(self) -> float:
+        return self._running.now() + self._ahead_s
+
+    def now_ms(self) -> int:
+        return self._running.now_ms() + round(self._ahead_s * 1000)
+
+    def monotonic(self) -> float:
+        return self._running.monotonic() + self._ahead_monotonic_s
+
+    def jump(self, seconds: float) -> None:
+        """Time has passed, on both clocks."""
+        if not 0.0 <= seconds < LONGEST_JUMP_S:
+            raise ValueError(f"a clock is put forward by 0 to {LONGEST_JUMP_S:.0f} seconds, not by {seconds}")
+        self._ahead_s += seconds
+        self._ahead_monotonic_s += seconds
+
+    def set_right(self) -> None:
+        """The wall time is the other clock's again; the monotonic one cannot go back."""
+        self._ahead_s = 0.0

@@ -31,6 +31,7 @@ __all__ = [
     "Limits",
     "PolicySetting",
     "ServeSettings",
+    "emulator_limits",
     "is_loopback",
     "load_settings",
 ]
@@ -134,6 +135,12 @@ class ServeSettings:
     def accepts_emulator_key(self) -> bool:
         """Everybody knows that key: it is worth something only where nobody else can come from."""
         return self.emulator_config is not None and is_loopback(self.host)
+
+
+def emulator_limits(limits: Limits) -> Limits:
+    """What the emulator's files may ask for is allowed with them."""
+    shortest_s = min(limits.min_duplicate_window_s, EMULATOR_DUPLICATE_WINDOW_S)
+    return dataclasses.replace(limits, min_duplicate_window_s=shortest_s)
 
 
 def is_loopback(host: str) -> bool:

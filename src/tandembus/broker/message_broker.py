@@ -154,6 +154,15 @@ class MessageBroker:
         self._work.set()
         await self._commit_done.wait()
 
+    async def between_commits(self, act: Callable[[], None]) -> None:
+        """Something that no commit may see happen, such as a jump of the clock: it would count as the time it took."""
+        async with self._commit_lock:
+            act()
+
+    async def catch_up(self) -> None:
+        """Returns when all that is due by the clock as it is now is done: locks, schedules, expiry."""
+        await self._due.catch_up()
+
     # Fragments.
 
     def fragments(self) -> Sequence[Fragment]:

@@ -40,13 +40,46 @@ class DueWork:
         self._commits_seen = 0
         self._leading_nowhere = Changes()
         """Due entries found to be left over: they go together at the end of the turn."""
+        self._woken = asyncio.Event()
+        self._turned = asyncio.Event()
+        self._turns_begun = 0
+        self._turns_ended = 0
 
     async def run(self) -> None:
         while True:
+            self._woken.clear()
+            self._turns_begun += 1
             delay = LONGEST_SLEEP_S
             if self._broker.failure is None:
                 delay = await self._turn()
-            await asyncio.sleep(delay)
+            self._turns_ended = self._turns_begun
+            self._turned.set()
+            await self._rest(delay)
+
+    async def _rest(self, delay: float) -> None:
+        timer = asyncio.get_running_loop().call_later(delay, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            timer.cancel()
+
+    async def catch_up(self) -> None:
+        """After the clock was put forward: returns when everything due by now is done, or gets no further."""
+        while True:
+            commits = self._broker.commit_count
+            await self._whole_turn()
+            await self._broker.finish_staged()
+            is_anything_due = await self._delay() <= SHORTEST_SLEEP_S
+            if not is_anything_due or self._broker.commit_count == commits:
+                return
+
+    async def _whole_turn(self) -> None:
+        """One that has begun after the call: the present one may have looked at the clock before."""
+        wanted = self._turns_begun + 1
+        while self._turns_ended < wanted:
+            self._turned.clear()
+            self._woken.set()
+            await self._turned.wait()
 
     async def _turn(self) -> float:
         """Returns how long nothing is due. What goes wrong here must not end the lapsing of locks for ever."""

@@ -31,6 +31,9 @@ from tandembus.security.sas import ROOT_POLICY, make_connection_string
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate, server_context
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
+from tandembus.store.memory import MemoryDisk, MemoryStore
+from tandembus.store.memory_records import MemoryRecords
+from tandembus.store.messaging_store import MessagingStore
 from tandembus.tasks import essential
 
 log = logging.getLogger("tandembus")
@@ -42,12 +45,22 @@ class NamespaceNode:
     """One namespace in one process: started, ready, stopped."""
 
     def __init__(
-        self, settings: ServeSettings, clock: Clock | None = None, emulator: EmulatorConfig | None = None
+        self,
+        settings: ServeSettings,
+        clock: Clock | None = None,
+        emulator: EmulatorConfig | None = None,
+        *,
+        connection_clock: Clock | None = None,
+        is_in_memory: bool = False,
     ) -> None:
-        """`emulator`: what its Config.json asks for, read already."""
+        """`emulator`: what its Config.json asks for, read already. `connection_clock`: for tokens and time-outs of
+        connections, where `clock` is moved and the clients' clocks are not. `is_in_memory`: no message and no entity
+        outlives this object."""
         self.settings = settings
         self._emulator = emulator
         self.clock: Clock = clock or SystemClock()
+        self._connection_clock = connection_clock or self.clock
+        self._disk = MemoryDisk() if is_in_memory else None
         self.key = ""
         self.tls: TlsFiles
         self.namespace: Namespace
@@ -87,7 +100,7 @@ class NamespaceNode:
         self.tls = ensure_certificate(
             data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
         )
-        self._catalog = Catalog.open(data / "catalog", limits, self.clock.now())
+        self._catalog = self._open_catalog()
         self.broker = MessageBroker(
             self._open_store,
             self.clock,
@@ -125,7 +138,14 @@ class NamespaceNode:
         else:
             log.info("the key %s is not accepted: %s is not a loopback address", EMULATOR_KEY, self.settings.host)
 
-    async def _open_store(self) -> LmdbStore:
+    def _open_catalog(self) -> Catalog:
+        if self._disk is not None:
+            return Catalog(MemoryRecords(), self.clock.now())
+        return Catalog.open(self.settings.data / "catalog", self.settings.limits, self.clock.now())
+
+    async def _open_store(self) -> MessagingStore:
+        if self._disk is not None:
+            return MemoryStore(self._disk)
         limits = self.settings.limits
         embedded = EmbeddedSettings(
             map_bytes=limits.store_map_size_bytes,
@@ -153,11 +173,16 @@ class NamespaceNode:
         self.namespace.fixed_policies = fixed_policies(settings, self.key)
         if settings.key is None:
             self.namespace.renew_root_key = functools.partial(self._renew_root_key, authorizer)
-        self.front_end = AmqpFrontEnd(self.namespace, authorizer, self.meter, self.clock)
+        self.front_end = AmqpFrontEnd(self.namespace, authorizer, self.meter, self._connection_clock)
         self.front_end.when_broken = self._when_broken
         self.front_end.start()
         application = build_application(
-            self.namespace, authorizer, self.meter, self.clock, lambda: self._is_ready, self.front_end.connection
+            self.namespace,
+            authorizer,
+            self.meter,
+            self._connection_clock,
+            lambda: self._is_ready,
+            self.front_end.connection,
         )
         self._runner = build_runner(application)
         await self._runner.setup()

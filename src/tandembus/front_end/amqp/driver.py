@@ -97,6 +97,7 @@ class AmqpConnection(asyncio.Protocol):
     def __init__(self, front_end: AmqpFrontEnd, when_claimed: Callable[[], None]) -> None:
         self._front_end = front_end
         self.clock = front_end.clock
+        self.namespace_clock = front_end.namespace.clock
         self.limits = front_end.limits
         self.held = ClaimsHeld(front_end.authorizer, front_end.clock, when_claimed)
         self.began_at = self.clock.monotonic()

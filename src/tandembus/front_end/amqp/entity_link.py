@@ -122,7 +122,7 @@ class EntityLink:
             self._hold_session(link, fragment.accept_session(request.session_id), meter)
             return
         self._waiting = SessionAccept(partial(self._session_granted, link, meter), self._session_refused)
-        self.entity.attach(self, self._connection.clock.now())
+        self.entity.attach(self, self._connection.namespace_clock.now())
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
         fragment.await_session(self._waiting)
@@ -167,20 +167,20 @@ class EntityLink:
         self._half = half
         half.party = TransactionParty(self.entity.fragment, self.check_use, self.entity.hold)
         self.link.context = half
-        self.entity.attach(self, self._connection.clock.now())
+        self.entity.attach(self, self._connection.namespace_clock.now())
 
     def release(self, is_orderly: bool) -> None:
         """The link is over, whoever ended it."""
         half = self._half
         if self._waiting is not None:
             self._stop_waiting()
-            self.entity.detach(self, self._connection.clock.now())
+            self.entity.detach(self, self._connection.namespace_clock.now())
         if half is None:
             return
         self._half = None
         half.is_open = False
         self.link.context = None
-        self.entity.detach(self, self._connection.clock.now())
+        self.entity.detach(self, self._connection.namespace_clock.now())
         if not isinstance(half, ReceiverLink):
             return
         if half.session_lock is None:

@@ -120,10 +120,10 @@ class HttpFrontEnd:
         self._clock = clock
         self._health = health
         self._access = Access(authorizer, clock)
-        self._administration = Administration(namespace, self._access, meter, clock)
+        self._administration = Administration(namespace, self._access, meter, namespace.clock)
         self._policies = PolicyAdministration(namespace, self._access, meter)
-        self._messages = MessagesOverHttp(namespace, self._access, meter, clock)
-        self._upkeep = EntityUpkeep(namespace, self._access, meter, clock)
+        self._messages = MessagesOverHttp(namespace, self._access, meter, namespace.clock)
+        self._upkeep = EntityUpkeep(namespace, self._access, meter, namespace.clock)
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()

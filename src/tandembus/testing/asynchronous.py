@@ -1,0 +1,186 @@
+"""A whole namespace in the caller's event loop: real sockets, real protocol, time that can be put forward."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from tandembus.clock import JumpingClock, SystemClock
+from tandembus.config import Limits, ServeSettings, emulator_limits
+from tandembus.descriptions import QueueDescription
+from tandembus.namespace.entity import EntityCounts
+from tandembus.namespace.namespace import Namespace
+from tandembus.node.emulator import EmulatorConfig, provision, read_emulator_config
+from tandembus.node.wiring import NamespaceNode
+from tandembus.security.sas import ROOT_POLICY, make_connection_string
+from tandembus.testing.asked import Setting, asked_for, seconds_of
+
+StoreKind = Literal["memory", "lmdb"]
+HOST = "127.0.0.1"
+
+
+class AsyncNamespaceClock:
+    """The namespace's time: runs with the machine's, and can be put forward."""
+
+    def __init__(self, clock: JumpingClock) -> None:
+        self._clock = clock
+        self._node: NamespaceNode | None = None
+
+    def now(self) -> datetime:
+        """What the namespace takes for the time, in UTC."""
+        return datetime.fromtimestamp(self._clock.now(), timezone.utc)
+
+    async def advance(self, by: float | timedelta) -> None:
+        """Let so many seconds pass at once. When this returns, locks have lapsed, messages have expired or become
+        active, and idle entities are gone, as they would be then. Connections and tokens do not age."""
+        node = self._running()
+        await node.broker.between_commits(lambda: self._clock.jump(seconds_of(by)))
+        await node.broker.catch_up()
+        await node.namespace.keep_house()
+        await node.broker.catch_up()
+
+    def _running(self) -> NamespaceNode:
+        if self._node is None:
+            raise RuntimeError("the namespace is not running")
+        return self._node
+
+
+class AsyncEmbeddedNamespace:
+    """`async with AsyncEmbeddedNamespace() as namespace:` starts one; nothing of it is left behind.
+
+    `store`: "memory", or "lmdb" for the real one in a temporary folder. `config`: a Config.json of the Service Bus
+    emulator, whose entities are there from the start. `limits`: other limits than a namespace has by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: StoreKind = "memory",
+        config: Path | str | None = None,
+        limits: Limits | None = None,
+        name: str = "tandembus",
+    ) -> None:
+        if store not in ("memory", "lmdb"):
+            raise ValueError(f"store must be 'memory' or 'lmdb', not {store!r}")
+        self._is_in_memory = store == "memory"
+        self._limits = limits or (Limits() if config is None else emulator_limits(Limits()))
+        self._name = name
+        self._config_path = None if config is None else Path(config)
+        self._emulator = self._read_config()
+        self._jumping = JumpingClock()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._node: NamespaceNode | None = None
+        self.clock = AsyncNamespaceClock(self._jumping)
+
+    def _read_config(self) -> EmulatorConfig | None:
+        return None if self._config_path is None else read_emulator_config(self._config_path, self._limits)
+
+    # Life.
+
+    async def start(self) -> None:
+        """Returns when connections are accepted."""
+        if self._node is not None:
+            raise RuntimeError("the namespace is running already")
+        self._folder = tempfile.TemporaryDirectory(prefix="tandembus-", ignore_cleanup_errors=True)
+        node = NamespaceNode(
+            self._settings(Path(self._folder.name)),
+            self._jumping,
+            self._emulator,
+            connection_clock=SystemClock(),
+            is_in_memory=self._is_in_memory,
+        )
+        try:
+            await node.start()
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._node = self.clock._node = node
+
+    def _settings(self, folder: Path) -> ServeSettings:
+        return ServeSettings(
+            name=self._name,
+            data=folder / "data",
+            host=HOST,
+            amqp_port=0,
+            amqps_port=None,
+            http_port=0,
+            emulator_config=self._config_path,
+            limits=self._limits,
+        )
+
+    async def stop(self) -> None:
+        """Clients are told; what was sent is gone."""
+        if self._node is None or self._folder is None:
+            return
+        node, self._node = self._node, None
+        self.clock._node = None
+        try:
+            await node.stop()
+        finally:
+            self._folder.cleanup()
+
+    async def __aenter__(self) -> AsyncEmbeddedNamespace:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # Where it is.
+
+    @property
+    def node(self) -> NamespaceNode:
+        return self.clock._running()
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.node.namespace
+
+    @property
+    def connection_string(self) -> str:
+        """For the SDKs' clients, without TLS. The administration clients insist on TLS: see `ca_path`."""
+        return self.node.connection_string
+
+    @property
+    def tls_connection_string(self) -> str:
+        """The form without `UseDevelopmentEmulator`, for clients that trust `ca_path`."""
+        return make_connection_string("localhost", self.port, ROOT_POLICY, self.node.key, use_emulator=False)
+
+    @property
+    def port(self) -> int:
+        """AMQP, WebSockets and HTTP, plain and in TLS."""
+        return self.node.amqp_port
+
+    @property
+    def ca_path(self) -> Path:
+        """The certificate of the authority to trust (`connection_verify`, `NODE_EXTRA_CA_CERTS`)."""
+        path = self.node.tls.ca_path
+        assert path is not None
+        return path
+
+    # Entities.
+
+    async def create_queue(self, name: str, **settings: Setting) -> str:
+        """Settings are those of the SDK's `create_queue`, durations also as seconds. Returns the name."""
+        await self.namespace.create_queue(QueueDescription(name, **asked_for(QueueDescription, settings)))  # type: ignore[arg-type]
+        return name
+
+    async def counts(self, path: str) -> EntityCounts:
+        """How many messages are where: `active`, `scheduled`, `dead_letter` and so on."""
+        return await self.namespace.counts(path)
+
+    async def reset(self) -> None:
+        """As it was after the start: no entities but those of `config`, no messages, the machine's time."""
+        namespace = self.namespace
+        for queue in namespace.catalog.queues():
+            await namespace.delete_queue(queue.key)
+        for policy in namespace.catalog.policies():
+            await namespace.remove_policy(policy.key_name)
+        self._jumping.set_right()
+        if self._emulator is not None:
+            await provision(namespace, self._emulator)
