@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tandembus.broker.changes import IS_SCHEDULED
+from tandembus.broker.expiring import expire
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import CallbackSettleReply, MessageLock, SettleReply
@@ -100,7 +101,7 @@ async def receive_deferred(
             raise _not_found(int(message.number), "deferred")
         # The time to live of a deferred message is judged when somebody asks for it.
         if code == MAIN and fragment.is_expired(message):
-            fragment.expire(message)
+            expire(fragment, message)
             raise _not_found(int(message.number), "deferred")
     taken: list[tuple[MessageLock, Message]] = []
     for message in messages:

@@ -18,6 +18,8 @@ _TOO_MANY_IDS: Final = (
     "Please wait 10 seconds and retry."
 )
 
+NO_ROOM: Final = "The messaging store has no room left; receiving and settling go on."
+
 
 @final
 class Budget:

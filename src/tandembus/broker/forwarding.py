@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.moving import has_transfers
 from tandembus.broker.transfer_pass import MAX_HOPS, Job, TransferPass, TransferPort
 from tandembus.clock import Clock
 from tandembus.errors import StoreFull, StoreUnavailable
@@ -45,7 +46,7 @@ class Forwarding:
         if int(fragment.key) in self._full:
             self._full.discard(int(fragment.key))
             self.retry_all()
-        if self.port is None or fragment.is_void or not fragment.has_transfers():
+        if self.port is None or fragment.is_void or not has_transfers(fragment):
             return
         if fragment.transfer.live_count > 0:
             self._ask(fragment, TRANSFER)

@@ -241,3 +241,9 @@ class LockTable:
 
 def is_of_epoch(token: bytes, epoch: int) -> bool:
     return len(token) == 16 and int.from_bytes(token[2:6], "big") == epoch & 0xFFFFFFFF
+
+
+def gives_back(lock: MessageLock) -> bool:
+    """Whether the message is available again when this settlement is durable."""
+    settlement = lock.settlement
+    return not lock.is_deferred and (settlement == ABANDON or settlement == LAPSE or settlement == RELEASE)

@@ -11,13 +11,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
+from tandembus.broker.applying import applied, refuse_sends, show
 from tandembus.broker.budget import Budget
+from tandembus.broker.collecting import collect, collect_sends, collect_transactions, emit, take_partners
 from tandembus.broker.consumers import LaneConsumers
 from tandembus.broker.duplicates import TRIM_SLICE, RecentIds
 from tandembus.broker.forwarding import Forwarding
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import MessageLock
+from tandembus.broker.moving import has_transfers
 from tandembus.broker.session_reading import load_tail, serve_sessions
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.subscriptions import FanOut
@@ -331,7 +334,7 @@ class MessageBroker:
         if fragment is None or fragment.topic is not None:
             return  # a subscription goes with its topic
         family = _family(fragment)
-        if not any(one.has_staged() or one.has_transfers() or len(one.locks) > 0 for one in family):
+        if not any(one.has_staged() or has_transfers(one) or len(one.locks) > 0 for one in family):
             for one in family:
                 self._fragments.pop(int(one.key), None)
                 one.is_closed = True
@@ -481,16 +484,16 @@ class MessageBroker:
         """Everything is numbered first and the block records are written then: what one fragment collects may change
         another. Returns all that have a part in the commit."""
         for fragment in fragments:
-            fragment.collect(changes)
+            collect(fragment, changes)
         fragments = _with_partners(fragments)
         for fragment in fragments:
-            fragment.collect_sends(arrivals)
+            collect_sends(fragment, arrivals)
         return self._emit(fragments, changes)
 
     def _emit(self, fragments: list[Fragment], changes: Changes) -> list[Fragment]:
         involved = _with_partners(fragments)
         for fragment in involved:
-            fragment.emit(changes)
+            emit(fragment, changes)
         return involved
 
     async def _commit_transactions(self, fragments: list[Fragment]) -> list[Fragment]:
@@ -507,7 +510,7 @@ class MessageBroker:
         async with self._commit_lock:
             fragments = self._open_ones(fragments)
             for fragment in fragments:
-                fragment.collect_transactions(changes)
+                collect_transactions(fragment, changes)
             fragments = self._emit(fragments, changes)
             try:
                 await self._watched(self.store, changes)
@@ -534,9 +537,9 @@ class MessageBroker:
         """The commit is durable."""
         self.commit_count += 1
         for fragment in fragments:
-            fragment.show()
+            show(fragment)
         for fragment in fragments:
-            fragment.applied()
+            applied(fragment)
         for fragment in fragments:
             self.forwarding.look(fragment)
 
@@ -558,7 +561,7 @@ class MessageBroker:
             del changes.history[history:]
             del changes.session_states[states:]
             for fragment in fragments:
-                fragment.refuse_sends(changes, error)
+                refuse_sends(fragment, changes, error)
             await self._watched(self.store, changes)
 
     async def _watched(self, store: MessagingStore, changes: Changes) -> None:
@@ -819,7 +822,7 @@ def _with_partners(fragments: list[Fragment]) -> list[Fragment]:
     involved = dict.fromkeys(fragments)
     unasked = list(involved)
     while unasked:
-        for partner in unasked.pop(0).take_partners():
+        for partner in take_partners(unasked.pop(0)):
             if partner not in involved:
                 involved[partner] = None
                 unasked.append(partner)

@@ -15,6 +15,14 @@ from tandembus.broker.lane import Lane
 from tandembus.broker.operations import StateOperation
 from tandembus.broker.session import Session, SessionAccept, SessionLock
 from tandembus.broker.session_columns import TailColumn, column_entry, column_of, offsets_of, session_hash
+from tandembus.broker.session_locks import (
+    accept_session,
+    await_session,
+    gave_up_session,
+    grant_sessions,
+    leave_session,
+    set_session_state,
+)
 from tandembus.broker.sessions import NAME, NOTHING, SCAN, SessionIndex
 from tandembus.errors import BusError, MalformedData, OperationTimeout
 from tandembus.message import Message, session_id_of
@@ -83,7 +91,7 @@ async def serve_sessions(broker: MessageBroker, fragment: Fragment) -> None:
     """Give sessions to who waits for one, and messages to who holds one; read what that takes."""
     index = fragment.sessions
     for _ in range(ROUNDS):
-        fragment.grant_sessions()
+        grant_sessions(fragment)
         fragment.pump()
         if index is None or not _is_wanting(index):
             return
@@ -172,19 +180,19 @@ async def _read_bodies(
 async def accept(broker: MessageBroker, fragment: Fragment, session_id: str | None, timeout_s: float) -> SessionLock:
     """A session by its name, or the next available one (None) as soon as there is one."""
     if session_id is not None:
-        return fragment.accept_session(session_id)
+        return accept_session(fragment, session_id)
     future: asyncio.Future[SessionLock] = asyncio.get_running_loop().create_future()
     waiting = SessionAccept(future.set_result, future.set_exception)
-    fragment.await_session(waiting)
+    await_session(fragment, waiting)
     broker.want(fragment)
     try:
         await asyncio.wait((future,), timeout=timeout_s)
     except asyncio.CancelledError:
         if future.done() and future.exception() is None:
-            fragment.leave_session(future.result())
+            leave_session(fragment, future.result())
         raise
     finally:
-        fragment.gave_up_session(waiting)
+        gave_up_session(fragment, waiting)
     if not future.done():
         raise OperationTimeout(f"No session was available within {timeout_s:g} s.")
     return future.result()
@@ -202,7 +210,7 @@ async def set_state(fragment: Fragment, session_id: str, state: bytes | None) ->
         else:
             done.set_exception(error)
 
-    fragment.set_session_state(StateOperation(session_id, state, is_set))
+    set_session_state(fragment, StateOperation(session_id, state, is_set))
     await done
 
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from tandembus.broker.expiring import activate, end_sweep, sweep
 from tandembus.broker.fragment import Fragment
 from tandembus.clock import Clock
 from tandembus.errors import StoreFull, StoreUnavailable
@@ -134,10 +135,10 @@ class DueWork:
             return True
         if fragment.is_full or due.number in fragment.main.held:
             return False
-        if fragment.activating_bytes > ACTIVATING_BYTES:
+        if fragment.staged.activating_bytes > ACTIVATING_BYTES:
             return True  # there is enough for one commit; the next look is soon
         for message in await self._read(fragment, [due.number]):
-            fragment.activate(message, due.at_ms)
+            activate(fragment, message, due.at_ms)
         return True
 
     async def _sweep(self, due: Due) -> bool:
@@ -155,11 +156,11 @@ class DueWork:
         while position < len(numbers) and not fragment.is_void:
             messages = await self._read(fragment, numbers[position : position + SWEEP_SLICE])
             position += SWEEP_SLICE
-            found = int(fragment.sweep(messages))
+            found = int(sweep(fragment, messages))
             if found != NEVER and (earliest == NEVER or found < earliest):
                 earliest = found
         if not fragment.is_void:
-            fragment.end_sweep(due.number, earliest)
+            end_sweep(fragment, due.number, earliest)
         return True
 
     async def _forget_if_dropped(self, due: Due, forgotten: list[Due]) -> bool:

@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tandembus.broker.expiring import expire
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import REMOVE, CallbackSettleReply, MessageLock
+from tandembus.broker.moving import check_can_take_in, move, refuse_move
 from tandembus.broker.subscriptions import MAX_EVALUATIONS
 from tandembus.broker.transfer_destination import as_forwarded, destination_of
 from tandembus.clock import Clock
@@ -180,7 +182,7 @@ class TransferPass:
 
     async def _takes_something(self, path: str) -> bool:
         try:
-            (await self._destination(path)).check_can_take_in(1, 0)
+            check_can_take_in(await self._destination(path), 1, 0)
         except BusError as error:
             if type(error) in REASONS:
                 return True  # it never will, so the messages need not wait
@@ -202,7 +204,7 @@ class TransferPass:
         fragment = job.fragment
         if job.lane == MAIN and fragment.is_expired(message):
             if fragment.main.is_waiting(message.number):
-                fragment.expire(message)
+                expire(fragment, message)
             return True
         if message.hops >= self._max_hops:
             self._refuse(message, TOO_MANY_HOPS, f"The message was forwarded {message.hops} times already.")
@@ -246,10 +248,10 @@ class TransferPass:
             raise InvalidOperation(NO_SESSION)
         count, size_bytes = self._staged.get(int(destination.key), (0, 0))
         count, size_bytes = count + 1, size_bytes + len(arriving.sections)
-        destination.check_can_take_in(count, size_bytes)
+        check_can_take_in(destination, count, size_bytes)
         size = len(message.sections)
         reply = CallbackSettleReply(lambda lock, error: self._moved(path, size, lock, error))
-        if job.fragment.move(job.lane, message, arriving, destination, reply):
+        if move(job.fragment, job.lane, message, arriving, destination, reply):
             self._stage()
             self._staged[int(destination.key)] = (count, size_bytes)
         return count < _most_at_once(destination)
@@ -257,7 +259,7 @@ class TransferPass:
     def _refuse(self, message: Message, reason: str, description: str) -> None:
         """Nobody takes it, now or later."""
         reply = CallbackSettleReply(lambda _lock, error: self._over(error))
-        if self._job.fragment.refuse_move(self._job.lane, message, reason, description, reply):
+        if refuse_move(self._job.fragment, self._job.lane, message, reason, description, reply):
             self._stage()
 
     def _stage(self) -> None:

@@ -8,6 +8,7 @@ from tandembus.broker import session_reading
 from tandembus.broker.locks import MessageLock
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.broker.session import SessionLock
+from tandembus.broker.session_locks import leave_session
 from tandembus.broker.settings import FragmentSettings
 from tandembus.errors import BusError
 from tandembus.message import Message
@@ -66,7 +67,7 @@ class SessionReceiver:
         return self.locks[-1]
 
     async def leave(self) -> None:
-        self._queue.fragment.leave_session(self.lock)
+        leave_session(self._queue.fragment, self.lock)
         self._queue.broker.want(self._queue.fragment)
         await self._queue.quiet()
 

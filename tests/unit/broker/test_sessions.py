@@ -8,6 +8,7 @@ import pytest
 
 from tandembus.broker.locks import ABANDON, COMPLETE
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
+from tandembus.broker.session_locks import accept_session, leave_session, renew_session
 from tandembus.errors import (
     InvalidOperation,
     MessageLockLost,
@@ -243,8 +244,8 @@ async def test_the_next_holder_waits_for_what_the_last_one_had_even_without_a_co
         await queue.send_to("a", "a1", "a2", "a3")
         first = await queue.accept("a")
         await first.take(2)
-        queue.fragment.leave_session(first.lock)
-        second = SessionReceiver(queue, queue.fragment.accept_session("a"))
+        leave_session(queue.fragment, first.lock)
+        second = SessionReceiver(queue, accept_session(queue.fragment, "a"))
         second.consumer.credit = 5
         queue.fragment.pump()
         assert second.bodies == []
@@ -305,7 +306,7 @@ async def test_renewing_keeps_a_session_and_all_messages_in_it() -> None:
         await receiver.take(2)
         for _ in range(5):
             await queue.pass_time(20)
-            until_ms = queue.fragment.renew_session(receiver.lock)
+            until_ms = renew_session(queue.fragment, receiver.lock)
             assert until_ms == queue.clock.now_ms() + 30_000
         assert receiver.loss is None
         await queue.complete(receiver.locks[1])
@@ -319,7 +320,7 @@ async def test_a_lost_session_cannot_be_renewed() -> None:
         receiver = await queue.accept("a")
         await queue.pass_time(31)
         with pytest.raises(SessionLockLost):
-            queue.fragment.renew_session(receiver.lock)
+            renew_session(queue.fragment, receiver.lock)
 
 
 @covers("M7")

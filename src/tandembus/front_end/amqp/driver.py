@@ -36,6 +36,7 @@ from tandembus.amqp.engine import (
 )
 from tandembus.amqp.engine.states import LinkState
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.session_locks import has_session_work, stir_session
 from tandembus.errors import (
     BusError,
     InvalidArgument,
@@ -284,14 +285,14 @@ class AmqpConnection(asyncio.Protocol):
         if isinstance(context, ReceiverLink) and isinstance(link, OutgoingLink):
             fragment = context.fragment
             context.flow()
-            fragment.stir_session(context)
+            stir_session(fragment, context)
             fragment.pump()
             consumers = fragment.consumers(context.lane)
             if link.drain:
                 consumers.drain(context)
                 consumers.finish_drains()
             if context.session is not None:
-                is_hungry = fragment.has_session_work()
+                is_hungry = has_session_work(fragment)
             else:
                 is_hungry = context.credit > 0 and not consumers.lane.is_exhausted()
             if link.drain or is_hungry:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tandembus.amqp.engine import AmqpError, IncomingLink, Link, OutgoingLink
 from tandembus.amqp.engine.states import LinkState
 from tandembus.broker.session import SessionAccept, SessionLock
+from tandembus.broker.session_locks import accept_session, await_session, gave_up_session, leave_session, stir_session
 from tandembus.errors import BusError, InvalidOperation, OperationTimeout, Unauthorized
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
@@ -119,19 +120,19 @@ class EntityLink:
         if fragment.sessions is None or self.lane != MAIN:
             raise InvalidOperation(f"'{self.entity.name}' does not require sessions: it has no session to receive.")
         if request.session_id is not None:
-            self._hold_session(link, fragment.accept_session(request.session_id), meter)
+            self._hold_session(link, accept_session(fragment, request.session_id), meter)
             return
         self._waiting = SessionAccept(partial(self._session_granted, link, meter), self._session_refused)
         self.entity.attach(self, self._connection.namespace_clock.now())
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
-        fragment.await_session(self._waiting)
+        await_session(fragment, self._waiting)
         self._connection.want(fragment)
 
     def _session_granted(self, link: OutgoingLink, meter: Meter, lock: SessionLock) -> None:
         self._stop_waiting()
         if link.state is not LinkState.ATTACHING or not link.session.is_usable():
-            self.entity.fragment.leave_session(lock)
+            leave_session(self.entity.fragment, lock)
             return
         self._hold_session(link, lock, meter)
         self._connection.take_flow(link)  # credit may have come along with the attach
@@ -152,7 +153,7 @@ class EntityLink:
         if timer is not None:
             timer.cancel()
         if waiting is not None:
-            self.entity.fragment.gave_up_session(waiting)
+            gave_up_session(self.entity.fragment, waiting)
 
     def _reason(self) -> str:
         """Why the traffic is there: senders of a backlog queue have failed over; its receivers bring messages home, and
@@ -187,14 +188,14 @@ class EntityLink:
             half.fragment.release_consumer(half, half.lane, is_orderly)
         else:
             # A session is free at once, however its receiver left: it is locked by the link, not by the client.
-            half.fragment.leave_session(half.session_lock)
+            leave_session(half.fragment, half.session_lock)
             self._connection.want(half.fragment)
 
     def feed(self) -> None:
         """There is room for deliveries again."""
         half = self._half
         if isinstance(half, ReceiverLink):
-            half.fragment.stir_session(half)
+            stir_session(half.fragment, half)
             self._connection.want(half.fragment)
 
     def cut(self, error: BusError) -> None:

@@ -35,6 +35,7 @@ from tandembus.broker.locks import (
 )
 from tandembus.broker.operations import Consumer
 from tandembus.broker.session import SessionLock
+from tandembus.broker.session_locks import hold_session
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation
 from tandembus.front_end.amqp.conditions import amqp_error
@@ -160,7 +161,7 @@ class ReceiverLink(Consumer):
     def hold_session(self, lock: SessionLock, when_lost: Callable[[BusError], None]) -> None:
         self.session_lock = lock
         self._when_session_lost = when_lost
-        self.fragment.hold_session(lock, self)
+        hold_session(self.fragment, lock, self)
 
     def session_lost(self, error: BusError) -> None:
         if self._when_session_lost is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tandembus.amqp.encoding.values import Array, int_, timestamp
 from tandembus.broker.session import SessionLock
 from tandembus.broker.session_listing import SessionListing
+from tandembus.broker.session_locks import held_session, renew_session
 from tandembus.broker.session_reading import set_state
 from tandembus.broker.sessions import SESSION_LOST
 from tandembus.errors import InvalidArgument, InvalidOperation, MessageTooLarge, SessionLockLost
@@ -70,7 +71,7 @@ class SessionRequests:
 
     def _held(self, entity: Entity, session_id: str, link_name: str | None) -> SessionLock:
         """Raises SessionLockLost for everybody but the holder."""
-        lock = entity.fragment.held_session(session_id)
+        lock = held_session(entity.fragment, session_id)
         holder = lock.session.consumer if lock is not None else None
         if lock is None or not isinstance(holder, ReceiverLink) or not holder.is_of(self._host, link_name):
             raise SessionLockLost(SESSION_LOST)
@@ -100,7 +101,7 @@ class SessionRequests:
         return 200, None, {}
 
     async def _renew(self, entity: Entity, body: Body) -> Answer:
-        until_ms = int(entity.fragment.renew_session(self._lock(entity, body)))
+        until_ms = int(renew_session(entity.fragment, self._lock(entity, body)))
         self._count(RENEW_SESSION_LOCK, 0, 1, 0)
         return 200, None, {"expiration": timestamp(until_ms)}
 

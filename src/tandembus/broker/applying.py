@@ -1,0 +1,151 @@
+"""The end of a commit: what it held is answered and made available; or its sends are refused, as the store is full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tandembus.broker.changes import (
+    IS_SCHEDULED,
+)
+from tandembus.broker.locks import (
+    MessageLock,
+    gives_back,
+)
+from tandembus.broker.operations import Consumer, SendOperation
+from tandembus.errors import BusError
+from tandembus.message import Message
+from tandembus.store.messaging_store import MAIN, TRANSFER_DEAD_LETTER, Changes
+
+if TYPE_CHECKING:
+    from tandembus.broker.fragment import Fragment
+
+
+def show(fragment: Fragment) -> None:
+    """The commit is durable: what it numbered may be seen, in all of its fragments before any of them answers."""
+    for lane in fragment.lanes:
+        lane.show()
+    topic = fragment.topic
+    if topic is not None:
+        size = fragment.live_bytes() - fragment.main.live_bytes
+        topic.subscription_bytes += size - fragment.counted_bytes
+        fragment.counted_bytes = size
+
+
+def applied(fragment: Fragment) -> None:
+    """Answer, make available."""
+    settings = fragment.settings
+    for lock in fragment.staged.committing_locks:
+        _finish(fragment, lock)
+    for removal in fragment.staged.committing_removals:
+        lane = fragment.lane(removal.lock.lane)
+        lane.held.pop(int(removal.lock.number), None)
+        fragment.locks.forget(removal.lock)
+        if fragment.sessions is not None:
+            fragment.sessions.ended(removal.lock, False)
+        removal.consumer.removing_count -= 1
+        removal.consumer.deliver(removal.message, removal.lock)
+    for arrived in fragment.staged.committing_arrivals:
+        _enter_arrived(fragment, arrived)
+    for refused in fragment.moves.committing_refused:
+        fragment.lanes[TRANSFER_DEAD_LETTER].enter(refused, settings.window_messages, settings.window_bytes)
+    for dead in fragment.staged.committing_dead:
+        fragment.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
+    if fragment.fan_out is not None:
+        fragment.fan_out.applied()
+    for operation in fragment.staged.committing_sends:
+        _committed(fragment, operation)
+        _enter_sent(fragment, operation)
+        operation.reply.sent(operation, operation.error)
+    for state in fragment.staged.committing_states:
+        state.reply(None)
+    _flush_removals(fragment)
+    forget_commit(fragment)
+    for transaction in fragment.transactions.end_commit():
+        transaction.reply.discharged(transaction, None)
+
+
+def _enter_sent(fragment: Fragment, operation: SendOperation) -> None:
+    for message in operation.messages:
+        if message.number == 0:
+            continue  # never stored: a ping, or a duplicate
+        if operation.is_via:
+            fragment.transfer.enter(message, fragment.settings.window_messages, fragment.settings.window_bytes)
+        elif fragment.fan_out is not None:
+            continue  # its subscriptions have it
+        else:
+            _enter_arrived(fragment, message)
+
+
+def _enter_arrived(fragment: Fragment, message: Message) -> None:
+    if message.flags & IS_SCHEDULED == 0:
+        fragment.enter(message)
+    elif fragment.main.window_end == message.number:
+        fragment.main.window_end += 1
+
+
+def _committed(fragment: Fragment, operation: SendOperation) -> None:
+    fragment.uncommitted_bytes -= operation.size_bytes
+    fragment.budget.uncommitted_bytes -= operation.size_bytes
+
+
+def _flush_removals(fragment: Fragment) -> None:
+    last: Consumer | None = None
+    for removal in fragment.staged.committing_removals:
+        if removal.consumer is not last:
+            last = removal.consumer
+            last.flush()
+
+
+def _finish(fragment: Fragment, lock: MessageLock) -> None:
+    lane = fragment.lane(lock.lane)
+    lane.held.pop(int(lock.number), None)
+    fragment.locks.forget(lock)
+    is_back = gives_back(lock)
+    if fragment.sessions is not None and lock.lane == MAIN:
+        fragment.sessions.ended(lock, is_back)
+    elif is_back:
+        lane.give_back(lock.number)
+    reply = lock.reply
+    if reply is not None:
+        reply.settled(lock, None)
+
+
+def forget_commit(fragment: Fragment) -> None:
+    fragment.staged.forget_commit()
+    fragment.moves.committing_refused = []
+    fragment.taken_in_count = 0
+    if fragment.duplicates is not None:
+        fragment.duplicates.committed()
+
+
+def refuse_sends(fragment: Fragment, changes: Changes, error: BusError) -> None:
+    """The store is full: the same commit again without what grows. Nobody has seen the sends' numbers."""
+    _take_back_sends(fragment, changes)
+    if fragment.duplicates is not None:
+        fragment.duplicates.refuse_sends()
+    refused = fragment.staged.committing_sends
+    fragment.staged.committing_sends = []
+    for operation in refused:
+        _committed(fragment, operation)
+        operation.reply.sent(operation, error)
+    states = fragment.staged.committing_states
+    fragment.staged.committing_states = []
+    for state in states:
+        if state.state is None:
+            fragment.staged.committing_states.append(state)
+        else:
+            state.reply(error)
+
+
+def _take_back_sends(fragment: Fragment, changes: Changes) -> None:
+    if fragment.fan_out is not None:
+        fragment.fan_out.take_back_sends(changes)
+    for operation in reversed(fragment.staged.committing_sends):
+        if fragment.fan_out is not None and not operation.is_via:
+            continue
+        lane = fragment.transfer if operation.is_via else fragment.main
+        for message in reversed(operation.messages):
+            if message.number != 0:
+                lane.take_back_number(message.number, len(message.sections))
+    fragment.main.emit_again(changes)
+    fragment.transfer.emit_again(changes)

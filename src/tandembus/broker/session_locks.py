@@ -1,0 +1,148 @@
+"""Who holds which session of a fragment: accepting by name or the next one, renewing, leaving, lapsing, state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from tandembus.broker.budget import NO_ROOM
+from tandembus.broker.locks import (
+    LAPSE,
+    OPEN,
+    RELEASE,
+)
+from tandembus.broker.operations import Consumer, StateOperation
+from tandembus.broker.session import SessionAccept, SessionLock
+from tandembus.broker.sessions import SESSION_LOST, SessionIndex
+from tandembus.errors import BusError, InvalidOperation, SessionLockLost, StoreFull
+from tandembus.store.messaging_store import MAIN
+
+if TYPE_CHECKING:
+    from tandembus.broker.fragment import Fragment
+
+
+def accept_session(fragment: Fragment, session_id: str) -> SessionLock:
+    """A session by its name, whether it has messages or not. Raises SessionCannotBeLocked."""
+    lapse_sessions(fragment)
+    sessions = session_index(fragment)
+    session = sessions.get(session_id)
+    now, now_ms = fragment.clock.monotonic(), i64(fragment.clock.now_ms())
+    return sessions.lock(session, now, now_ms, fragment.settings.lock_duration_s)
+
+
+def await_session(fragment: Fragment, accept: SessionAccept) -> None:
+    """The next available session, as soon as there is one."""
+    session_index(fragment).wait(accept)
+
+
+def gave_up_session(fragment: Fragment, accept: SessionAccept) -> None:
+    """Whoever waits for a session does so no longer."""
+    if fragment.sessions is not None:
+        fragment.sessions.gave_up(accept)
+
+
+def hold_session(fragment: Fragment, lock: SessionLock, consumer: Consumer) -> None:
+    """Messages of the session go to this consumer from now on."""
+    if fragment.sessions is not None:
+        fragment.sessions.hold(lock, consumer)
+
+
+def stir_session(fragment: Fragment, consumer: Consumer) -> None:
+    """The holder of a session may be able to take more."""
+    session = consumer.session
+    if fragment.sessions is not None and session is not None:
+        fragment.sessions.stir(session)
+
+
+def has_session_work(fragment: Fragment) -> bool:
+    """Whether something has to be read for the holders of sessions."""
+    return fragment.sessions is not None and len(fragment.sessions.starving) > 0
+
+
+def session_index(fragment: Fragment) -> SessionIndex:
+    if fragment.failure is not None and fragment.is_void:
+        raise fragment.failure
+    if fragment.sessions is None:
+        raise InvalidOperation("This entity does not require sessions, and has none.")
+    return fragment.sessions
+
+
+def grant_sessions(fragment: Fragment) -> None:
+    """Sessions that wait for a receiver meet receivers that wait for a session, in the order of both."""
+    sessions = fragment.sessions
+    if sessions is None or fragment.is_void or sessions.next_accept() is None:
+        return
+    lapse_sessions(fragment)
+    now, now_ms = fragment.clock.monotonic(), i64(fragment.clock.now_ms())
+    while sessions.next_accept() is not None:
+        session = sessions.next_session()
+        if session is None:
+            return
+        lock = sessions.lock(session, now, now_ms, fragment.settings.lock_duration_s)
+        sessions.take_accept().granted(lock)
+
+
+def held_session(fragment: Fragment, session_id: str) -> SessionLock | None:
+    """The live lock on this session, if anybody holds it."""
+    session = session_index(fragment).find(session_id)
+    lock = session.lock if session is not None else None
+    return lock if lock is not None and lock.is_live(fragment.clock.monotonic()) else None
+
+
+def renew_session(fragment: Fragment, lock: SessionLock) -> i64:
+    """Returns the new `locked_until` as wall time in milliseconds."""
+    now, now_ms = fragment.clock.monotonic(), i64(fragment.clock.now_ms())
+    session_index(fragment).renew(lock, now, now_ms, fragment.settings.lock_duration_s)
+    return lock.locked_until_ms
+
+
+def leave_session(fragment: Fragment, lock: SessionLock) -> None:
+    """The holder is gone, or its time is up. Its messages come back at once, and count as delivered in vain."""
+    sessions = fragment.sessions
+    if lock.is_over or sessions is None:
+        return
+    session = lock.session
+    consumer = session.consumer
+    if consumer is not None:
+        fragment.lane_consumers[MAIN].remove(consumer)
+    lock.is_over = True
+    for held in list(session.held.values()):
+        if held.settlement == OPEN and held.session_lock is lock:
+            fragment.end(held, RELEASE if fragment.is_full and fragment.is_move(held, LAPSE) else LAPSE, None)
+    sessions.unlock(lock)
+
+
+def lapse_sessions(fragment: Fragment) -> bool:
+    sessions = fragment.sessions
+    if sessions is None:
+        return False
+    lapsed = sessions.lapsed(fragment.clock.monotonic())
+    for lock in lapsed:
+        consumer = lock.session.consumer
+        leave_session(fragment, lock)
+        if consumer is not None:
+            consumer.session_lost(SessionLockLost(SESSION_LOST))
+    return len(lapsed) > 0
+
+
+def set_session_state(fragment: Fragment, operation: StateOperation) -> None:
+    """Stage a session's new state; it is answered after its commit."""
+    if fragment.failure is not None:
+        raise fragment.failure
+    if operation.state is not None and fragment.is_short_of_room:
+        raise StoreFull(NO_ROOM)
+    fragment.staged.session_states.append(operation)
+    fragment.stir()
+
+
+def lose_all_sessions(fragment: Fragment, error: BusError) -> None:
+    sessions = fragment.sessions
+    if sessions is None:
+        return
+    for lock in sessions.locks():
+        lock.is_over = True
+        consumer = lock.session.consumer
+        if consumer is not None:
+            consumer.session_lost(SessionLockLost(SESSION_LOST))
+    sessions.refuse_all(error)
