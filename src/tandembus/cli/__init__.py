@@ -38,6 +38,11 @@ COMMANDS: Final = {
         "rule",
         "Say which of a topic's messages a subscription gets, and what is done to them.",
     ),
+    "policy": (
+        "tandembus.cli.policy",
+        "policy",
+        "Create, list, show, update and delete shared access policies, and make their keys anew.",
+    ),
     "session": ("tandembus.cli.session", "session", "List sessions, look at their state and change it."),
     "send": ("tandembus.cli.send", "send", "Send messages to a queue or topic."),
     "receive": ("tandembus.cli.receive", "receive", "Receive messages from a queue or subscription and settle them."),
@@ -58,7 +63,7 @@ COMMANDS: Final = {
 """Command -> module, attribute, and the first line of its help."""
 
 SECTIONS: Final = {
-    "Namespace": ("serve", "connection-string", "ca", "token", "version"),
+    "Namespace": ("serve", "connection-string", "ca", "policy", "token", "version"),
     "Entities": ("queue", "topic", "subscription", "rule"),
     "Messages": ("send", "receive", "peek", "cancel", "message", "session", "deadletter"),
 }

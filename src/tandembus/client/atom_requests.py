@@ -70,11 +70,13 @@ class AtomRequests:
                 return
             skip += len(entries)
 
-    async def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, object]:
+    async def send(
+        self, method: str, path: str, body: Mapping[str, object] | None = None, query: str = ""
+    ) -> dict[str, object]:
         """A request of a tandembus namespace's own; the answer is JSON, if there is any."""
         content = None if body is None else json.dumps(body).encode()
         headers = {} if body is None else {"Content-Type": JSON_TYPE}
-        answer = await self._request(method, path, content, headers)
+        answer = await self._request(method, path, content, headers, query)
         return _json_object(answer) if answer else {}
 
     async def lines(self, method: str, path: str, query: str) -> AsyncIterator[dict[str, object]]:

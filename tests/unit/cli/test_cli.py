@@ -68,6 +68,7 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "subscription": ["create", "list", "show", "update", "delete", "purge"],
         "rule": ["add", "list", "show", "delete"],
         "session": ["list", "show-state", "set-state", "clear-state"],
+        "policy": ["create", "list", "show", "update", "regenerate", "delete"],
         "message": ["delete"],
         "deadletter": ["list", "resubmit"],
     }
@@ -273,6 +274,12 @@ def test_an_unexpected_error_is_not_hidden() -> None:
         ["session", "list", "orders", "--since", "then"],
         ["session", "show-state", "orders"],
         ["session", "set-state", "orders", "s", "x", "--file", str(DOCUMENT)],
+        ["policy", "create", "app"],
+        ["policy", "create", "a/b", "--rights", "Send"],
+        ["policy", "create", "app", "--rights", "Fly"],
+        ["policy", "create", "app", "--rights", ""],
+        ["policy", "update", "app"],
+        ["policy", "list", "--entity", "$x"],
         ["message", "delete", "orders"],
         ["message", "delete", "orders", "--sequence-number", "0"],
         ["cancel", "orders"],
@@ -314,6 +321,8 @@ def test_a_key_for_a_topic_is_good_for_its_subscriptions(runner: CliRunner) -> N
         ["rule", "delete", "events", "audit", "$Default"],
         ["session", "clear-state", "orders", "s"],
         ["message", "delete", "orders", "--sequence-number", "5"],
+        ["policy", "delete", "app"],
+        ["policy", "regenerate", "app", "--entity", "orders"],
     ],
 )
 @pytest.mark.parametrize(("answer", "exit_code"), [(None, 130), (False, 1), (True, 5)])
