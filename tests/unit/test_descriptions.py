@@ -209,8 +209,6 @@ def test_empty_texts_mean_none() -> None:
     ("field", "value", "name"),
     [
         ("enable_partitioning", True, "EnablePartitioning"),
-        ("forward_to", "other", "ForwardTo"),
-        ("forward_dead_lettered_messages_to", "other", "ForwardDeadLetteredMessagesTo"),
     ],
 )
 def test_what_is_not_there_yet_is_said_so(field: str, value: object, name: str) -> None:

@@ -328,17 +328,20 @@ class MessageBroker:
         changes.heads.append(FragmentHead(key, incarnation, index, False))
         await self._commit_alone(changes)
 
-    def close_fragment(self, key: int) -> None:
-        """Let go of an unused fragment's memory; all of it is in the store."""
+    def close_fragment(self, key: int) -> bool:
+        """Let go of an unused fragment's memory; all of it is in the store. Returns whether it is gone."""
         fragment = self._fragments.get(key)
-        if fragment is None or fragment.topic is not None:
-            return  # a subscription goes with its topic
+        if fragment is None:
+            return True
         family = _family(fragment)
-        if not any(one.has_staged() or has_transfers(one) or len(one.locks) > 0 for one in family):
-            for one in family:
-                self._fragments.pop(int(one.key), None)
-                one.is_closed = True
-                one.let_go()
+        is_in_use = any(one.has_staged() or has_transfers(one) or len(one.locks) > 0 for one in family)
+        if is_in_use or fragment.topic is not None:
+            return False  # a subscription goes with its topic
+        for one in family:
+            self._fragments.pop(int(one.key), None)
+            one.is_closed = True
+            one.let_go()
+        return True
 
     async def drop_fragment(self, key: int) -> None:
         """Delete a fragment with all it holds, in slices."""

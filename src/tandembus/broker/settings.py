@@ -24,6 +24,7 @@ class FragmentSettings:
         "lock_duration_s",
         "max_delivery_count",
         "max_locks",
+        "max_message_bytes",
         "max_properties_bytes",
         "max_session_numbers",
         "max_sessions",
@@ -56,6 +57,7 @@ class FragmentSettings:
         max_sessions: i64 = 65_536,
         max_session_numbers: i64 = 1_000,
         path: str = "",
+        max_message_bytes: i64 = 1 << 62,
     ) -> None:
         self.lock_duration_s: float = lock_duration_s
         self.max_delivery_count: i64 = max_delivery_count
@@ -82,5 +84,7 @@ class FragmentSettings:
         self.forward_dead_letters_to: str = forward_dead_letters_to
         self.dead_letter_filter_errors: bool = dead_letter_filter_errors
         """A subscription's: what its rules cannot be evaluated for goes to its dead letters."""
+        self.max_message_bytes: i64 = max_message_bytes
+        """For what is forwarded; what clients send is measured where it comes in."""
         self.path: str = path
         """The entity's name, for messages that tell where they come from."""

@@ -244,8 +244,7 @@ class TransferPass:
         """Returns whether the destination may be given more in this pass."""
         job = self._job
         arriving = as_forwarded(message, job.fragment.settings.path if job.lane == DEAD_LETTER else "")
-        if destination.settings.requires_session and arriving.session_id is None:
-            raise InvalidOperation(NO_SESSION)
+        _check_fits(arriving, destination)
         count, size_bytes = self._staged.get(int(destination.key), (0, 0))
         count, size_bytes = count + 1, size_bytes + len(arriving.sections)
         check_can_take_in(destination, count, size_bytes)
@@ -277,6 +276,18 @@ class TransferPass:
         job.is_asked_again = job.is_asked_again or error is None
         if job.moving_count == 0:
             self._when_done(job)
+
+
+def _check_fits(arriving: Message, destination: Fragment) -> None:
+    """What a sender would be told."""
+    settings = destination.settings
+    if settings.requires_session and arriving.session_id is None:
+        raise InvalidOperation(NO_SESSION)
+    size_bytes = len(arriving.sections)
+    if size_bytes > settings.max_message_bytes:
+        raise MessageTooLarge(
+            f"The message has {size_bytes} bytes, and '{settings.path}' takes {settings.max_message_bytes} at most."
+        )
 
 
 def _most_at_once(destination: Fragment) -> int:

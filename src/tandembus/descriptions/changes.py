@@ -8,7 +8,6 @@ from tandembus.descriptions.entities import (
     EntityDescription,
     QueueDescription,
     SubscriptionDescription,
-    TopicDescription,
 )
 from tandembus.errors import InvalidArgument, InvalidOperation
 
@@ -21,20 +20,9 @@ def check_supported(description: EntityDescription) -> None:
 
 
 def _not_there(description: EntityDescription) -> Mapping[str, bool]:
-    if isinstance(description, QueueDescription):
-        return {
-            "EnablePartitioning": description.enable_partitioning,
-            "ForwardTo": description.forward_to is not None,
-            "ForwardDeadLetteredMessagesTo": description.forward_dead_lettered_messages_to is not None,
-        }
-    if isinstance(description, TopicDescription):
-        return {
-            "EnablePartitioning": description.enable_partitioning,
-        }
-    return {
-        "ForwardTo": description.forward_to is not None,
-        "ForwardDeadLetteredMessagesTo": description.forward_dead_lettered_messages_to is not None,
-    }
+    if isinstance(description, SubscriptionDescription):
+        return {}
+    return {"EnablePartitioning": description.enable_partitioning}
 
 
 def check_update(old: EntityDescription, new: EntityDescription) -> None:

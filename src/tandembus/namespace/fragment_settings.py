@@ -18,6 +18,7 @@ def fragment_settings(description: EntityDescription, limits: Limits) -> Fragmen
     else:
         settings.max_size_bytes = description.max_size_in_megabytes * MIB
         settings.duplicate_window_ms = _duplicate_window_ms(description)
+        settings.max_message_bytes = description.max_message_size_bytes(limits)
     if not isinstance(description, TopicDescription):
         settings.lock_duration_s = float(description.lock_duration_s)
         settings.max_delivery_count = description.max_delivery_count
@@ -39,6 +40,7 @@ def _common_settings(description: EntityDescription, limits: Limits) -> Fragment
         window_messages=limits.window_messages,
         window_bytes=limits.window_bytes,
         max_properties_bytes=limits.max_properties_size_bytes,
+        path=description.path,
     )
 
 

@@ -22,6 +22,7 @@ from tandembus.namespace.catalog import Catalog, Entry, QueueEntry, Subscription
 from tandembus.namespace.entity import Entity, EntityCounts
 from tandembus.namespace.paths import SubQueue
 from tandembus.namespace.policies import KeyKind, completed, find_policy, put_in, with_new_key, without
+from tandembus.namespace.transfers import Transfers
 from tandembus.security.sas import ROOT_POLICY
 from tandembus.tasks import WhenBroken, carry_on, essential
 
@@ -36,6 +37,10 @@ class Namespace(Administration):
     def __init__(self, name: str, catalog: Catalog, broker: MessageBroker, limits: Limits, clock: Clock) -> None:
         super().__init__(name, catalog, broker, limits, clock)
         self._housekeeper: asyncio.Task[None] | None = None
+        self._transfers = Transfers(self._open, catalog, broker, clock)
+        self._resuming: asyncio.Task[None] | None = None
+        broker.forwarding.port = self._transfers
+        broker.forwarding.max_hops = limits.max_forward_hops
         self._accesses_recorded_at = 0.0
         self._policies_lock = asyncio.Lock()
         self.when_broken: WhenBroken = carry_on
@@ -56,6 +61,7 @@ class Namespace(Administration):
         for tombstone in self.catalog.tombstones():
             self._dropper.start([tombstone])
         self._housekeeper = essential(self._keep_house(), "housekeeping", self.when_broken)
+        self._resuming = essential(self._transfers.resume(), "resuming transfers", self.when_broken)
 
     async def _compare_with_store(self) -> None:
         """A catalog older than the store (from a backup, say) must not give out numbers of fragments that are there:
@@ -75,9 +81,10 @@ class Namespace(Administration):
             await self.catalog.skip_fragment_keys(newest + 1, self.clock.now())
 
     async def stop(self) -> None:
-        if self._housekeeper is not None:
-            self._housekeeper.cancel()
-            await asyncio.gather(self._housekeeper, return_exceptions=True)
+        for task in (self._housekeeper, self._resuming):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         await self._dropper.stop()
         await self._record_accesses()
 

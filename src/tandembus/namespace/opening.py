@@ -119,12 +119,15 @@ class OpenEntities:
     def changed(self, entry: Entry) -> None:
         """A new description. A subscription's fragment is there when its topic's is, also when nobody uses it."""
         entity = self._entities.get(entry.key)
+        fragment = self._subscription_fragment(entry) if isinstance(entry, SubscriptionEntry) else None
         if entity is not None:
             entity.changed(entry, self._limits)
-        elif isinstance(entry, SubscriptionEntry):
-            fragment = self._subscription_fragment(entry)
-            if fragment is not None:
-                fragment.settings = fragment_settings(entry.description, self._limits)
+            fragment = entity.fragment
+        elif fragment is not None:
+            fragment.settings = fragment_settings(entry.description, self._limits)
+        if fragment is not None:
+            self._broker.forwarding.look(fragment)
+        self._broker.forwarding.retry_all()
 
     async def subscribed(self, entry: SubscriptionEntry) -> None:
         """A new subscription; called with the family held."""
@@ -147,6 +150,7 @@ class OpenEntities:
         entity = self._entities.pop(entry.key, None)
         if entity is not None:
             entity.ended(error)
+        self._broker.forwarding.retry_all()
 
     def _subscription_fragment(self, entry: SubscriptionEntry) -> Fragment | None:
         topic = self._entities.get(entry.topic_key)
@@ -164,10 +168,11 @@ class OpenEntities:
         for key, family in families.items():
             is_unused = all(one.is_unused() and now - one.accessed_at >= self._limits.fragment_idle_s for one in family)
             lock = self._changing.get(key)
-            if is_unused and (lock is None or not lock.locked()):
+            if not is_unused or (lock is not None and lock.locked()):
+                continue
+            if self._broker.close_fragment(family_head(family).entry.fragment_key):
                 for one in family:
                     del self._entities[one.entry.key]
-                self._broker.close_fragment(family_head(family).entry.fragment_key)
 
 
 def _family_key(entity: Entity) -> str:

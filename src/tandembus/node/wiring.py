@@ -21,6 +21,7 @@ from tandembus.front_end.listener import Doors, Listener, listen
 from tandembus.limits import Limits
 from tandembus.metering.files import MeterSettings
 from tandembus.metering.meter import Meter
+from tandembus.metering.slot import FORWARD, NORMAL
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.policies import build_authorizer, fixed_policies, policy_of
@@ -28,6 +29,7 @@ from tandembus.node.emulator import EmulatorConfig, provision
 from tandembus.security.claims import Authorizer
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.sas import ROOT_POLICY, make_connection_string
+from tandembus.security.scopes import fold
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate, server_context
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
@@ -118,6 +120,7 @@ class NamespaceNode:
         self.meter = Meter(self.clock, data / "meter", settings.name, _meter_settings(limits))
         self.namespace = Namespace(settings.name, self._catalog, self.broker, limits, self.clock)
         self.namespace.on_deleted = self.meter.forget
+        self.broker.forwarding.on_forwarded = self._count_forwarded
         self.namespace.when_broken = self._when_broken
         await self.namespace.start()
         if self._emulator is not None:
@@ -142,6 +145,9 @@ class NamespaceNode:
         if self._disk is not None:
             return Catalog(MemoryRecords(), self.clock.now())
         return Catalog.open(self.settings.data / "catalog", self.settings.limits, self.clock.now())
+
+    def _count_forwarded(self, path: str, messages: int, operations: int, size_bytes: int) -> None:
+        self.meter.count(fold(path), FORWARD, NORMAL, messages, operations, size_bytes)
 
     async def _open_store(self) -> MessagingStore:
         if self._disk is not None:
@@ -219,6 +225,7 @@ class NamespaceNode:
         for listener in self._listeners:
             listener.close()
         self.front_end.stop_reading()
+        await self.broker.stop_forwarding()
         await self.broker.finish_staged()
         await self.front_end.stop()
         await self._runner.cleanup()

@@ -221,6 +221,15 @@ class Life:
         await self.broker.next_turn()
         await self.broker.finish_staged()
 
+    async def forwarded(self) -> None:
+        """Until nothing more can be forwarded."""
+        if self.namespace._resuming is not None:
+            await self.namespace._resuming
+        await self.quiet()
+        while not self.broker.forwarding.is_quiet():
+            await self.broker.next_turn()
+        await self.quiet()
+
     async def dropped(self) -> None:
         """Until everything of what was deleted is gone."""
         await self.namespace._dropper.finished()

@@ -438,8 +438,6 @@ class AmqpConnection(asyncio.Protocol):
                 self._check_sender(destination)
         else:
             self.held.check(Right.LISTEN, path)
-        if address.sub_queue is SubQueue.TRANSFER_DEAD_LETTER:
-            raise NotSupported("Transfer dead-letter queues are not available in this version.")
 
     def _check_sender(self, address: EntityAddress) -> None:
         self.held.check(Right.SEND, address.claim_path)
