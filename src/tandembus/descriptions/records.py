@@ -34,6 +34,11 @@ from tandembus.descriptions.rules import (
 )
 
 _FILTERS: Final = {"sql": SqlFilter, "true": TrueFilter, "false": FalseFilter, "correlation": CorrelationFilter}
+_FIELDS: Final = {
+    kind: frozenset(one.name for one in dataclasses.fields(kind))
+    for kind in (QueueDescription, TopicDescription, SubscriptionDescription)
+}
+_CORRELATION: Final = tuple(one.name for one in dataclasses.fields(CorrelationFilter) if one.name != "properties")
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -64,7 +69,7 @@ def subscription_from_record(record: Mapping[str, object]) -> SubscriptionDescri
 
 
 def _entity_values(kind: type[EntityDescription], record: Mapping[str, object]) -> dict[str, Any]:
-    known = {one.name for one in dataclasses.fields(kind)}
+    known = _FIELDS[kind]
     values: dict[str, Any] = {name: value for name, value in record.items() if name in known}
     values["status"] = EntityStatus(values.get("status", EntityStatus.ACTIVE.value))
     if "authorization_rules" in known:
@@ -101,7 +106,7 @@ def _filter_record(wanted: Filter) -> dict[str, object]:
     if isinstance(wanted, SqlFilter):
         return {"kind": kind, **_sql_record(wanted)}
     if isinstance(wanted, CorrelationFilter):
-        fields = {one.name: getattr(wanted, one.name) for one in dataclasses.fields(wanted)}
+        fields = {name: getattr(wanted, name) for name in _CORRELATION if getattr(wanted, name) is not None}
         return {"kind": kind, **fields, "properties": _values_record(wanted.properties)}
     return {"kind": kind}
 
@@ -115,9 +120,8 @@ def _filter(record: Mapping[str, Any]) -> Filter:
     if kind is SqlFilter:
         return SqlFilter(record["expression"], _values(record["parameters"]))
     if kind is CorrelationFilter:
-        known = {one.name for one in dataclasses.fields(CorrelationFilter)}
-        fields = {name: value for name, value in record.items() if name in known}
-        return CorrelationFilter(**{**fields, "properties": _values(record["properties"])})
+        fields: dict[str, Any] = {name: record.get(name) for name in _CORRELATION}
+        return CorrelationFilter(**fields, properties=_values(record["properties"]))
     return TrueFilter() if kind is TrueFilter else FalseFilter()
 
 

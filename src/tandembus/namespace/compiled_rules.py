@@ -22,15 +22,15 @@ class CompiledRules:
         self._catalog = catalog
         self._compiled: dict[int, dict[str, Rule]] = {}
         """By the subscription's fragment key, then by name."""
+        self._since_pause = 0
 
     async def rule_set(self, entry: SubscriptionEntry) -> RuleSet:
         """The rules that the catalog holds for the subscription now."""
         known = self._compiled.get(entry.fragment_key, {})
         compiled: dict[str, Rule] = {}
         rules = self._catalog.rules(entry.description.topic_name, entry.description.name)
-        for position, description in enumerate(rules):
-            if position % COMPILED_AT_ONCE == COMPILED_AT_ONCE - 1:
-                await asyncio.sleep(0)
+        for description in rules:
+            await self._pause_now_and_then()
             rule = known.get(description.name)
             # The very same description: equal ones may differ in the types of their values (1 and true).
             if rule is None or rule.description is not description:
@@ -39,6 +39,12 @@ class CompiledRules:
                 compiled[description.name] = rule
         self._compiled[entry.fragment_key] = compiled
         return RuleSet(list(compiled.values()))
+
+    async def _pause_now_and_then(self) -> None:
+        self._since_pause += 1
+        if self._since_pause >= COMPILED_AT_ONCE:
+            self._since_pause = 0
+            await asyncio.sleep(0)
 
     def forget(self, entry: SubscriptionEntry) -> None:
         self._compiled.pop(entry.fragment_key, None)

@@ -24,7 +24,7 @@ from tandembus.namespace.entries import (
 )
 from tandembus.namespace.named import Named
 from tandembus.namespace.paths import split_subscription
-from tandembus.namespace.rule_table import RuleCounts, Rules
+from tandembus.namespace.rule_table import RuleCounts, Rules, total_of
 from tandembus.store.embedded.catalog_store import DamagedRecord, Document
 
 
@@ -60,7 +60,10 @@ class Directory:
 
     def rules(self, fragment_key: int) -> Rules:
         """Of the subscription with this fragment key."""
-        return self._rules.setdefault(fragment_key, Rules())
+        found = self._rules.get(fragment_key)
+        if found is None:
+            found = self._rules[fragment_key] = Rules()
+        return found
 
     def has_rules(self, fragment_key: int) -> bool:
         """Whether there is a subscription with this fragment key."""
@@ -68,12 +71,8 @@ class Directory:
 
     def rule_counts(self, topic_key: str) -> RuleCounts:
         """Of all subscriptions of a topic, those that are being created included."""
-        counts = RuleCounts()
-        for entry in self.subscriptions(topic_key).page():
-            counts += self.rules(entry.fragment_key).counts
-        for creating in self.creating_subscriptions(topic_key):
-            counts += self.rules(creating.fragment_key).counts
-        return counts
+        entries = self.subscriptions(topic_key).page() + self.creating_subscriptions(topic_key)
+        return total_of([self.rules(entry.fragment_key).counts for entry in entries])
 
     def creating_subscriptions(self, topic_key: str) -> list[SubscriptionEntry]:
         return [

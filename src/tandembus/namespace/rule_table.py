@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -22,6 +23,13 @@ class RuleCounts:
 
     def __sub__(self, other: RuleCounts) -> RuleCounts:
         return RuleCounts(self.sql - other.sql, self.correlation - other.correlation, self.plain - other.plain)
+
+
+def total_of(counts: Sequence[RuleCounts]) -> RuleCounts:
+    """In plain sums: a topic has up to thousands of subscriptions, and every new rule asks."""
+    return RuleCounts(
+        sum([one.sql for one in counts]), sum([one.correlation for one in counts]), sum([one.plain for one in counts])
+    )
 
 
 def count_of(rule: RuleDescription) -> RuleCounts:

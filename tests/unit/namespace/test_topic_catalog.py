@@ -12,6 +12,7 @@ import lmdb
 import pytest
 import pytest_asyncio
 
+from tandembus.clock import SystemClock
 from tandembus.descriptions import (
     CorrelationFilter,
     EntityKind,
@@ -22,6 +23,7 @@ from tandembus.descriptions import (
     SubscriptionDescription,
     TopicDescription,
     default_rule,
+    rule_to_record,
 )
 from tandembus.errors import (
     BusError,
@@ -33,7 +35,8 @@ from tandembus.errors import (
 )
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog, SubscriptionEntry, TopicEntry
-from tandembus.namespace.catalog_records import rule_key
+from tandembus.namespace.catalog_records import entry_document, entry_key, facts_documents, rule_key
+from tandembus.namespace.entries import Facts
 from tandembus.namespace.rule_table import RuleCounts
 from tandembus.store.embedded.catalog_store import CatalogStore
 from tests.covers import covers
@@ -435,3 +438,47 @@ def flip(folder: Path, key: bytes) -> None:
         value = bytearray(txn.get(key) or b"")
         value[30] ^= 1
         txn.put(key, bytes(value))
+
+
+@covers("M9", "M13")
+async def test_ten_thousand_topics_and_two_thousand_subscriptions_are_listed_quickly(tmp_path: Path) -> None:
+    limits = replace(LIMITS, catalog_map_size_bytes=128 * 1024 * 1024)
+    Catalog.open(tmp_path, limits, NOW).close()
+    fill(tmp_path, 10_000, 2_000)
+    clock = SystemClock()
+    started_at = clock.monotonic()
+    catalog = Catalog.open(tmp_path, limits, NOW)
+    opened_at = clock.monotonic()
+    assert (catalog.topic_count(), catalog.subscription_count("topic00000")) == (10_000, 2_000)
+    for skip in range(0, 10_000, 100):
+        assert catalog.topics(skip, 100)[0].description.name == f"topic{skip:05}"
+    for skip in range(0, 2_000, 100):
+        page = catalog.subscriptions("TOPIC00000", skip, 100)
+        assert [one.description.name for one in page] == [f"s{number:04}" for number in range(skip, skip + 100)]
+    for number in range(2_000):
+        assert catalog.find(f"topic00000/subscriptions/s{number:04}") is not None
+    finished_at = clock.monotonic()
+    # Generous for a busy machine: both take a tenth of this on an idle one.
+    assert opened_at - started_at < 10.0
+    assert finished_at - opened_at < 1.0
+    with pytest.raises(QuotaExceeded):
+        await create_topic(catalog, "one-more", limits)
+    with pytest.raises(QuotaExceeded):
+        await create_subscription(catalog, "topic00000", "one-more", limits=limits)
+    catalog.close()
+
+
+def fill(folder: Path, topic_count: int, subscription_count: int) -> None:
+    """What so many creations leave behind, in one commit; the subscriptions are the first topic's."""
+    topics = [TopicEntry(TopicDescription(f"topic{n:05}"), n + 1, n + 1, NOW, NOW) for n in range(topic_count)]
+    numbers = range(topic_count + 1, topic_count + subscription_count + 1)
+    subscriptions = [
+        SubscriptionEntry(SubscriptionDescription("topic00000", f"s{place:04}"), number, number, NOW, NOW)
+        for place, number in enumerate(numbers)
+    ]
+    puts = {entry_key(entry): entry_document(entry) for entry in (*topics, *subscriptions)}
+    puts.update({rule_key(one.fragment_key, "$Default"): rule_to_record(default_rule()) for one in subscriptions})
+    puts.update(facts_documents(Facts("id", NOW, numbers.stop, numbers.stop, numbers.stop)))
+    store = CatalogStore(folder, 128 * 1024 * 1024)
+    store.commit(puts)
+    store.close()
