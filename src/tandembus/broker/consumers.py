@@ -210,7 +210,7 @@ class LaneConsumers:
             if self._is_at_limit(consumer):
                 sessions.stir(session)
                 break
-            message = self._next_of(sessions, session)
+            message = sessions.next_message(session)
             if message is None:
                 break
             sessions.pop(session)
@@ -229,17 +229,6 @@ class LaneConsumers:
             sessions.stir(session)
         if given > 0:
             consumer.flush()
-
-    def _next_of(self, sessions: SessionIndex, session: Session) -> Message | None:
-        number = sessions.next_number(session)
-        if number > 0:
-            message = sessions.body(number)
-            if message is None:
-                sessions.starving.append(session)
-            return message
-        if session.returning_count == 0 and not sessions.knows_all_of(session):
-            sessions.starving.append(session)
-        return None
 
     def _stage_removal(self, message: Message, lock: MessageLock, consumer: Consumer) -> None:
         lock.settlement = REMOVE

@@ -118,6 +118,8 @@ class SessionIndex:
     def _new(self, session_id: str | None, hash_of_id: bytes) -> Session:
         session = Session(session_id, hash_of_id, FOLLOWING, 0)
         session.same_hash = self._by_hash.get(hash_of_id)
+        if session.same_hash is not None:
+            session.mode = ALONE  # what it has may stand among the numbers of the other: searched for from the start
         self._by_hash[hash_of_id] = session
         if session_id is not None:
             self._by_id[session_id] = session
@@ -163,7 +165,7 @@ class SessionIndex:
 
     def arrived(self, message: Message) -> None:
         """A durable message becomes available at the tail."""
-        session_id = session_id_of(message) or ""
+        session_id = _note_id(message)
         number = message.number
         session = self._by_id.get(session_id)
         if session is None:
@@ -241,8 +243,6 @@ class SessionIndex:
         other = self._by_id.get(session_id)
         if other is None:
             other = self._new(session_id, session.hash)
-            other.mode = ALONE
-            other.searched_to = number
         elif self._covers(other, number):
             self._insert(other, number)
         if other.lock is not None:
@@ -493,8 +493,21 @@ class SessionIndex:
             self._bodies_pop(numbers.pop(0))
         return 0
 
-    def body(self, number: i64) -> Message | None:
-        return self._bodies.get(int(number))
+    def next_message(self, session: Session) -> Message | None:
+        """The next available message of a session, if its body is here; `starving` otherwise, if there may be more."""
+        while True:
+            number = self.next_number(session)
+            if number == 0:
+                if session.returning_count == 0 and not self.knows_all_of(session):
+                    self.starving.append(session)
+                return None
+            message = self._bodies.get(int(number))
+            if message is None:
+                self.starving.append(session)
+                return None
+            if message.session_id == session.id:
+                return message
+            self.went_astray(session, number, message.session_id or "")
 
     def pop(self, session: Session) -> None:
         """The first known message is handed over."""
@@ -518,7 +531,7 @@ class SessionIndex:
     def take_bodies(self, session: Session, messages: list[Message]) -> None:
         """Bodies read for this session: kept if they are its own."""
         for message in messages:
-            session_id = session_id_of(message) or ""
+            session_id = _note_id(message)
             if session.id is None:
                 self._learn_name(session, session_id)
             if session.id == session_id:
@@ -554,6 +567,12 @@ class SessionIndex:
         """Nobody who waits will get a session here."""
         while self.next_accept() is not None:
             self.take_accept().refused(error)
+
+
+def _note_id(message: Message) -> str:
+    session_id = session_id_of(message) or ""
+    message.session_id = session_id
+    return session_id
 
 
 def check_sessions(messages: list[Message]) -> None:

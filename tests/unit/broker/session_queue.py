@@ -77,6 +77,12 @@ class SessionQueue(OneQueue):
         await super().__aenter__()
         return self
 
+    async def quiet(self) -> None:
+        """Also until nothing more is searched for."""
+        await super().quiet()
+        while self.broker._work.is_set():
+            await self.broker.next_turn()
+
     async def send_to(self, session_id: str, *bodies: str, ttl_ms: int | None = None) -> list[int]:
         answers = [self.stage(message(body, ttl_ms, session_id=session_id)) for body in bodies]
         await self.quiet()
