@@ -28,6 +28,7 @@ from tandembus.cli.peek import peeked
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client import ConnectionLost, ReceivedMessage, Sender, ServiceBus, SubQueue, connect
 from tandembus.client.addresses import subscription_of
+from tandembus.client.administration import Administration
 from tandembus.client.errors import ClientFailure
 from tandembus.client.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, as_new
 from tandembus.client.upkeep import Resubmitted, Upkeep
@@ -133,6 +134,8 @@ async def _resubmit_there(
     outcome: Resubmitted | None = None
     async with administration(target) as namespace:
         try:
+            if limit is None and not progress.disable:
+                progress.update(task, total=await _total(namespace, entity))
             async for outcome in Upkeep(namespace.requests).resubmit(entity, destination, limit):
                 progress.update(task, completed=outcome.moved)
         except (EntityNotFound, NotSupported, ConnectionLost):
@@ -147,7 +150,7 @@ async def _resubmit_here(
 ) -> Resubmitted:
     """By receiving and sending, as every Service Bus knows it."""
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
-        left = limit if limit is not None else await _count(target, entity)
+        left = limit if limit is not None else await _bound(target, entity)
         progress.update(task, total=left)
         moved, refusals = await _resubmit(namespace, entity, destination, left, progress, task)
     return Resubmitted(moved, len(refusals), tuple([failure_from(each).message for each in refusals]))
@@ -159,21 +162,33 @@ def _home(entity: str) -> str:
     return entity if subscription is None else subscription[0]
 
 
-async def _count(target: Target, entity: str) -> int:
+async def _total(namespace: Administration, entity: str) -> int | None:
+    """How many there are, to show how far it is; None for who may not know."""
+    try:
+        return await _count(namespace, entity)
+    except Unauthorized:
+        return None
+
+
+async def _count(namespace: Administration, entity: str) -> int:
+    subscription = subscription_of(entity)
+    if subscription is not None:
+        return (await namespace.get_subscription(*subscription)).counts.dead_letter
+    return (await namespace.get_queue(entity)).counts.dead_letter
+
+
+async def _bound(target: Target, entity: str) -> int:
     """How many dead letters there are now.
 
     A bound is needed: a receiver of the entity may dead-letter what was just resubmitted, and this would never
     end.
     """
-    subscription = subscription_of(entity)
-    try:
-        async with administration(target) as namespace:
-            if subscription is not None:
-                return (await namespace.get_subscription(*subscription)).counts.dead_letter
-            return (await namespace.get_queue(entity)).counts.dead_letter
-    except Unauthorized as error:
-        advice = "Say how many with --max: only a policy with the Manage right can count them."
-        raise Failure(str(error), NOT_AUTHORIZED, advice, "Unauthorized") from error
+    async with administration(target) as namespace:
+        try:
+            return await _count(namespace, entity)
+        except Unauthorized as error:
+            advice = "Say how many with --max: only a policy with the Manage right can count them."
+            raise Failure(str(error), NOT_AUTHORIZED, advice, "Unauthorized") from error
 
 
 async def _resubmit(

@@ -34,7 +34,7 @@ def entity_record(entity: Entity, topic: str | None = None) -> dict[str, object]
     times = {"created_at": entity.created_at, "updated_at": entity.updated_at, "accessed_at": entity.accessed_at}
     names = {"name": entity.name} if topic is None else {"topic": topic, "name": entity.name}
     more = {"subscription_count": entity.subscription_count} if _is_topic(entity.settings) else {}
-    return {**names, **settings, "counts": asdict(entity.counts), **more, **times}
+    return {**names, **settings, "counts": _counts(entity), **more, **times}
 
 
 def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]:
@@ -46,11 +46,19 @@ def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]
             shown[name.removesuffix("_s").replace("_", " ")] = duration_words(value)
         else:
             shown[name.replace("_", " ")] = value
-    for name, value in asdict(entity.counts).items():
+    for name, value in _counts(entity).items():
         shown["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = value
     if _is_topic(entity.settings):
         shown["subscriptions"] = entity.subscription_count
     return {**shown, "created": entity.created_at, "updated": entity.updated_at, "accessed": entity.accessed_at}
+
+
+def _counts(entity: Entity) -> dict[str, int]:
+    """A subscription has no size of its own: its messages are stored with its topic."""
+    counts = asdict(entity.counts)
+    if isinstance(entity.settings, SubscriptionSettings):
+        del counts["size_bytes"]
+    return counts
 
 
 def show_entity(target: Target, entity: Entity, said: str = "", topic: str | None = None) -> None:
@@ -68,6 +76,8 @@ def show_created(target: Target, entity: Entity, look: str, topic: str | None = 
         show_entity(target, entity, "created", topic)
         return
     say(("created", "green"), " ", (entity.name, "bold"))
+    if topic is not None:
+        say((f"`tandembus receive {topic}/subscriptions/{entity.name}` receives from it", "dim"))
     say((f"`tandembus {look}` tells its settings", "dim"))
 
 

@@ -16,6 +16,7 @@ from tandembus.errors import (
     EntityAlreadyExists,
     EntityDisabled,
     EntityNotFound,
+    InvalidOperation,
     MessageNotFound,
     MessageTooLarge,
     OperationTimeout,
@@ -74,6 +75,7 @@ _TABLE: Final = (
     (SessionLockLost, TRY_LATER, "What was not settled is back in the session: repeat."),
     (StoreUnavailable, TRY_LATER, "Look at the namespace's log and its disk, then repeat."),
     (MessageTooLarge, FAILED, "Send a smaller body, or smaller batches (--batch)."),
+    (InvalidOperation, FAILED, ""),
     (BusError, FAILED, ""),
     (
         ConnectionError,
@@ -88,7 +90,7 @@ _LOOK: Final = {
     "queue": "`tandembus queue list` shows what there is; `tandembus queue create` makes one.",
     "topic": "`tandembus topic list` shows what there is; `tandembus topic create` makes one.",
     "subscription": "`tandembus subscription list TOPIC` shows what there is; `subscription create` makes one.",
-    "rule": "`tandembus rule list TOPIC SUBSCRIPTION` shows what there is; `rule add` makes one.",
+    "rule": "`tandembus subscription list TOPIC` and `tandembus rule list TOPIC SUBSCRIPTION` show what there is.",
     "policy": "`tandembus policy list` shows what there is; `tandembus policy create` makes one.",
 }
 """What to do about something that is not there, by the command that looked for it."""
@@ -102,7 +104,19 @@ _TAKEN: Final = {
 }
 """What to do about a name that is taken, likewise."""
 
-_ADVICE: Final[Mapping[type[Exception], Mapping[str, str]]] = {EntityNotFound: _LOOK, EntityAlreadyExists: _TAKEN}
+_NOT_LIKE_THIS: Final = {
+    "send": "Queues and topics can be sent to; where sessions are required, with --session-id.",
+    "receive": "Queues and TOPIC/subscriptions/NAME can be received from; where sessions are required, and only there, "
+    "with --session ID or --next-session.",
+    "session": "Only queues and subscriptions that were created with --requires-session have sessions.",
+}
+"""What to do about an entity of another kind than the command takes it for."""
+
+_ADVICE: Final[Mapping[type[Exception], Mapping[str, str]]] = {
+    EntityNotFound: _LOOK,
+    EntityAlreadyExists: _TAKEN,
+    InvalidOperation: _NOT_LIKE_THIS,
+}
 
 
 class Failure(Exception):

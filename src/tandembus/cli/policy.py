@@ -199,15 +199,20 @@ def _facts(policy: AccessPolicy, entity: str | None) -> dict[str, object]:
 
 def _show(target: Target, policy: AccessPolicy, entity: str | None, said: str = "") -> None:
     record = {**_facts(policy, entity), "primary_key": policy.primary_key, "secondary_key": policy.secondary_key}
+    strings: dict[str, object] = {}
     for which, key in (("primary", policy.primary_key), ("secondary", policy.secondary_key)):
-        record[f"{which}_connection_string"] = _connection_string(target, policy.name, key, entity) if key else None
+        strings[f"{which}_connection_string"] = _connection_string(target, policy.name, key, entity) if key else None
     if target.as_json:
-        print_json(record)
+        print_json({**record, **strings})
         return
     if said:
         say((said, "green"), " ", (policy.name, "bold"))
     shown = {**record, "rights": ", ".join(policy.rights)}
     print_fields({name.replace("_", " "): value or None for name, value in shown.items()})
+    for name, text in strings.items():
+        # On lines of their own, and never folded: they are there to be copied.
+        say((name.replace("_", " "), "cyan"))
+        say(f"  {text or '-'}")
 
 
 def _connection_string(target: Target, name: str, key: str, entity: str | None) -> str:

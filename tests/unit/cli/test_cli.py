@@ -26,6 +26,7 @@ from tandembus.errors import (
     BusError,
     EntityAlreadyExists,
     EntityNotFound,
+    InvalidOperation,
     MessageTooLarge,
     OperationTimeout,
     QuotaExceeded,
@@ -204,6 +205,9 @@ def test_advice_is_about_what_the_command_was_about() -> None:
     assert "rule list TOPIC" in failure_from(EntityNotFound("x"), "rule").advice
     assert "rule add --replace" in failure_from(EntityAlreadyExists("x"), "rule").advice
     assert "queue update" in failure_from(EntityAlreadyExists("x"), "queue").advice
+    assert "--next-session" in failure_from(InvalidOperation("x"), "receive").advice
+    assert "--session-id" in failure_from(InvalidOperation("x"), "send").advice
+    assert failure_from(InvalidOperation("x"), "queue").advice == ""
 
 
 def test_what_services_append_for_their_own_logs_is_left_out() -> None:
