@@ -10,7 +10,7 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
 from tandembus.descriptions import TopicDescription
-from tandembus.errors import BusError, StoreUnavailable
+from tandembus.errors import BusError, StoreDamaged, StoreUnavailable
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.opening import OpenEntities
@@ -59,11 +59,12 @@ class Transfers:
                 if await self._has_transfers(entry):
                     await self._entities.open(entry.key)
                 return
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_S)
             except BusError as error:
-                log.warning("'%s' does not forward its messages: %s", entry.description.path, error)
-                return
+                # What is damaged stays so however often it is asked.
+                if not isinstance(error, StoreUnavailable) or isinstance(error, StoreDamaged):
+                    log.warning("'%s' does not forward its messages: %s", entry.description.path, error)
+                    return
+            await asyncio.sleep(RETRY_S)
 
     async def _has_transfers(self, entry: Entry) -> bool:
         for lane in _leaving(entry):

@@ -218,3 +218,25 @@ async def test_whenever_the_power_goes_out_each_message_arrives_once_and_in_orde
             assert await life.peek("work") == bodies
             assert await life.peek("inbox") == []
     assert commits > 0
+
+
+@covers("F6", "M10")
+async def test_a_damaged_topic_does_not_keep_others_from_forwarding_in_the_next_life() -> None:
+    machine = Machine()
+    async with machine.life() as life:
+        await life.namespace.create_queue(replace(WORK, status=EntityStatus.SEND_DISABLED))
+        for topic in ("damaged", "whole"):
+            await life.namespace.create_topic(TopicDescription(topic))
+            for name in ("audit", "gone"):
+                await life.namespace.create_subscription(SubscriptionDescription(topic, name, forward_to="work"))
+        await life.send("damaged", "kept")
+        await life.send("whole", "a")
+    record = b"sdamaged/subscriptions/gone"
+    machine.records.damaged = [record]
+    del machine.records.documents[record]
+    async with machine.life() as life:
+        assert life.namespace._resuming is not None
+        await asyncio.wait_for(life.namespace._resuming, 10.0)
+        await life.namespace.update_queue(WORK)
+        await life.forwarded()
+        assert await life.peek("work") == ["a", "a"]
