@@ -46,8 +46,6 @@ seen.pages = [];
 for await (const page of client.listQueuesRuntimeProperties().byPage({ maxPageSize: 5 })) seen.pages.push(page.length);
 for (const each of many) await client.deleteQueue(each);
 
-seen.topics = [];
-for await (const topic of client.listTopics()) seen.topics.push(topic.name);
 seen.namespace = await client.getNamespaceProperties();
 await client.deleteQueue(name);
 seen.gone = await client.queueExists(name);

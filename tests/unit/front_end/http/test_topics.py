@@ -299,6 +299,19 @@ async def test_nothing_is_received_from_a_topic_or_sent_to_a_subscription(front_
     assert refusal(await front_end.request("DELETE", "/events/messages/1"))[0] == 400
 
 
+@covers("M7", "B1")
+async def test_sessions_can_be_sent_to_and_not_received_from(front_end: RunningFrontEnd) -> None:
+    await front_end.namespace.create_queue(QueueDescription("orders", requires_session=True))
+    assert refusal(await front_end.request("POST", "/orders/messages", b"x", TEXT))[0] == 400
+    sent = await front_end.request("POST", "/orders/messages", b"x", {**TEXT, "BrokerProperties": '{"SessionId":"s"}'})
+    assert sent.status == 201
+    for method in ("POST", "DELETE"):
+        status, detail = refusal(await front_end.request(method, "/orders/messages/head"))
+        assert (status, "sessions" in detail) == (400, True)
+    assert (await front_end.request("DELETE", "/orders/$DeadLetterQueue/messages/head?timeout=0")).status == 204
+    assert (await front_end.namespace.counts("orders")).active == 1
+
+
 # Who is charged.
 
 

@@ -13,7 +13,14 @@ import pytest
 
 from tandembus.broker.locks import DEFER
 from tandembus.clock import ManualClock
-from tandembus.descriptions import EntityStatus, QueueDescription
+from tandembus.descriptions import (
+    EntityStatus,
+    QueueDescription,
+    RuleDescription,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from tandembus.limits import Limits
 from tandembus.security.claims import Policy, Right
 from tests.covers import covers
@@ -187,6 +194,70 @@ async def test_locked_dead_letters_are_left_to_who_holds_them(orders: RunningFro
 
 async def test_nothing_is_moved_where_there_is_nothing(orders: RunningFrontEnd) -> None:
     assert lines(await orders.request("POST", f"{DEAD}/$resubmit")) == [{"moved": 0, "refused": 0, "done": True}]
+
+
+@covers("M8")
+@pytest.mark.parametrize("to", ["", "?to=other"])
+async def test_what_the_target_would_drop_as_a_duplicate_stays(orders: RunningFrontEnd, to: str) -> None:
+    for name in ("strict", "other"):
+        await orders.namespace.create_queue(
+            QueueDescription(name, max_delivery_count=1, requires_duplicate_detection=True)
+        )
+        await orders.request("POST", f"/{name}/messages", b"a", broker(MessageId="m1"))
+    await orders.request("PUT", locked(await orders.request("POST", "/strict/messages/head")))
+    last = lines(await orders.request("POST", f"/strict/$DeadLetterQueue/$resubmit{to}"))[-1]
+    assert (last["moved"], last["refused"], "duplicate" in last["refusals"][0]["error"]) == (0, 1, True)
+    assert await counts(orders, "strict") == (0, 0, 1)
+    assert await bodies(orders, "/strict/$DeadLetterQueue") == ["a"]
+
+
+@covers("M9")
+async def test_dead_letters_of_a_subscription_go_through_its_topic_unless_nobody_takes_them(
+    orders: RunningFrontEnd,
+) -> None:
+    namespace = orders.namespace
+    await namespace.create_topic(TopicDescription("events"))
+    await namespace.create_subscription(SubscriptionDescription("events", "audit", max_delivery_count=1))
+    audit, dead = "/events/subscriptions/audit", "/events/subscriptions/audit/$DeadLetterQueue"
+    for body in "ab":
+        await orders.request("POST", "/events/messages", body, broker(Label=body))
+        await orders.request("PUT", locked(await orders.request("POST", f"{audit}/messages/head")))
+    await namespace.update_rule("events", "audit", RuleDescription("$Default", SqlFilter("sys.Label = 'b'")))
+    last = lines(await orders.request("POST", f"{dead}/$resubmit"))[-1]
+    assert (last["moved"], last["refused"], "no subscription" in last["refusals"][0]["error"]) == (1, 1, True)
+    assert await bodies(orders, audit) == ["b"]
+    assert lines(await orders.request("POST", f"{dead}/$resubmit?to=orders"))[-1]["moved"] == 1
+    assert await bodies(orders, "/orders") == ["a"]
+    assert await bodies(orders, dead) == []
+
+
+@covers("M9")
+async def test_messages_of_a_subscription_are_purged_and_deleted_for_it_alone(orders: RunningFrontEnd) -> None:
+    await orders.namespace.create_topic(TopicDescription("events"))
+    for name in ("one", "two"):
+        await orders.namespace.create_subscription(SubscriptionDescription("events", name))
+    for body in "abc":
+        await orders.request("POST", "/events/messages", body, broker())
+    assert (await orders.request("DELETE", "/events/subscriptions/one/messages/2")).status == 200
+    reply = await orders.request("POST", "/events/subscriptions/one/$purge")
+    assert json.loads(reply.body) == {"entity": "events/Subscriptions/one", "purged": 2}
+    assert await bodies(orders, "/events/subscriptions/one") == []
+    assert await bodies(orders, "/events/subscriptions/two") == ["a", "b", "c"]
+
+
+@covers("M7")
+async def test_messages_in_sessions_are_purged_deleted_and_resubmitted_without_one(orders: RunningFrontEnd) -> None:
+    await orders.namespace.create_queue(QueueDescription("grouped", requires_session=True))
+    for body in "abc":
+        await orders.request("POST", "/grouped/messages", body, broker(SessionId=body))
+    assert (await orders.request("DELETE", "/grouped/messages/2")).status == 200
+    assert json.loads((await orders.request("POST", "/grouped/$purge")).body)["purged"] == 2
+    await die(orders, "with", SessionId="s")
+    await die(orders, "without")
+    last = lines(await orders.request("POST", f"{DEAD}/$resubmit?to=grouped"))[-1]
+    assert (last["moved"], last["refused"]) == (1, 1)
+    assert await counts(orders, "grouped") == (1, 0, 0)
+    assert await bodies(orders, DEAD) == ["without"]
 
 
 @pytest.mark.parametrize(
