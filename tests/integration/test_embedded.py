@@ -119,6 +119,56 @@ async def test_the_asynchronous_sdk_works_with_a_namespace_in_its_own_loop() -> 
             await namespace.counts("orders")
 
 
+@covers("B6", "M9")
+def test_topics_subscriptions_and_rules_can_be_made(namespace: EmbeddedNamespace) -> None:
+    namespace.create_topic("events", default_message_time_to_live=timedelta(hours=1))
+    everything = namespace.create_subscription("events", "everything", max_delivery_count=2)
+    urgent = namespace.create_subscription("events", "urgent", sql="priority > 5")
+    namespace.create_rule("events", "urgent", "audit", "kind = 'audit'", "SET audited = TRUE")
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_topic_sender("events") as sender,
+        client.get_subscription_receiver("events", "urgent", max_wait_time=WAIT_S) as receiver,
+    ):
+        sender.send_messages(ServiceBusMessage("hello", application_properties={"priority": 1}))
+        sender.send_messages(ServiceBusMessage("hello", application_properties={"priority": 9}))
+        sender.send_messages(ServiceBusMessage("hello", application_properties={"kind": "audit"}))
+        assert (namespace.counts(everything).active, namespace.counts(urgent).active) == (3, 2)
+        received = [receiver.receive_messages(1)[0].application_properties for _ in range(2)]
+        assert received == [{b"priority": 9}, {b"kind": b"audit", b"audited": True, b"RuleName": b"audit"}]
+        namespace.clock.advance(timedelta(hours=2))
+        assert namespace.counts(everything).active == 0
+    namespace.reset()
+    with pytest.raises(EntityNotFound):
+        namespace.counts(everything)
+
+
+@covers("B6", "M7")
+def test_a_session_is_free_when_the_clock_jumps_over_its_lock(namespace: EmbeddedNamespace) -> None:
+    namespace.create_queue("orders", requires_session=True, lock_duration=30)
+    with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("hello", session_id="s"))
+        with client.get_queue_receiver("orders", session_id="s", max_wait_time=WAIT_S) as first:
+            assert len(first.receive_messages()) == 1
+            namespace.clock.advance(31)
+            with client.get_queue_receiver("orders", session_id="s", max_wait_time=WAIT_S) as second:
+                assert [str(message) for message in second.receive_messages()] == ["hello"]
+
+
+@covers("B6", "M8")
+def test_duplicates_are_forgotten_when_the_clock_jumps(namespace: EmbeddedNamespace) -> None:
+    window = timedelta(minutes=10)
+    namespace.create_queue("orders", requires_duplicate_detection=True, duplicate_detection_history_time_window=window)
+    with Links(namespace, "orders") as links:
+        for _ in range(2):
+            links.sender.send_messages(ServiceBusMessage("hello", message_id="same"))
+        assert namespace.counts("orders").active == 1
+        namespace.clock.advance(window)
+        links.sender.send_messages(ServiceBusMessage("hello", message_id="same"))
+        assert namespace.counts("orders").active == 2
+
+
 # Time.
 
 

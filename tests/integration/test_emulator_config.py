@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from click.testing import CliRunner
 
@@ -41,7 +41,48 @@ CONFIG: dict[str, Any] = {
                     },
                     {"Name": "queue.2"},
                 ],
-                "Topics": [],
+                "Topics": [
+                    {
+                        "Name": "topic.1",
+                        "Properties": {
+                            "DefaultMessageTimeToLive": "PT1H",
+                            "DuplicateDetectionHistoryTimeWindow": "PT20S",
+                            "RequiresDuplicateDetection": False,
+                        },
+                        "Subscriptions": [
+                            {
+                                "Name": "subscription.1",
+                                "Properties": {"LockDuration": "PT1M", "MaxDeliveryCount": 3, "RequiresSession": False},
+                                "Rules": [
+                                    {
+                                        "Name": "app-prop-filter-1",
+                                        "Properties": {
+                                            "FilterType": "Correlation",
+                                            "CorrelationFilter": {
+                                                "ContentType": "application/text",
+                                                "Properties": {"prop1": "value1"},
+                                            },
+                                        },
+                                    }
+                                ],
+                            },
+                            {
+                                "Name": "subscription.2",
+                                "Rules": [
+                                    {
+                                        "Name": "user-prop-filter-1",
+                                        "Properties": {
+                                            "FilterType": "Sql",
+                                            "SqlFilter": {"SqlExpression": "sys.MessageId = '2' OR number > 5"},
+                                            "Action": {"SqlExpression": "SET seen = 'yes'"},
+                                        },
+                                    }
+                                ],
+                            },
+                            {"Name": "subscription.3"},
+                        ],
+                    }
+                ],
             }
         ],
         "Logging": {"Type": "File"},
@@ -90,8 +131,32 @@ def test_its_entities_are_there_as_they_were_asked_for(emulated: RunningNamespac
     try:
         assert [queue.name for queue in bus.admin.list_queues()] == ["queue.1", "queue.2"]
         assert bus.admin.get_queue("queue.2").max_delivery_count == 3
+        subscriptions = [one.name for one in bus.admin.list_subscriptions("topic.1")]
+        assert subscriptions == ["subscription.1", "subscription.2", "subscription.3"]
+        assert [rule.name for rule in bus.admin.list_rules("topic.1", "subscription.1")] == ["app-prop-filter-1"]
+        assert [rule.name for rule in bus.admin.list_rules("topic.1", "subscription.3")] == ["$Default"]
     finally:
         bus.close()
+
+
+@covers("B2", "M9")
+def test_its_rules_decide_what_a_subscription_gets(emulated: RunningNamespace) -> None:
+    with ServiceBusClient.from_connection_string(connection_string(emulated.port)) as client:
+        with client.get_topic_sender("topic.1") as sender:
+            first = ServiceBusMessage("first", message_id="1", content_type="application/text")
+            first.application_properties = {"prop1": "value1"}
+            sender.send_messages([first, ServiceBusMessage("second", message_id="2")])
+        received = {name: receive_all(client, f"subscription.{name}") for name in "123"}
+    assert [str(message) for message in received["1"]] == ["first"]
+    assert [str(message) for message in received["2"]] == ["second"]
+    assert received["2"][0].application_properties == {b"seen": b"yes", b"RuleName": b"user-prop-filter-1"}
+    assert [str(message) for message in received["3"]] == ["first", "second"]
+
+
+def receive_all(client: ServiceBusClient, subscription: str) -> list[ServiceBusReceivedMessage]:
+    """Everything that is there, in the order it came; the receivers' last wait tells that nothing else is."""
+    with client.get_subscription_receiver("topic.1", subscription, receive_mode="receiveanddelete") as receiver:
+        return list(receiver.receive_messages(10, max_wait_time=5))
 
 
 @covers("B2")
@@ -103,7 +168,7 @@ def test_the_health_check_of_the_emulator_answers(emulated: RunningNamespace) ->
 @covers("B2", "F17")
 def test_the_start_says_what_was_done_and_warns_of_the_key_once(emulated: RunningNamespace) -> None:
     log = "".join(emulated.log)
-    assert "Config.json: 2 created, 0 updated, 0 unchanged" in log
+    assert "Config.json: 6 created, 0 updated, 0 unchanged" in log
     assert log.count("WARNING") == 1
     assert log.count("SAS_KEY_VALUE") == 1
 
@@ -124,7 +189,7 @@ def test_another_start_with_a_changed_file_updates_and_keeps_the_rest(tmp_path: 
     second = start_namespace(tmp_path / "data", "--config", str(write(tmp_path, changed)))
     bus = Bus(second)
     try:
-        assert "Config.json: 1 created, 1 updated, 0 unchanged" in "".join(second.log)
+        assert "Config.json: 1 created, 1 updated, 6 unchanged" in "".join(second.log)
         assert [queue.name for queue in bus.admin.list_queues()] == ["queue.1", "queue.2", "queue.3"]
         assert bus.admin.get_queue("queue.1").lock_duration == timedelta(seconds=10)
         assert bus.counts("queue.1").active == 1

@@ -10,7 +10,15 @@ from typing import Literal
 
 from tandembus.clock import JumpingClock, SystemClock
 from tandembus.config import Limits, ServeSettings, emulator_limits
-from tandembus.descriptions import QueueDescription
+from tandembus.descriptions import (
+    DEFAULT_RULE_NAME,
+    QueueDescription,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from tandembus.namespace.entity import EntityCounts
 from tandembus.namespace.namespace import Namespace
 from tandembus.node.emulator import EmulatorConfig, provision, read_emulator_config
@@ -170,6 +178,24 @@ class AsyncEmbeddedNamespace:
         await self.namespace.create_queue(QueueDescription(name, **asked_for(QueueDescription, settings)))  # type: ignore[arg-type]
         return name
 
+    async def create_topic(self, name: str, **settings: Setting) -> str:
+        """As `create_queue`."""
+        await self.namespace.create_topic(TopicDescription(name, **asked_for(TopicDescription, settings)))  # type: ignore[arg-type]
+        return name
+
+    async def create_subscription(self, topic: str, name: str, *, sql: str | None = None, **settings: Setting) -> str:
+        """`sql`: only messages that this filter picks; without it all of them. Returns the path for `counts`."""
+        fields = asked_for(SubscriptionDescription, settings)
+        description = SubscriptionDescription(topic, name, **fields)  # type: ignore[arg-type]
+        rule = None if sql is None else RuleDescription(DEFAULT_RULE_NAME, SqlFilter(sql))
+        await self.namespace.create_subscription(description, rule)
+        return description.path
+
+    async def create_rule(self, topic: str, subscription: str, name: str, sql: str, action: str | None = None) -> None:
+        """One more rule of a subscription; messages that it picks are changed by the action, if there is one."""
+        rule = RuleDescription(name, SqlFilter(sql), None if action is None else SqlAction(action))
+        await self.namespace.create_rule(topic, subscription, rule)
+
     async def counts(self, path: str) -> EntityCounts:
         """How many messages are where: `active`, `scheduled`, `dead_letter` and so on."""
         return await self.namespace.counts(path)
@@ -177,6 +203,8 @@ class AsyncEmbeddedNamespace:
     async def reset(self) -> None:
         """As it was after the start: no entities but those of `config`, no messages, the machine's time."""
         namespace = self.namespace
+        for topic in namespace.catalog.topics():
+            await namespace.delete_topic(topic.key)
         for queue in namespace.catalog.queues():
             await namespace.delete_queue(queue.key)
         for policy in namespace.catalog.policies():

@@ -115,6 +115,18 @@ class EmbeddedNamespace:
         """Settings are those of the SDK's `create_queue`, durations also as seconds. Returns the name."""
         return self._call_thread().call(self._inner.create_queue(name, **settings))
 
+    def create_topic(self, name: str, **settings: Setting) -> str:
+        """As `create_queue`."""
+        return self._call_thread().call(self._inner.create_topic(name, **settings))
+
+    def create_subscription(self, topic: str, name: str, *, sql: str | None = None, **settings: Setting) -> str:
+        """`sql`: only messages that this filter picks; without it all of them. Returns the path for `counts`."""
+        return self._call_thread().call(self._inner.create_subscription(topic, name, sql=sql, **settings))
+
+    def create_rule(self, topic: str, subscription: str, name: str, sql: str, action: str | None = None) -> None:
+        """One more rule of a subscription; messages that it picks are changed by the action, if there is one."""
+        self._call_thread().call(self._inner.create_rule(topic, subscription, name, sql, action))
+
     def counts(self, path: str) -> EntityCounts:
         """How many messages are where: `active`, `scheduled`, `dead_letter` and so on."""
         return self._call_thread().call(self._inner.counts(path))

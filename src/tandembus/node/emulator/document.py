@@ -6,11 +6,10 @@ differ from the service's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from tandembus.config import ConfigurationError
 from tandembus.descriptions import (
@@ -31,6 +30,7 @@ from tandembus.descriptions import (
 from tandembus.errors import BusError
 from tandembus.limits import Limits
 from tandembus.node.emulator.places import Place, read_json
+from tandembus.rules import compile_rule
 from tandembus.security.scopes import fold
 
 MAX_TOLD: Final = 20
@@ -38,6 +38,7 @@ MAX_TOLD: Final = 20
 LOGGING_TYPES: Final = ("File", "Console", "File,Console", "Console,File")
 
 T = TypeVar("T")
+D = TypeVar("D", bound=EntityDescription)
 Reader = Callable[[Place], object]
 
 
@@ -193,8 +194,7 @@ class _Reading:
         name = self._name(parts["Name"], lambda text: validate_name(text, self._limits))
         values = self._values(parts.get("Properties"), QUEUE_PROPERTIES)
         description = QueueDescription(name, **_fields(values, QUEUE_PROPERTIES))  # type: ignore[arg-type]
-        checked = self._checked(description, place, QUEUE_PROPERTIES)
-        assert isinstance(checked, QueueDescription)
+        checked = self._checked(description, place)
         return WantedQueue(place, _given(values, QUEUE_PROPERTIES), checked)
 
     def _topic(self, place: Place) -> WantedTopic:
@@ -202,8 +202,7 @@ class _Reading:
         name = self._name(parts["Name"], lambda text: validate_name(text, self._limits))
         values = self._values(parts.get("Properties"), TOPIC_PROPERTIES)
         description = TopicDescription(name, **_fields(values, TOPIC_PROPERTIES))  # type: ignore[arg-type]
-        checked = self._checked(description, place, TOPIC_PROPERTIES)
-        assert isinstance(checked, TopicDescription)
+        checked = self._checked(description, place)
         subscriptions = self._each(parts.get("Subscriptions"), lambda item: self._subscription(item, name))
         self._check_names(subscriptions)
         return WantedTopic(place, _given(values, TOPIC_PROPERTIES), checked, tuple(subscriptions))
@@ -214,8 +213,7 @@ class _Reading:
         values = self._values(parts.get("Properties"), SUBSCRIPTION_PROPERTIES)
         fields = _fields(values, SUBSCRIPTION_PROPERTIES)
         description = SubscriptionDescription(topic, name, **fields)  # type: ignore[arg-type]
-        checked = self._checked(description, place, SUBSCRIPTION_PROPERTIES)
-        assert isinstance(checked, SubscriptionDescription)
+        checked = self._checked(description, place)
         rules = self._each(parts.get("Rules"), self._rule)
         self._check_names(rules)
         return WantedSubscription(place, _given(values, SUBSCRIPTION_PROPERTIES), checked, tuple(rules))
@@ -238,15 +236,15 @@ class _Reading:
                 raise place.fault("partitioned entities are not available in this version; set it to false")
         return found
 
-    def _checked(self, description: EntityDescription, place: Place, table: Iterable[str]) -> EntityDescription:
+    def _checked(self, description: D, place: Place) -> D:
         """Within the namespace's limits, and something that this version can do."""
         if not isinstance(description, TopicDescription):
             self._check_forwards(description, place.member("Properties"))
         try:
-            checked = description.validated(self._limits)
+            checked = cast(D, description.validated(self._limits))
             check_supported(checked)
         except BusError as error:
-            raise _blamed(place, str(error), table).fault(str(error)) from None
+            raise place.blamed(str(error)).fault(str(error)) from None
         return checked
 
     def _check_forwards(self, description: QueueDescription | SubscriptionDescription, properties: Place) -> None:
@@ -271,15 +269,22 @@ class _Reading:
         kind = kinds["FilterType"].one_of("Correlation", "Sql") + "Filter"
         if kind not in kinds:
             raise properties.fault(f"FilterType is {kinds['FilterType'].text()}, so {kind!r} must be there; add it")
-        wanted = _correlation(kinds[kind]) if kind == "CorrelationFilter" else SqlFilter(_expression(kinds[kind]))
-        action = SqlAction(_expression(kinds["Action"])) if "Action" in kinds else None
-        return WantedRule(place, self._checked_rule(RuleDescription(name, wanted, action), kinds[kind]))
+        sql = _expression(kinds[kind]) if kind == "SqlFilter" else None
+        rule = RuleDescription(name, _correlation(kinds[kind]) if sql is None else SqlFilter(sql.text()))
+        rule = self._checked_rule(rule, kinds[kind] if sql is None else sql)
+        if "Action" in kinds:
+            action = _expression(kinds["Action"])
+            rule = self._checked_rule(replace(rule, action=SqlAction(action.text())), action)
+        return WantedRule(place, rule)
 
     def _checked_rule(self, rule: RuleDescription, place: Place) -> RuleDescription:
+        """Compiled, to see whether it can be."""
         try:
-            return rule.validated(self._limits)
+            checked = rule.validated(self._limits)
+            compile_rule(checked)
         except BusError as error:
             raise place.fault(str(error)) from None
+        return checked
 
     def _check_names(self, wanted: Iterable[Wanted | WantedRule]) -> None:
         seen: dict[str, Place] = {}
@@ -300,17 +305,8 @@ def _given(values: Mapping[str, object], table: Mapping[str, tuple[str, Reader]]
     return frozenset(table[key][0] for key in values)
 
 
-def _blamed(place: Place, text: str, keys: Iterable[str]) -> Place:
-    """The property that a refusal names, if it is one that the file sets; else the entity."""
-    properties = place.member("Properties")
-    for key in keys:
-        if re.search(rf"\b{key}\b", text) and isinstance(properties.value, dict) and key in properties.value:
-            return properties.member(key)
-    return place
-
-
-def _expression(place: Place) -> str:
-    return place.members(("SqlExpression",), ("SqlExpression",))["SqlExpression"].text()
+def _expression(place: Place) -> Place:
+    return place.members(("SqlExpression",), ("SqlExpression",))["SqlExpression"]
 
 
 def _correlation(place: Place) -> Filter:

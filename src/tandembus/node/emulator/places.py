@@ -61,6 +61,14 @@ class Place:
         value = self.value.get(key) if isinstance(self.value, dict) else None
         return Place(self.file, f"{self.path}.{key}" if self.path else key, value)
 
+    def blamed(self, text: str) -> Place:
+        """The property of this entity that a refusal names, if it has one; else the entity."""
+        properties = self.member("Properties")
+        for key in properties.value if isinstance(properties.value, dict) else ():
+            if re.search(rf"\b{re.escape(key)}\b", text):
+                return properties.member(key)
+        return self
+
     def items(self) -> list[Place]:
         value = self._of_kind(list)
         assert isinstance(value, list)

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import TypeVar, cast
 
-from tandembus.descriptions import EntityDescription, QueueDescription, check_supported, check_update
+from tandembus.descriptions import EntityDescription, RuleDescription, check_supported, check_update
 from tandembus.errors import BusError
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.quotas import check_entity_count
-from tandembus.node.emulator.document import EmulatorConfig, Wanted, WantedQueue
+from tandembus.node.emulator.document import (
+    EmulatorConfig,
+    Wanted,
+    WantedQueue,
+    WantedRule,
+    WantedSubscription,
+    WantedTopic,
+)
 from tandembus.node.emulator.places import Place
-from tandembus.security.scopes import fold
-
-_FORWARDS: Final = {"forward_to": "ForwardTo", "forward_dead_lettered_messages_to": "ForwardDeadLetteredMessagesTo"}
+from tandembus.node.emulator.rehearsal import Rehearsal
 
 D = TypeVar("D", bound=EntityDescription)
 Act = Callable[[], Awaitable[object]]
@@ -27,7 +31,7 @@ Act = Callable[[], Awaitable[object]]
 
 @dataclass
 class Provisioned:
-    """What was done, by the paths of the entities."""
+    """What was done, by the paths of entities; a new subscription's rules are part of it."""
 
     created: list[str] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)
@@ -53,20 +57,19 @@ class _Plan:
     def __init__(self, namespace: Namespace, config: EmulatorConfig) -> None:
         self._namespace = namespace
         self._config = config
+        self._rehearsal = Rehearsal(namespace.catalog, namespace.limits)
         self._steps: list[tuple[Place, Act]] = []
         self._last_steps: list[tuple[Place, Act]] = []
-        self._new_count = 0
-        self._names = {fold(queue.description.name) for queue in config.queues}
-        self._names |= {fold(topic.description.name) for topic in config.topics}
         self.done = Provisioned()
 
     def make(self) -> None:
         for queue in self._config.queues:
-            self._plan_queue(queue)
-        catalog = self._namespace.catalog
-        if self._new_count:
-            after = catalog.queue_count() + catalog.topic_count() + self._new_count
-            self._demand(self._config.place, lambda: check_entity_count(after - 1, self._namespace.limits))
+            self._queue(queue)
+        for topic in self._config.topics:
+            self._topic(topic)
+            for subscription in topic.subscriptions:
+                self._subscription(subscription)
+        self._rehearsal.check(self._config)
 
     async def carry_out(self) -> None:
         for place, act in (*self._steps, *self._last_steps):
@@ -75,22 +78,66 @@ class _Plan:
             except BusError as error:
                 raise place.fault(str(error)) from error
 
-    def _plan_queue(self, wanted: WantedQueue) -> None:
+    def _queue(self, wanted: WantedQueue) -> None:
         namespace, description = self._namespace, wanted.description
-        self._check_targets(wanted, description)
-        found = namespace.catalog.find(description.name)
-        if found is None:
+        old = self._old(wanted, namespace.catalog.find(description.name), description)
+        if old is None:
             first = replace(description, forward_to=None, forward_dead_lettered_messages_to=None)
             self._create(wanted, description, lambda: namespace.create_queue(first))
             if first != description:
                 self._last_steps.append((wanted.place, lambda: namespace.update_queue(description)))
         else:
-            old = self._same_kind(wanted, found, description)
-            changed = replace(old, **_given_values(wanted, description))  # type: ignore[arg-type]
+            changed = _with_given(wanted, old, description)
             self._update(wanted, old, changed, lambda: namespace.update_queue(changed))
 
+    def _topic(self, wanted: WantedTopic) -> None:
+        namespace, description = self._namespace, wanted.description
+        old = self._old(wanted, namespace.catalog.find(description.name), description)
+        if old is None:
+            self._create(wanted, description, lambda: namespace.create_topic(description))
+        else:
+            changed = _with_given(wanted, old, description)
+            self._update(wanted, old, changed, lambda: namespace.update_topic(changed))
+
+    def _subscription(self, wanted: WantedSubscription) -> None:
+        namespace, description = self._namespace, wanted.description
+        entry = namespace.catalog.find_subscription(description.topic_name, description.name)
+        old = self._old(wanted, entry, description)
+        if old is None:
+            first = replace(description, forward_to=None, forward_dead_lettered_messages_to=None)
+            first_rule = wanted.rules[0].description if wanted.rules else None
+            self._create(wanted, description, lambda: namespace.create_subscription(first, first_rule))
+            for rule in wanted.rules[1:]:
+                self._steps.append((rule.place, self._creating(wanted, rule.description)))
+            if first != description:
+                self._last_steps.append((wanted.place, lambda: namespace.update_subscription(description)))
+        else:
+            changed = _with_given(wanted, old, description)
+            self._update(wanted, old, changed, lambda: namespace.update_subscription(changed))
+            for rule in wanted.rules:
+                self._rule(wanted, rule)
+        self._rehearsal.put_rules(description, [rule.description for rule in wanted.rules])
+
+    def _rule(self, subscription: WantedSubscription, wanted: WantedRule) -> None:
+        namespace, owner, rule = self._namespace, subscription.description, wanted.description
+        path = f"{owner.path}/Rules/{rule.name}"
+        old = namespace.catalog.find_rule(owner.topic_name, owner.name, rule.name)
+        if old is None:
+            self._steps.append((wanted.place, self._creating(subscription, rule)))
+            self.done.created.append(path)
+        elif replace(rule, name=old.name, created_at=old.created_at) == old:
+            self.done.unchanged.append(path)
+        else:
+            act = lambda: namespace.update_rule(owner.topic_name, owner.name, rule)  # noqa: E731
+            self._steps.append((wanted.place, act))
+            self.done.updated.append(path)
+
+    def _creating(self, subscription: WantedSubscription, rule: RuleDescription) -> Act:
+        owner = subscription.description
+        return lambda: self._namespace.create_rule(owner.topic_name, owner.name, rule)
+
     def _create(self, wanted: Wanted, description: EntityDescription, act: Act) -> None:
-        self._new_count += 1
+        self._rehearsal.put(description)
         self._steps.append((wanted.place, act))
         self.done.created.append(description.path)
 
@@ -98,36 +145,30 @@ class _Plan:
         if changed == old:
             self.done.unchanged.append(old.path)
             return
-        self._demand(wanted.place, lambda: check_update(old, changed))
-        self._demand(wanted.place, lambda: check_supported(changed.validated(self._namespace.limits)))
+        self._check_change(wanted.place, old, changed)
+        self._rehearsal.put(changed)
         self._last_steps.append((wanted.place, act))
         self.done.updated.append(old.path)
 
-    def _same_kind(self, wanted: Wanted, found: Entry, description: D) -> D:
+    def _check_change(self, place: Place, old: EntityDescription, changed: EntityDescription) -> None:
+        try:
+            check_update(old, changed)
+            check_supported(changed.validated(self._namespace.limits))
+        except BusError as error:
+            raise place.fault(str(error)) from error
+
+    def _old(self, wanted: Wanted, found: Entry | None, description: D) -> D | None:
+        """As it is now; None where there is no such entity yet."""
+        if found is None:
+            return None
         if isinstance(found.description, type(description)):
-            return found.description
+            return cast(D, found.description)
         raise wanted.place.member("Name").fault(
             f"the namespace has a {found.kind.value} of that name; rename this {description.kind.value}, or delete "
             f"the {found.kind.value} first"
         )
 
-    def _check_targets(self, wanted: Wanted, description: QueueDescription) -> None:
-        for name, key in _FORWARDS.items():
-            target = getattr(description, name)
-            if target is None or fold(target) in self._names:
-                continue
-            if self._namespace.catalog.find(target) is None:
-                place = wanted.place.member("Properties").member(key)
-                raise place.fault(
-                    f"there is no queue or topic named {target!r}; add it to the file, or create it first"
-                )
 
-    def _demand(self, place: Place, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except BusError as error:
-            raise place.fault(str(error)) from error
-
-
-def _given_values(wanted: Wanted, description: EntityDescription) -> dict[str, object]:
-    return {name: getattr(description, name) for name in wanted.given}
+def _with_given(wanted: Wanted, old: D, description: D) -> D:
+    """What is there, changed in what the file names."""
+    return replace(old, **{name: getattr(description, name) for name in wanted.given})

@@ -23,10 +23,76 @@ QUEUE = {
     },
 }
 
+CORRELATION_RULE = {
+    "Name": "app-prop-filter-1",
+    "Properties": {
+        "FilterType": "Correlation",
+        "CorrelationFilter": {
+            "ContentType": "application/text",
+            "CorrelationId": "id1",
+            "Label": "subject1",
+            "MessageId": "msgid1",
+            "ReplyTo": "someQueue",
+            "ReplyToSessionId": "sessionId",
+            "SessionId": "session1",
+            "To": "xyz",
+            "Properties": {"text": "value1", "number": 5, "half": 0.5, "yes": True},
+        },
+    },
+}
+SQL_RULE = {
+    "Name": "user-prop-filter-1",
+    "Properties": {
+        "FilterType": "Sql",
+        "SqlFilter": {"SqlExpression": "sys.MessageId = '123456' AND userProp1 = 'value1'"},
+        "Action": {"SqlExpression": "SET sys.To = 'Entity'"},
+    },
+}
+TOPIC = {
+    "Name": "topic.1",
+    "Properties": {
+        "DefaultMessageTimeToLive": "PT1H",
+        "DuplicateDetectionHistoryTimeWindow": "PT20S",
+        "RequiresDuplicateDetection": True,
+        "EnablePartitioning": False,
+    },
+    "Subscriptions": [
+        {
+            "Name": "subscription.1",
+            "Properties": {
+                "DeadLetteringOnMessageExpiration": True,
+                "DefaultMessageTimeToLive": "PT30M",
+                "LockDuration": "PT45S",
+                "MaxDeliveryCount": 4,
+                "ForwardDeadLetteredMessagesTo": "",
+                "ForwardTo": "",
+                "RequiresSession": True,
+            },
+            "Rules": [CORRELATION_RULE, SQL_RULE],
+        },
+        {"Name": "subscription.2"},
+    ],
+}
+
 
 def config(*queues: dict[str, Any], topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     namespace = {"Name": "sbemulatorns", "Queues": list(queues), "Topics": topics or []}
     return {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}
+
+
+def topic(name: str, *subscriptions: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    return {"Name": name, "Properties": properties, "Subscriptions": list(subscriptions)}
+
+
+def subscription(name: str, *rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    return {"Name": name, "Properties": properties, "Rules": list(rules)}
+
+
+def rule(name: str, expression: str, action: str | None = None) -> dict[str, Any]:
+    properties: dict[str, Any] = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}
+    if action is not None:
+        properties["Action"] = {"SqlExpression": action}
+    return {"Name": name, "Properties": properties}
 
 
 def queue(name: str, **properties: Any) -> dict[str, Any]:

@@ -10,12 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandembus.config import ConfigurationError
-from tandembus.descriptions import QueueDescription
+from tandembus.descriptions import (
+    CorrelationFilter,
+    QueueDescription,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from tandembus.limits import Limits
 from tandembus.node.emulator import EmulatorConfig, read_emulator_config
 from tandembus.node.emulator.document import QUEUE_PROPERTIES
 from tests.covers import covers
-from tests.unit.node.emulator.config_json import QUEUE, changed, config, queue, write
+from tests.unit.node.emulator.config_json import QUEUE, TOPIC, changed, config, queue, topic, write
 
 LIMITS = Limits(min_duplicate_window_s=5.0)
 
@@ -76,7 +84,104 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
     assert len(read_emulator_config(path, LIMITS).queues) == 1
 
 
+@covers("B2", "M9")
+def test_every_property_of_topics_subscriptions_and_rules_is_taken_over(tmp_path: Path) -> None:
+    (topic,) = read(tmp_path, config(topics=[TOPIC])).topics
+    assert topic.description == TopicDescription(
+        "topic.1",
+        default_message_time_to_live_s=3600.0,
+        duplicate_detection_history_time_window_s=20.0,
+        requires_duplicate_detection=True,
+    )
+    first, second = topic.subscriptions
+    assert first.description == SubscriptionDescription(
+        "topic.1",
+        "subscription.1",
+        dead_lettering_on_message_expiration=True,
+        default_message_time_to_live_s=1800.0,
+        lock_duration_s=45.0,
+        max_delivery_count=4,
+        requires_session=True,
+    )
+    assert (second.description.max_delivery_count, second.rules) == (3, ())
+    correlation, sql = (rule.description for rule in first.rules)
+    assert correlation.filter == CorrelationFilter(
+        content_type="application/text",
+        correlation_id="id1",
+        label="subject1",
+        message_id="msgid1",
+        reply_to="someQueue",
+        reply_to_session_id="sessionId",
+        session_id="session1",
+        to="xyz",
+        properties=(("text", "value1"), ("number", 5), ("half", 0.5), ("yes", True)),
+    )
+    assert sql == RuleDescription(
+        "user-prop-filter-1",
+        SqlFilter("sys.MessageId = '123456' AND userProp1 = 'value1'"),
+        SqlAction("SET sys.To = 'Entity'"),
+    )
+
+
 NAMESPACE = "UserConfig.Namespaces[0]"
+SUBSCRIPTION = f"{NAMESPACE}.Topics[0].Subscriptions[0]"
+FIRST_RULE = f"{SUBSCRIPTION}.Rules[0].Properties"
+SECOND_RULE = f"{SUBSCRIPTION}.Rules[1].Properties"
+
+
+@covers("B2", "M9")
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        (f"{NAMESPACE}.Topics", {}, f"{NAMESPACE}.Topics: an object is not a list"),
+        (f"{NAMESPACE}.Topics[0].Rules", [], f"{NAMESPACE}.Topics[0].Rules: this key is not known"),
+        (f"{NAMESPACE}.Topics[0].Properties.LockDuration", "PT1M", "Properties.LockDuration: this key is not known"),
+        (f"{NAMESPACE}.Topics[0].Properties.EnablePartitioning", True, "partitioned entities are not available"),
+        (f"{NAMESPACE}.Topics[0].Subscriptions", None, f"{NAMESPACE}.Topics[0].Subscriptions: null is not a list"),
+        (f"{SUBSCRIPTION}.Name", "a/b", f"{SUBSCRIPTION}.Name: The subscription name 'a/b' is not valid"),
+        (f"{SUBSCRIPTION}.Name", "x" * 51, "has 51 characters; at most 50 are allowed"),
+        (f"{SUBSCRIPTION}.Name", "Subscription.2", f"{NAMESPACE}.Topics[0].Subscriptions[1].Name: 'subscription.2' is"),
+        (f"{SUBSCRIPTION}.Properties.RequiresDuplicateDetection", True, "RequiresDuplicateDetection: this key is not"),
+        (f"{SUBSCRIPTION}.Properties.LockDuration", "PT1S", f"{SUBSCRIPTION}.Properties.LockDuration: LockDuration is"),
+        (f"{SUBSCRIPTION}.Properties.ForwardTo", "Topic.1", f"{SUBSCRIPTION}.Properties.ForwardTo: 'topic.1/Subscr"),
+        (f"{SUBSCRIPTION}.Rules[1].Name", "APP-prop-filter-1", f"{SUBSCRIPTION}.Rules[1].Name: 'APP-prop-filter-1' is"),
+        (f"{SUBSCRIPTION}.Rules[0].Name", "a?b", f"{SUBSCRIPTION}.Rules[0].Name: The rule name 'a?b' is not valid"),
+        (FIRST_RULE, ..., f"{SUBSCRIPTION}.Rules[0]: 'Properties' is missing; add it"),
+        (f"{FIRST_RULE}.FilterType", ..., f"{FIRST_RULE}: 'FilterType' is missing; add it"),
+        (f"{FIRST_RULE}.FilterType", "True", f'{FIRST_RULE}.FilterType: "True" is not one of Correlation, Sql'),
+        (f"{FIRST_RULE}.FilterType", "Sql", f"{FIRST_RULE}: FilterType is Sql, so 'SqlFilter' must be there; add it"),
+        (f"{FIRST_RULE}.FilterTyp", {}, f"{FIRST_RULE}.FilterTyp: this key is not known; did you mean 'FilterType'?"),
+        (f"{FIRST_RULE}.CorrelationFilter", {}, "CorrelationFilter: A CorrelationFilter needs at least one property"),
+        (f"{FIRST_RULE}.CorrelationFilter.Subject", "x", "CorrelationFilter.Subject: this key is not known"),
+        (f"{FIRST_RULE}.CorrelationFilter.Label", 5, "CorrelationFilter.Label: 5 is not text"),
+        (f"{FIRST_RULE}.CorrelationFilter.Properties", [], "CorrelationFilter.Properties: a list is not an object"),
+        (f"{FIRST_RULE}.CorrelationFilter.Properties.a", [], "Properties.a: only text, numbers, true and false"),
+        (f"{FIRST_RULE}.CorrelationFilter.Properties.a", None, "Properties.a: only text, numbers, true and false"),
+        (f"{SECOND_RULE}.SqlFilter", "1=1", f'{SECOND_RULE}.SqlFilter: "1=1" is not an object'),
+        (f"{SECOND_RULE}.SqlFilter.SqlExpression", ..., f"{SECOND_RULE}.SqlFilter: 'SqlExpression' is missing"),
+        (f"{SECOND_RULE}.SqlFilter.SqlExpression", "", f"{SECOND_RULE}.SqlFilter.SqlExpression: The SqlExpression of"),
+        (f"{SECOND_RULE}.SqlFilter.SqlExpression", "a = ", f"{SECOND_RULE}.SqlFilter.SqlExpression: Rule 'user-prop"),
+        (f"{SECOND_RULE}.SqlFilter.SqlExpression", "a" * 2000, "up to 1024 characters"),
+        (
+            f"{SECOND_RULE}.Action.SqlExpression",
+            "SET",
+            f"{SECOND_RULE}.Action.SqlExpression: Rule 'user-prop-filter-1'",
+        ),
+        (f"{SECOND_RULE}.Action", [], f"{SECOND_RULE}.Action: a list is not an object"),
+    ],
+)
+def test_a_mistake_in_a_topic_is_told_with_its_place_and_what_would_be_right(
+    tmp_path: Path, place: str, value: Any, told: str
+) -> None:
+    assert told in refusal(tmp_path, changed(config(topics=[TOPIC]), place, value))
+
+
+@covers("B2")
+def test_a_topic_cannot_have_the_name_of_a_queue(tmp_path: Path) -> None:
+    told = refusal(tmp_path, config(queue("orders"), topics=[topic("Orders")]))
+    assert told.startswith(f"{NAMESPACE}.Topics[0].Name: 'Orders' is the name of {NAMESPACE}.Queues[0].Name, too")
+
+
 PROPERTIES = f"{NAMESPACE}.Queues[0].Properties"
 
 

@@ -10,15 +10,23 @@ from typing import Any
 import pytest
 
 from tandembus.config import ConfigurationError
-from tandembus.descriptions import QueueDescription
+from tandembus.descriptions import (
+    QueueDescription,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+    TrueFilter,
+)
 from tandembus.limits import Limits
 from tandembus.namespace.namespace import Namespace
 from tandembus.node.emulator import Provisioned, provision, read_emulator_config
 from tests.covers import covers
 from tests.unit.namespace.namespace_lives import Machine
-from tests.unit.node.emulator.config_json import config, queue, write
+from tests.unit.node.emulator.config_json import config, queue, rule, subscription, topic, write
 
-LIMITS = Limits(min_duplicate_window_s=5.0, max_entities=4)
+LIMITS = Limits(min_duplicate_window_s=5.0, max_entities=4, max_subscriptions=3, max_sql_rules=4)
 NAMESPACE = "UserConfig.Namespaces[0]"
 
 
@@ -97,3 +105,85 @@ async def test_more_entities_than_the_namespace_may_have_are_refused_together(
     assert namespace.catalog.queue_count() == 1
     done = await bring_about(namespace, folder, config(*[queue(f"queue-{number}") for number in range(3)]))
     assert len(done.created) == 3
+
+
+# Topics.
+
+
+def rules_of(namespace: Namespace, subscription_name: str) -> list[RuleDescription]:
+    return [replace(found, created_at=0.0) for found in namespace.rules("t", subscription_name)]
+
+
+@covers("B2", "M9")
+async def test_topics_come_with_their_subscriptions_and_only_the_rules_that_are_listed(
+    namespace: Namespace, folder: Path
+) -> None:
+    one, two = rule("one", "a = 1"), rule("two", "a = 2", "SET b = 3")
+    document = config(topics=[topic("t", subscription("ruled", one, two), subscription("plain"))])
+    done = await bring_about(namespace, folder, document)
+    assert done.created == ["t", "t/Subscriptions/ruled", "t/Subscriptions/plain"]
+    assert rules_of(namespace, "ruled") == [
+        RuleDescription("one", SqlFilter("a = 1")),
+        RuleDescription("two", SqlFilter("a = 2"), SqlAction("SET b = 3")),
+    ]
+    assert rules_of(namespace, "plain") == [RuleDescription("$Default", TrueFilter())]
+
+
+@covers("B2", "M9")
+async def test_of_a_topic_that_is_there_what_is_missing_is_created_and_what_differs_updated(
+    namespace: Namespace, folder: Path
+) -> None:
+    first = config(topics=[topic("t", subscription("s", rule("one", "a = 1"), rule("two", "a = 2")))])
+    await bring_about(namespace, folder, first)
+    await namespace.create_rule("t", "s", RuleDescription("by hand", TrueFilter()))
+    again = await bring_about(namespace, folder, first)
+    assert again.unchanged == ["t", "t/Subscriptions/s", "t/Subscriptions/s/Rules/one", "t/Subscriptions/s/Rules/two"]
+    changed_rules = (rule("ONE", "a = 1"), rule("two", "a = 9"), rule("three", "a = 3"))
+    second = topic("T", subscription("S", *changed_rules, MaxDeliveryCount=8), DefaultMessageTimeToLive="PT5M")
+    done = await bring_about(namespace, folder, config(topics=[second]))
+    assert done.created == ["T/Subscriptions/S/Rules/three"]
+    assert done.updated == ["t", "t/Subscriptions/s", "T/Subscriptions/S/Rules/two"]
+    assert done.unchanged == ["T/Subscriptions/S/Rules/ONE"]
+    filters = {found.name: found.filter for found in rules_of(namespace, "s")}
+    assert filters == {
+        "one": SqlFilter("a = 1"),
+        "two": SqlFilter("a = 9"),
+        "three": SqlFilter("a = 3"),
+        "by hand": TrueFilter(),
+    }
+    assert namespace.catalog.get_subscription("t", "s").description.max_delivery_count == 8
+    assert namespace.catalog.get_topic("t").description.default_message_time_to_live_s == 300.0
+
+
+@covers("B2", "M9")
+@pytest.mark.parametrize(
+    ("topics", "place", "told"),
+    [
+        ([topic("there")], "Topics[0].Name", "the namespace has a queue of that name; rename this topic"),
+        ([topic("t", *[subscription(f"s{number}") for number in range(4)])], "Topics[0]", "at most 3 are allowed"),
+        (
+            [topic("t", subscription("s", *[rule(f"r{number}", "a = 1") for number in range(5)]))],
+            "Topics[0]",
+            "at most 4 are allowed",
+        ),
+        (
+            [topic("t", subscription("s", RequiresSession=True)), topic("fixed", subscription("s"))],
+            "Topics[1].Subscriptions[0]",
+            "cannot be changed",
+        ),
+    ],
+    ids=["another kind", "too many subscriptions", "too many rules", "fixed"],
+)
+async def test_a_topic_that_cannot_be_ends_the_start_before_anything_is_created(
+    namespace: Namespace, folder: Path, topics: list[dict[str, Any]], place: str, told: str
+) -> None:
+    await namespace.create_queue(QueueDescription("there"))
+    await namespace.create_topic(TopicDescription("fixed"))
+    await namespace.create_subscription(SubscriptionDescription("fixed", "s", requires_session=True))
+    if topics[-1]["Name"] == "fixed":
+        topics[-1]["Subscriptions"][0]["Properties"]["RequiresSession"] = False
+    with pytest.raises(ConfigurationError) as refused:
+        await bring_about(namespace, folder, config(queue("first"), topics=topics))
+    assert f": {NAMESPACE}.{place}" in str(refused.value)
+    assert told in str(refused.value)
+    assert namespace.catalog.find("first") is None
