@@ -14,6 +14,7 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import CallbackSettleReply, MessageLock, SettleReply
 from tandembus.broker.message_broker import MessageBroker
+from tandembus.broker.reading import read_messages
 from tandembus.broker.session import SessionLock
 from tandembus.broker.session_reading import live_numbers
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound
@@ -55,7 +56,7 @@ async def peek(
             numbers = await live_numbers(broker, fragment, session_id, from_number, count - len(found))
         if not numbers:
             break
-        records = await broker.read_messages(fragment, lane, numbers, max(room, 1))
+        records = await read_messages(broker, fragment, lane, numbers, max(room, 1))
         for record in records:
             if isinstance(record, Message) and _is_of(record, session_id):
                 if found and len(record.sections) > room:
@@ -136,7 +137,7 @@ async def _parked_message(
     lane = fragment.lane(code)
     if not lane.is_resting(number):
         return None
-    for record in await broker.read_messages(fragment, lane, [number], READ_BYTES):
+    for record in await read_messages(broker, fragment, lane, [number], READ_BYTES):
         if isinstance(record, Message) and await _state_of(broker, fragment, lane, record) == state:
             return record
     return None
@@ -188,7 +189,7 @@ async def delete_batch(
             numbers = await live_numbers(broker, fragment, session_id, from_number, most)
         if not numbers:
             break
-        records = await broker.read_messages(fragment, lane, numbers, READ_BYTES)
+        records = await read_messages(broker, fragment, lane, numbers, READ_BYTES)
         from_number = numbers[len(records) - 1] + 1
         messages = [one for one in records if isinstance(one, Message) and _is_of(one, session_id)]
         locks = [
@@ -214,7 +215,7 @@ async def delete_one(broker: MessageBroker, fragment: Fragment, code: int, numbe
     if lane.is_parked(number):
         await _delete_parked(broker, fragment, code, number)
         return
-    for record in await broker.read_messages(fragment, lane, [number], READ_BYTES):
+    for record in await read_messages(broker, fragment, lane, [number], READ_BYTES):
         if isinstance(record, Message) and fragment.lane(code).is_waiting(number):
             await remove_all(fragment, [lock_waiting(fragment, code, record)])
             return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.operations import StateOperation
+from tandembus.broker.reading import read_messages
 from tandembus.broker.session import Session, SessionAccept, SessionLock
 from tandembus.broker.session_columns import TailColumn, column_entry, column_of, offsets_of, session_hash
 from tandembus.broker.session_locks import (
@@ -170,7 +171,7 @@ async def _read_bodies(
     if not owners:
         return
     room = max(int(fragment.settings.window_bytes) // 2, 1)
-    records = await broker.read_messages(fragment, fragment.main, list(owners), room)
+    records = await read_messages(broker, fragment, fragment.main, list(owners), room)
     if fragment.sessions is index:
         for record in records:
             if isinstance(record, Message):

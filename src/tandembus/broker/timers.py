@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from tandembus.broker.expiring import activate, end_sweep, sweep
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.loading import trim_history
+from tandembus.broker.reading import read_messages
 from tandembus.clock import Clock
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message
@@ -104,7 +106,7 @@ class DueWork:
         for fragment in broker.fragments():
             if fragment.lapse():
                 broker.want(fragment)
-            await broker.trim_history(fragment)
+            await trim_history(broker, fragment)
         broker.forwarding.retry_due()
         now_ms = self._clock.now_ms()
         is_done = True
@@ -175,7 +177,7 @@ class DueWork:
         found: list[Message] = []
         position = 0
         while position < len(numbers):
-            records = await self._broker.read_messages(fragment, fragment.main, numbers[position:], READ_BYTES)
+            records = await read_messages(self._broker, fragment, fragment.main, numbers[position:], READ_BYTES)
             position += len(records)
             found += [record for record in records if isinstance(record, Message)]
         return found

@@ -14,6 +14,7 @@ from tandembus.broker.expiring import expire
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import REMOVE, CallbackSettleReply, MessageLock
 from tandembus.broker.moving import check_can_take_in, move, refuse_move
+from tandembus.broker.reading import read_messages
 from tandembus.broker.subscriptions import MAX_EVALUATIONS
 from tandembus.broker.transfer_destination import as_forwarded, destination_of
 from tandembus.clock import Clock
@@ -155,7 +156,7 @@ class TransferPass:
             if not numbers:
                 self._reach_the_end()
                 return
-            records = await self._broker.read_messages(job.fragment, lane, numbers, PASS_BYTES)
+            records = await read_messages(self._broker, job.fragment, lane, numbers, PASS_BYTES)
             if not await self._take([record for record in records if isinstance(record, Message)]):
                 return
             job.cursor = int(records[-1].number) + 1

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from tandembus.broker.dropping import drop_fragment
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
 from tandembus.errors import StoreUnavailable
@@ -48,7 +49,7 @@ class Dropper:
     async def _drop(self, tombstone: Tombstone) -> None:
         while True:
             try:
-                await self._broker.drop_fragment(tombstone.fragment_key)
+                await drop_fragment(self._broker, tombstone.fragment_key)
                 await self._catalog.forget(tombstone, self._clock.now())
                 return
             except StoreUnavailable as error:

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.message_broker import MessageBroker
+from tandembus.broker.topics import add_subscription, open_topic
 from tandembus.errors import BusError, EntityNotFound
 from tandembus.limits import Limits
 from tandembus.namespace.catalog_view import CatalogView
@@ -82,7 +83,7 @@ class OpenEntities:
             settings = fragment_settings(entry.description, self._limits)
             # A subscription is younger than its topic: the stray may be one of this topic's.
             may_have_others = self.newest_stray > entry.fragment_key
-            fragment = await self._broker.open_topic(entry.fragment_key, 0, settings, parts, may_have_others)
+            fragment = await open_topic(self._broker, entry.fragment_key, 0, settings, parts, may_have_others)
             return self._opened(entry, fragment)
 
     async def _open_subscription(self, entry: SubscriptionEntry) -> Entity:
@@ -135,7 +136,7 @@ class OpenEntities:
         if topic is not None:
             settings = fragment_settings(entry.description, self._limits)
             rules = await self._compiled.rule_set(entry)
-            self._broker.add_subscription(topic.fragment, entry.fragment_key, settings, rules)
+            add_subscription(self._broker, topic.fragment, entry.fragment_key, settings, rules)
 
     async def rules_changed(self, entry: SubscriptionEntry) -> None:
         """Called with the family held."""

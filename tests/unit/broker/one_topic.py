@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.topics import add_subscription, drop_subscription, open_topic
 from tandembus.clock import ManualClock
 from tandembus.descriptions import DEFAULT_RULE_NAME, RuleDescription, SqlAction, SqlFilter, TrueFilter
 from tandembus.message import Message
@@ -41,7 +42,7 @@ class OneTopic(OneQueue):
 
     async def _open_topic(self) -> Fragment:
         parts = [(key, settings, rules) for key, (settings, rules) in self._subscriptions.items()]
-        return await self.broker.open_topic(KEY, 0, self.settings, parts)
+        return await open_topic(self.broker, KEY, 0, self.settings, parts)
 
     async def _open_by_key(self, key: int) -> Fragment | None:
         topic = await self._open_topic()
@@ -58,12 +59,12 @@ class OneTopic(OneQueue):
         settings = settings or small()
         self._subscriptions[key] = (settings, rules)
         await self.broker.make_fragment(key, 1, 0)
-        self.broker.add_subscription(self.fragment, key, settings, rules)
+        add_subscription(self.broker, self.fragment, key, settings, rules)
         return self.subscription(key)
 
     async def unsubscribe(self, key: int) -> None:
         del self._subscriptions[key]
-        await self.broker.drop_subscription(self.fragment, key)
+        await drop_subscription(self.broker, self.fragment, key)
 
     async def after_crash(self) -> OneTopic:
         await super().after_crash()

@@ -7,11 +7,13 @@ import asyncio
 from tandembus.amqp.encoding.sections import data_section, decode_message, header_section, properties_section
 from tandembus.broker import browsing
 from tandembus.broker.budget import Budget
+from tandembus.broker.dropping import drop_fragment
 from tandembus.broker.fragment import Fragment
-from tandembus.broker.message_broker import MessageBroker, SubscriptionPart
+from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.timers import DueWork
+from tandembus.broker.topics import SubscriptionPart, open_topic
 from tandembus.broker.transfer_destination import set_destination
 from tandembus.clock import ManualClock
 from tandembus.errors import BusError, EntityNotFound
@@ -109,7 +111,7 @@ class SeveralQueues:
             raise EntityNotFound(f"The messaging entity '{name}' could not be found.")
         key = self.keys[name]
         if name in self.topics:
-            return await self.broker.open_topic(key, 0, self.queues[name], self.topics[name])
+            return await open_topic(self.broker, key, 0, self.queues[name], self.topics[name])
         return await self.broker.open_fragment(key, 0, self.queues[name])
 
     async def find(self, path: str) -> Fragment:
@@ -136,7 +138,7 @@ class SeveralQueues:
 
     async def delete(self, name: str) -> None:
         del self.queues[name]
-        await self.broker.drop_fragment(self.keys[name])
+        await drop_fragment(self.broker, self.keys[name])
         self.broker.forwarding.retry_all()
 
     # Doing.

@@ -212,7 +212,7 @@ async def test_a_destination_deleted_between_staging_and_commit_loses_nothing() 
         assert source.moves.staged
         queues.queues.pop("b")
         destination.fail(EntityNotFound("gone"))
-        queues.broker._fragments.pop(int(destination.key))
+        queues.broker.by_key.pop(int(destination.key))
         await queues.quiet()
         assert await queues.contents() == {"a": [[], [], [], ["x"]]}
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tandembus.broker.budget import Budget
+from tandembus.broker.dropping import drop_fragment
 from tandembus.broker.locks import COMPLETE
 from tandembus.clock import ManualClock
 from tandembus.errors import (
@@ -311,7 +312,7 @@ async def test_a_dropped_fragment_leaves_nothing_in_the_store() -> None:
         await queue.defer(receiver.locks[0])
         await queue.abandon(receiver.locks[1])
         await queue.dead_letter(receiver.locks[2])
-        await queue.broker.drop_fragment(KEY)
+        await drop_fragment(queue.broker, KEY)
         await queue.pass_time(20.0)
         disk = queue.disk
         assert (disk.bodies, disk.blocks, disk.overlays, disk.heads) == ({}, {}, {}, {})
@@ -322,7 +323,7 @@ async def test_what_was_due_in_a_dropped_fragment_is_forgotten_when_it_comes_up(
     async with OneQueue() as queue:
         await queue.send("a", ttl_ms=1000)
         await queue.schedule("later", in_s=10.0)
-        await queue.broker.drop_fragment(KEY)
+        await drop_fragment(queue.broker, KEY)
         queue.broker.open_by_key = nobody
         await queue.pass_time(20.0)
         assert (queue.disk.schedules, queue.disk.expiries) == (set(), set())
@@ -338,7 +339,7 @@ async def test_operations_on_a_dropped_fragment_find_no_entity() -> None:
         queue.fault_next(Fault.HANG)
         staged = queue.stage(message("a"))
         await queue.disk.is_hanging.wait()
-        dropping = asyncio.ensure_future(queue.broker.drop_fragment(KEY))
+        dropping = asyncio.ensure_future(drop_fragment(queue.broker, KEY))
         queue.disk.go_on.set()
         await dropping
         assert staged.is_given

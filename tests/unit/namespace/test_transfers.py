@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
+from tandembus.broker.reading import read_messages
 from tandembus.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from tandembus.errors import InvalidOperation
 from tandembus.limits import Limits
@@ -30,7 +31,7 @@ async def chained(life: Life) -> None:
 
 async def only_transfer_dead_letter(life: Life, name: str) -> dict[object, object]:
     fragment = (await life.namespace.entity(name)).fragment
-    (refused,) = await life.broker.read_messages(fragment, fragment.lane(TRANSFER_DEAD_LETTER), [1], 1 << 20)
+    (refused,) = await read_messages(life.broker, fragment, fragment.lane(TRANSFER_DEAD_LETTER), [1], 1 << 20)
     assert isinstance(refused, Message)
     return properties_of(refused)
 
@@ -149,7 +150,7 @@ async def test_dead_letters_name_the_entity_they_come_from() -> None:
         await life.settle("news/subscriptions/all", lock, TO_DEAD_LETTERS)
         await life.forwarded()
         fragment = (await namespace.entity("work")).fragment
-        (dead,) = await life.broker.read_messages(fragment, fragment.main, [1], 1 << 20)
+        (dead,) = await read_messages(life.broker, fragment, fragment.main, [1], 1 << 20)
         assert isinstance(dead, Message)
         assert delivered(dead)["x-opt-deadletter-source"] == "News/Subscriptions/All"
 

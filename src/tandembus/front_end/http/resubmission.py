@@ -18,6 +18,7 @@ from tandembus.broker import browsing
 from tandembus.broker.locks import COMPLETE, RELEASE, MessageLock, SettleReply
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.operations import CallbackSendReply, SendOperation
+from tandembus.broker.reading import read_messages
 from tandembus.broker.transactions import CallbackTransactionReply, TransactionOperation, TransactionSettlement
 from tandembus.errors import BusError, InvalidOperation, StoreUnavailable
 from tandembus.front_end.amqp.sender_link import SendChecks
@@ -73,7 +74,7 @@ class Resubmission:
             numbers = [number for number in lane.next_available(at, wanted) if number < end]
             if not numbers:
                 return
-            records = await self._broker.read_messages(fragment, lane, numbers, SLICE_BYTES)
+            records = await read_messages(self._broker, fragment, lane, numbers, SLICE_BYTES)
             at = numbers[len(records) - 1] + 1
             await self._move_all([one for one in records if isinstance(one, Message)], progress)
             yield progress

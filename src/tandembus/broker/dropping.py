@@ -1,0 +1,70 @@
+"""Deleting a fragment with all it holds, in slices, so that a huge deletion holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tandembus.broker.duplicates import TRIM_SLICE
+from tandembus.broker.topics import drop_subscription, family_of
+from tandembus.errors import EntityNotFound
+from tandembus.store.messaging_store import (
+    LANES,
+    BodyRange,
+    Changes,
+    HistoryTrim,
+    Place,
+    SessionState,
+)
+
+if TYPE_CHECKING:
+    from tandembus.broker.message_broker import MessageBroker
+
+DROP_SLICE = 1000
+"""Records that go in one commit."""
+
+
+async def drop_fragment(broker: MessageBroker, key: int) -> None:
+    """Delete a fragment with all it holds, in slices."""
+    fragment = broker.by_key.get(key)
+    if fragment is not None and fragment.topic is not None:
+        await drop_subscription(broker, fragment.topic, key)
+    elif fragment is not None:
+        for one in family_of(fragment):
+            broker.by_key.pop(int(one.key), None)
+            one.fail(EntityNotFound("The messaging entity was deleted."))
+    async with broker.commit_lock:
+        pass  # a commit under way may still write to it
+    for lane in LANES:
+        while numbers := await broker.store.bodies_left(key, lane, DROP_SLICE):
+            changes = Changes()
+            changes.dropped_bodies.append(BodyRange(key, lane, numbers[0], numbers[-1]))
+            await broker.commit_alone(changes)
+            await asyncio.sleep(0)
+        await _drop_records(broker, key, lane)
+    while await broker.store.history(key, 0, 0, 0):
+        changes = Changes()
+        changes.trimmed_history.append(HistoryTrim(key, 1 << 62, TRIM_SLICE))
+        await broker.commit_alone(changes)
+        await asyncio.sleep(0)
+    await _drop_session_states(broker, key)
+    changes = Changes()
+    changes.dropped_heads.append(key)
+    await broker.commit_alone(changes)
+
+
+async def _drop_records(broker: MessageBroker, key: int, lane: int) -> None:
+    changes = Changes()
+    changes.dropped_blocks = [Place(key, lane, record.block) for record in await broker.store.blocks(key, lane)]
+    overlays = await broker.store.overlays(key, lane, 0, (1 << 48) - 1)
+    changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in overlays]
+    changes.dropped_columns = [BodyRange(key, lane, 0, (1 << 48) - 1)]
+    await broker.commit_alone(changes)
+
+
+async def _drop_session_states(broker: MessageBroker, key: int) -> None:
+    while states := await broker.store.session_states(key, None, DROP_SLICE):
+        changes = Changes()
+        changes.session_states = [SessionState(key, one.session_id, None, 0) for one in states]
+        await broker.commit_alone(changes)
+        await asyncio.sleep(0)

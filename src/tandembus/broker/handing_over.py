@@ -1,0 +1,52 @@
+"""Giving messages to those who have credit: what is in memory first, then on from the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tandembus.broker.consumers import LaneConsumers
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.lane import Lane
+from tandembus.broker.reading import read_messages
+from tandembus.broker.session_reading import serve_sessions
+from tandembus.message import Message
+
+if TYPE_CHECKING:
+    from tandembus.broker.message_broker import MessageBroker
+
+
+async def hand_over(broker: MessageBroker, fragment: Fragment) -> None:
+    """Deliver what is ready; read on while somebody has credit for more."""
+    for consumers in fragment.lane_consumers:
+        if consumers.sessions is not None:
+            await serve_sessions(broker, fragment)
+            consumers.finish_drains()
+        elif not consumers.is_empty():
+            await _serve_lane(broker, fragment, consumers)
+            consumers.finish_drains()
+
+
+async def _serve_lane(broker: MessageBroker, fragment: Fragment, consumers: LaneConsumers) -> None:
+    fragment.pump()
+    settings = fragment.settings
+    low_messages, low_bytes = settings.window_messages // 2, settings.window_bytes // 2
+    while consumers.is_hungry() and consumers.lane.wants_refill(low_messages, low_bytes):
+        if len(fragment.locks) >= settings.max_locks:
+            break
+        before = consumers.lane.window_end, len(consumers.lane.returned)
+        await _refill(broker, fragment, consumers.lane)
+        fragment.pump()
+        if before == (consumers.lane.window_end, len(consumers.lane.returned)):
+            break
+
+
+async def _refill(broker: MessageBroker, fragment: Fragment, lane: Lane) -> None:
+    settings = fragment.settings
+    were_returned = len(lane.returned) > 0
+    numbers = lane.plan_refill(max(settings.window_messages - len(lane.ready), 1))
+    if not numbers:
+        return
+    room = max(settings.window_bytes - lane.ready_bytes, 1)
+    records = await read_messages(broker, fragment, lane, numbers, int(room))
+    lane.unplan(numbers[len(records) :], were_returned)
+    lane.refill([record for record in records if isinstance(record, Message)])
