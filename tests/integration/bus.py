@@ -33,6 +33,18 @@ class Bus:
         self.admin.create_queue(name, **settings)
         return name
 
+    def make_topic(self, *subscriptions: str, **settings: Any) -> str:
+        """A topic nobody else has, with these subscriptions; it stays, too."""
+        name = f"topic-{uuid.uuid4().hex[:12]}"
+        self.admin.create_topic(name, **settings)
+        for subscription in subscriptions:
+            self.admin.create_subscription(name, subscription)
+        return name
+
+    def counts_of_subscription(self, topic: str, subscription: str) -> Counts:
+        found = self.admin.get_subscription_runtime_properties(topic, subscription)
+        return Counts(found.active_message_count or 0, 0, found.dead_letter_message_count or 0)
+
     def properties(self, queue: str) -> QueueRuntimeProperties:
         return self.admin.get_queue_runtime_properties(queue)
 

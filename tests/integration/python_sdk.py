@@ -54,6 +54,12 @@ class PythonSdk(ABC):
     def _make_receiver(self, queue: str, options: dict[str, Any]) -> Any: ...
 
     @abstractmethod
+    def _make_topic_sender(self, topic: str, options: dict[str, Any]) -> Any: ...
+
+    @abstractmethod
+    def _make_subscription_receiver(self, topic: str, subscription: str, options: dict[str, Any]) -> Any: ...
+
+    @abstractmethod
     def _close_client(self) -> None: ...
 
     def _open(self, links: list[Any]) -> list[Any]:
@@ -73,6 +79,15 @@ class PythonSdk(ABC):
         options.setdefault("max_wait_time", ARRIVES_WITHIN_S)
         links = [self._make_receiver(queue, options) for _ in range(count)]
         return cast(list[ServiceBusReceiver], self._open(links))
+
+    def topic_sender(self, topic: str, **options: Any) -> ServiceBusSender:
+        (sender,) = self._open([self._make_topic_sender(topic, options)])
+        return cast(ServiceBusSender, sender)
+
+    def subscription_receiver(self, topic: str, subscription: str, **options: Any) -> ServiceBusReceiver:
+        options.setdefault("max_wait_time", ARRIVES_WITHIN_S)
+        (receiver,) = self._open([self._make_subscription_receiver(topic, subscription, options)])
+        return cast(ServiceBusReceiver, receiver)
 
     def pair(self, queue: str, **options: Any) -> tuple[ServiceBusSender, ServiceBusReceiver]:
         """A sender and a receiver of the same queue."""
@@ -106,6 +121,12 @@ class SyncSdk(PythonSdk):
 
     def _make_receiver(self, queue: str, options: dict[str, Any]) -> Any:
         return self._client.get_queue_receiver(queue, **options)
+
+    def _make_topic_sender(self, topic: str, options: dict[str, Any]) -> Any:
+        return self._client.get_topic_sender(topic, **options)
+
+    def _make_subscription_receiver(self, topic: str, subscription: str, options: dict[str, Any]) -> Any:
+        return self._client.get_subscription_receiver(topic, subscription, **options)
 
     def _close_client(self) -> None:
         self._client.close()
@@ -170,6 +191,13 @@ class AsyncSdk(PythonSdk):
 
     def _make_receiver(self, queue: str, options: dict[str, Any]) -> Any:
         return Blocking(self._loop.call(self._client.get_queue_receiver, queue, **options), self._loop)
+
+    def _make_topic_sender(self, topic: str, options: dict[str, Any]) -> Any:
+        return Blocking(self._loop.call(self._client.get_topic_sender, topic, **options), self._loop)
+
+    def _make_subscription_receiver(self, topic: str, subscription: str, options: dict[str, Any]) -> Any:
+        receiver = self._loop.call(self._client.get_subscription_receiver, topic, subscription, **options)
+        return Blocking(receiver, self._loop)
 
     def _close_client(self) -> None:
         self._loop.call(self._client.close)
