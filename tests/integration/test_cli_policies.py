@@ -74,6 +74,28 @@ class TestPolicies:
         assert one(run("policy", "delete", "shop", "--entity", queue, "--json")) == {"policy": "shop", "deleted": True}
         run("send", queue, "x", "--connection-string", mine, exit_code=4)
 
+    def test_who_may_manage_one_entity_administers_it_and_nothing_else(self, run: Run, queue: str) -> None:
+        made = one(run("policy", "create", "owner", "--rights", "Manage,Send,Listen", "--entity", queue, "--json"))
+        owner = ("--connection-string", made["primary_connection_string"])
+        assert one(run("queue", "show", queue, "--json", *owner))["name"] == queue
+        run("queue", "update", queue, "--max-delivery-count", "3", *owner)
+        run("queue", "show", "other", *owner, exit_code=2)
+        run("queue", "list", *owner, exit_code=4)
+        run("policy", "list", *owner, exit_code=4)
+        assert [each["name"] for each in lines(run("policy", "list", "--entity", queue, "--json", *owner))] == ["owner"]
+
+    @covers("M3")
+    def test_dead_letters_are_resubmitted_without_the_right_to_manage(self, run: Run, queue: str) -> None:
+        options = ["--rights", "Send,Listen", "--entity", queue, "--json"]
+        mine = ("--connection-string", one(run("policy", "create", "app", *options))["primary_connection_string"])
+        run("send", queue, "x", "--count", "3", *mine)
+        received(run, queue, "--dead-letter", *mine)
+        assert one(run("deadletter", "resubmit", queue, "--json", *mine))["resubmitted"] == 3
+        received(run, queue, "--dead-letter")
+        run("policy", "update", "app", "--rights", "Listen", "--entity", queue)
+        run("deadletter", "resubmit", queue, *mine, exit_code=4)
+        assert len(lines(run("deadletter", "list", queue, "--json"))) == 3
+
     def test_mistakes_have_exit_codes(self, run: Run, queue: str) -> None:
         assert "policy list" in run("policy", "show", "nobody", exit_code=3).stderr
         run("policy", "show", "nobody", "--entity", queue, exit_code=3)

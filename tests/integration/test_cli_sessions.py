@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.covers import covers
-from tests.integration.command_line import STOPS_WITHIN_S, Run, lines, listen_to_ctrl_c, one, received
+from tests.integration.command_line import STOPS_WITHIN_S, Run, command_line, lines, listen_to_ctrl_c, one, received
 from tests.integration.serving import RunningNamespace
 
 
@@ -84,6 +84,34 @@ class TestSessions:
         run("receive", plain_queue, "--session", "blue", exit_code=1)
         run("session", "show-state", plain_queue, "blue", exit_code=1)
         run("session", "show-state", "nowhere", "blue", exit_code=3)
+
+    def test_a_subscription_has_sessions_too(self, run: Run) -> None:
+        topic = f"cli-{uuid.uuid4().hex[:12]}"
+        run("topic", "create", topic)
+        run("subscription", "create", topic, "jobs", "--requires-session")
+        jobs = f"{topic}/subscriptions/jobs"
+        run("send", topic, "1", "--session-id", "blue")
+        assert [each["session_id"] for each in lines(run("session", "list", jobs, "--json"))] == ["blue"]
+        run("session", "set-state", jobs, "blue", "half-way")
+        assert run("session", "show-state", jobs, "blue").stdout == "half-way\n"
+        assert [each["body"] for each in received(run, jobs, "--next-session")] == ["1"]
+        run("topic", "delete", topic, "--yes")
+
+    def test_purge_empties_all_sessions(self, run: Run, queue: str) -> None:
+        for session in ("blue", "red"):
+            run("send", queue, "x", "--count", "3", "--session-id", session)
+        assert one(run("queue", "purge", queue, "--json"))["purged"] == 6
+        assert lines(run("peek", queue, "--json")) == []
+
+    def test_the_lock_is_renewed_while_it_waits(
+        self, small_namespace: RunningNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        run = command_line(small_namespace)
+        name = f"cli-{uuid.uuid4().hex[:12]}"
+        run("queue", "create", name, "--requires-session", "--lock-duration", "1s")
+        assert "no messages" in run("receive", name, "--session", "blue", "--wait", "1800ms").stdout
+        run("queue", "delete", name, "--yes")
 
 
 class TestDeferredMessages:

@@ -49,7 +49,12 @@ checked_name: Final = _checked(_check_name)
 named_entity: Final = click.argument("entity", metavar="NAME", callback=checked_name)
 """A queue or topic that is administered."""
 
-checked_path: Final = _checked(_check_path)
+
+def checked_path(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """As links know it; a slash at the beginning means nothing."""
+    checked: str | None = _checked(_check_path)(context, parameter, path)
+    return None if checked is None else checked.strip("/")
+
 
 entity: Final = click.argument("entity", callback=checked_path)
 """Something to send to or receive from."""

@@ -26,7 +26,7 @@ from tandembus.errors import OperationTimeout
 BATCH: Final = 100
 REST_WAIT_S: Final = 1.0
 """How long an accepted session may be silent before the next one is asked for."""
-SHORTEST_RENEWAL_S: Final = 1.0
+SHORTEST_RENEWAL_S: Final = 0.1
 
 _DISPOSITIONS: Final = {
     "complete": Disposition.COMPLETE,
