@@ -137,6 +137,17 @@ class TestAdministration:
         with pytest.raises(InvalidArgument):
             await administration.create_rule(topic, "audit", RuleDescription("bad", SqlFilter("size >")))
 
+    @covers("M10")
+    async def test_a_target_to_forward_to_is_a_plain_path(self, administration: Administration, topic: str) -> None:
+        await administration.create_queue(queue := a_name())
+        settings = SubscriptionSettings(forward_to=queue, forward_dead_letters_to=queue)
+        created = await administration.create_subscription(topic, "audit", settings)
+        assert (created.settings.forward_to, created.settings.forward_dead_letters_to) == (queue, queue)
+        changed = await administration.update_subscription(topic, "audit", SubscriptionSettings(forward_to=""))
+        assert (changed.settings.forward_to, changed.settings.forward_dead_letters_to) == (None, queue)
+        await administration.delete_subscription(topic, "audit")
+        await administration.delete_queue(queue)
+
 
 @covers("M9")
 class TestMessages:
