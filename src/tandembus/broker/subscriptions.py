@@ -32,6 +32,7 @@ MAX_EVALUATIONS: Final = 20_000
 """Rules evaluated for one commit: what comes behind waits for the next, so that a topic with thousands of rules holds
 nobody up but its own senders."""
 
+_SESSION_TAKEN: Final = "A rule's action removed the SessionId that the subscription requires."
 _NO_SESSION: Final = "A message without a SessionId matches a subscription that requires sessions. Set its SessionId."
 
 
@@ -104,6 +105,8 @@ class FanOut:
 
     def _check_sessions(self, message: Message, distribution: Distribution, is_sent: bool) -> None:
         """A sender is told; what was scheduled or forwarded has nobody left to tell and becomes a dead letter."""
+        if distribution.changed:
+            self._check_sessions_left(distribution)
         if message.session_id is not None:
             return
         refusing = [subscription for subscription in distribution.plain if subscription.settings.requires_session]
@@ -118,6 +121,16 @@ class FanOut:
         distribution.changed = [pair for pair in distribution.changed if pair[0] not in refusing]
         for subscription in refusing:
             distribution.errors.append((subscription, _NO_SESSION))
+
+    def _check_sessions_left(self, distribution: Distribution) -> None:
+        """A copy whose session an action took away is a dead letter: its sender did nothing wrong."""
+        kept: list[tuple[Fragment, ChangedMessage]] = []
+        for subscription, changed in distribution.changed:
+            if subscription.settings.requires_session and changed.system.get("SessionId", "") is None:
+                distribution.errors.append((subscription, _SESSION_TAKEN))
+            else:
+                kept.append((subscription, changed))
+        distribution.changed = kept
 
     # Writing.
 
@@ -194,8 +207,6 @@ class FanOut:
 
     def _give_own(self, subscription: Fragment, message: Message, changed: ChangedMessage, changes: Changes) -> None:
         mine = copy_with(message, changed)
-        mine.enqueued_at = message.enqueued_at
-        mine.expires_at = message.expires_at
         mine.original_number = 0
         self._store(mine, changes)
         self._join(subscription, mine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 
 import pytest
 
@@ -15,8 +16,10 @@ from tandembus.amqp.encoding.sections import (
     message_annotations_section,
     properties_section,
 )
+from tandembus.descriptions import RuleDescription, SqlAction, TrueFilter
 from tandembus.errors import InvalidOperation, StoreFull
 from tandembus.message import Message, parse_message
+from tandembus.rules import RuleSet, compile_rule
 from tandembus.store.memory import Fault
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
@@ -223,6 +226,29 @@ async def test_an_action_on_a_system_property_makes_a_message_of_its_own() -> No
         assert decode_message(red.messages[0].sections).property_at(3) == "changed"
         assert decode_message(always.messages[0].sections).property_at(3) is None
         assert body_of(red.messages[0]) == "a"
+
+
+@covers("M9", "M6")
+async def test_an_action_may_shorten_the_time_to_live_of_its_copy() -> None:
+    action = SqlAction("SET sys.TimeToLive = @wait", (("wait", timedelta(seconds=30)),))
+    rules = RuleSet([compile_rule(RuleDescription("short", TrueFilter(), action))])
+    async with OneTopic({RED: (small(dead_letter_expired=True), rules), ALWAYS: (small(), ALL)}) as topic:
+        await topic.publish(coloured("a", "red"))
+        await topic.pass_time(29)
+        assert await topic.subscription(RED).peek() == ["a"]
+        await topic.pass_time(2)
+        assert await topic.subscription(RED).dead_letters() == ["a"]
+        assert await topic.subscription(ALWAYS).peek() == ["a"]
+
+
+@covers("M9", "M7")
+async def test_a_copy_whose_session_an_action_took_away_is_a_dead_letter() -> None:
+    rules = rule_set("1=1", "SET sys.SessionId = NULL")
+    async with OneTopic({RED: (small(requires_session=True), rules), ALWAYS: (small(), ALL)}) as topic:
+        await topic.publish(message("a", session_id="s"))
+        assert await topic.subscription(RED).peek() == []
+        assert await topic.subscription(RED).dead_letters() == ["a"]
+        assert await topic.subscription(ALWAYS).peek() == ["a"]
 
 
 @covers("M9")
