@@ -80,6 +80,7 @@ def grant_sessions(fragment: Fragment) -> None:
         if session is None:
             return
         lock = sessions.lock(session, now, now_ms, fragment.settings.lock_duration_s)
+        sessions.granted.append(session)
         sessions.take_accept().granted(lock)
 
 

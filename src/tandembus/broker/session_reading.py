@@ -36,8 +36,8 @@ COLUMNS_SLICE = 64
 """Columns read in one go: those of 65,536 messages."""
 ROUNDS = 8
 """Reads for one fragment in one turn."""
-NAMING_BODIES = 32
-"""Bodies of a session read to learn its name: its receiver will ask for them next."""
+AHEAD_BODIES = 32
+"""Bodies of a session read when somebody gets it, or to learn its name: its receiver will ask for them next."""
 READ_BYTES = 4 * 1024 * 1024
 
 
@@ -105,7 +105,7 @@ async def serve_sessions(broker: MessageBroker, fragment: Fragment) -> None:
 
 
 def _is_wanting(index: SessionIndex) -> bool:
-    return index.wants != NOTHING or len(index.starving) > 0
+    return index.wants != NOTHING or len(index.starving) > 0 or len(index.granted) > 0
 
 
 async def _read_for_accept(broker: MessageBroker, fragment: Fragment, index: SessionIndex) -> None:
@@ -113,7 +113,7 @@ async def _read_for_accept(broker: MessageBroker, fragment: Fragment, index: Ses
     if index.wants == SCAN:
         await _scan(broker, fragment, index)
     elif session is not None and index.wants == NAME:
-        numbers = index.numbers_to_read(session, NAMING_BODIES)
+        numbers = index.numbers_to_read(session, AHEAD_BODIES)
         await _read_bodies(broker, fragment, index, [(session, numbers)])
     elif session is not None:
         await _search(broker, fragment, index, session)
@@ -144,10 +144,14 @@ async def _search(broker: MessageBroker, fragment: Fragment, index: SessionIndex
 
 
 async def _feed(broker: MessageBroker, fragment: Fragment, index: SessionIndex) -> None:
-    """Read for the receivers that could take more: all bodies in one call."""
+    """Read for the receivers that could take more, and for those that have just come: all bodies in one call."""
     starving, index.starving = list(dict.fromkeys(index.starving)), []
     most = max(int(fragment.settings.window_messages) // 2, 1)
+    granted, index.granted = index.granted, []
     wanted: list[tuple[Session, list[int]]] = []
+    for session in granted:
+        wanted.append((session, index.numbers_to_read(session, min(most, AHEAD_BODIES))))
+        most -= len(wanted[-1][1])
     for session in starving:
         consumer = session.consumer
         if consumer is None or session.lock is None:
@@ -173,9 +177,7 @@ async def _read_bodies(
     room = max(int(fragment.settings.window_bytes) // 2, 1)
     records = await read_messages(broker, fragment, fragment.main, list(owners), room)
     if fragment.sessions is index:
-        for record in records:
-            if isinstance(record, Message):
-                index.take_bodies(owners[int(record.number)], [record])
+        index.take_bodies(list(records), owners)
 
 
 async def accept(broker: MessageBroker, fragment: Fragment, session_id: str | None, timeout_s: float) -> SessionLock:

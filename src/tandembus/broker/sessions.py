@@ -25,6 +25,7 @@ from tandembus.broker.session_columns import end_of_run, entry_count, hash_at, o
 from tandembus.broker.settings import FragmentSettings
 from tandembus.errors import BusError, InvalidOperation, SessionCannotBeLocked, SessionLockLost
 from tandembus.message import Message, session_id_of
+from tandembus.store.messaging_store import Damage
 
 LEAST_OVER: Final = 64
 """Entries that are over, before it is worth the while to clear them away."""
@@ -66,6 +67,8 @@ class SessionIndex:
         self.wanted: Session | None = None
         self.starving: list[Session] = []
         """Held sessions whose receiver could take more than is in memory."""
+        self.granted: list[Session] = []
+        """Sessions that somebody has just got, and will want messages of."""
         self._stirred: list[Session] = []
         self._by_id: dict[str, Session] = {}
         self._by_hash: dict[bytes, Session] = {}
@@ -363,10 +366,10 @@ class SessionIndex:
                 heapq.heappop(self._offers)
             elif not session.numbers:
                 return self._want(SEARCH, session)
-            elif session.id is None:
-                return self._want(NAME, session)
-            else:
+            elif session.id is not None:
                 return session
+            elif not self._name_from_memory(session):
+                return self._want(NAME, session)
         if not self.is_at_tail:
             return self._want(SCAN, None)
         return None
@@ -385,6 +388,17 @@ class SessionIndex:
         session.offered_at = -1
         self._offer(session)
         return False
+
+    def _name_from_memory(self, session: Session) -> bool:
+        """Whether the body of its first message is here, to tell to which session it belongs."""
+        message = self._bodies.get(session.numbers[0])
+        if message is None:
+            return False
+        session_id = message.session_id or ""
+        self._learn_name(session, session_id)
+        if session.id is None:
+            self.went_astray(session, message.number, session_id)
+        return True
 
     def _want(self, what: i64, session: Session | None) -> Session | None:
         self.wants = what
@@ -528,9 +542,12 @@ class SessionIndex:
                 return
             self._bodies_pop(next(iter(self._bodies)))
 
-    def take_bodies(self, session: Session, messages: list[Message]) -> None:
-        """Bodies read for this session: kept if they are its own."""
-        for message in messages:
+    def take_bodies(self, records: list[Message | Damage], owners: dict[int, Session]) -> None:
+        """Bodies read for sessions: kept if they are their own."""
+        for message in records:
+            if not isinstance(message, Message):
+                continue
+            session = owners[int(message.number)]
             session_id = _note_id(message)
             if session.id is None:
                 self._learn_name(session, session_id)

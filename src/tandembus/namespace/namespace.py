@@ -94,6 +94,10 @@ class Namespace(Administration):
         """The queue, topic or subscription of this path, its fragment open. Raises EntityNotFound."""
         return await self._open.open(path)
 
+    def opened(self, path: str) -> Entity | None:
+        """The entity of this path, if its fragment is open already."""
+        return self._open.find(path)
+
     async def counts(self, path: str) -> EntityCounts:
         return (await self.entity(path)).counts()
 

@@ -403,10 +403,18 @@ class AmqpConnection(asyncio.Protocol):
                 self._attach_node(link, "$cbs", node)
             else:
                 self._check_attach(link, address)
-                link.context = _Attaching()
-                self._start(self._attach_entity(link, address))
+                self._attach_to_entity(link, address)
         except BusError as error:
             self._refuse(link, error)
+
+    def _attach_to_entity(self, link: Link, address: EntityAddress) -> None:
+        """At once where the entity is open already: receivers of sessions come and go by the thousand."""
+        entity = self._front_end.namespace.opened(address.key)
+        if entity is None or address.is_management or isinstance(link, IncomingLink):
+            link.context = _Attaching()
+            self._start(self._attach_entity(link, address))
+        else:
+            self._attach_link(link, address, EntityLink(self, link, entity, _right(link), address))
 
     def _attach_coordinator(self, link: Link) -> None:
         """Whoever has shown any claim may declare transactions: each of their parts needs a claim of its own."""

@@ -106,9 +106,9 @@ class EntityLink:
         link.accept()
 
     def _receiver(self, link: OutgoingLink, meter: Meter) -> ReceiverLink:
-        key = self.entity.entry.key
+        key, reason = self.entity.entry.key, self._reason()
         names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
-        counters = ReceiveMeter(*(meter.slot(key, name, self._reason()) for name in names))
+        counters = ReceiveMeter(*[meter.slot(key, name, reason) for name in names])
         is_destructive = link.snd_settle_mode == 1
         host, fragment = self._connection.host, self.entity.fragment
         return ReceiverLink(link, host, fragment, self.lane, is_destructive, counters, b"", 0)
