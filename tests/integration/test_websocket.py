@@ -85,6 +85,17 @@ def test_frames_sent_along_with_the_request_are_not_lost(bus: Bus, tls: ssl.SSLC
         assert websocket.recv(0).startswith(SASL_HEADER)
 
 
+@covers("B1")
+def test_a_connection_can_ask_in_http_first_and_become_a_websocket_then(bus: Bus) -> None:
+    with RawWebSocket(bus.running.port) as websocket:
+        for path, answer in (("/health", " 200 "), ("/queue", " 401 ")):
+            websocket.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert answer in websocket.read_answer()[0]
+        websocket.begin()
+        websocket.send(masked(SASL_HEADER))
+        assert websocket.recv(0).startswith(SASL_HEADER)
+
+
 @covers("F12")
 @pytest.mark.parametrize(
     ("data", "status", "told"),

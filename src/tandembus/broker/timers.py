@@ -71,7 +71,7 @@ class DueWork:
         while True:
             commits = self._broker.commit_count
             await self._whole_turn()
-            await self._broker.finish_staged()
+            await self._come_to_rest()
             is_anything_due = await self._delay() <= SHORTEST_SLEEP_S
             if not is_anything_due or self._broker.commit_count == commits:
                 return
@@ -83,6 +83,14 @@ class DueWork:
             self._turned.clear()
             self._woken.set()
             await self._turned.wait()
+
+    async def _come_to_rest(self) -> None:
+        """What became active may be on its way to other entities."""
+        broker = self._broker
+        await broker.finish_staged()
+        while not broker.forwarding.is_quiet() and broker.failure is None:
+            await broker.next_turn()
+            await broker.finish_staged()
 
     async def _turn(self) -> float:
         """Returns how long nothing is due. What goes wrong here must not end the lapsing of locks for ever."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
@@ -92,10 +93,18 @@ class NamespaceNode:
         )
 
     async def start(self) -> None:
-        settings, limits = self.settings, self.settings.limits
-        data = settings.data
+        """Or, if that fails, nothing of it remains."""
         # First what fails most often, and before anything is opened that would have to be closed again.
         sockets = self._listen()
+        async with contextlib.AsyncExitStack() as opened:
+            for one in sockets:
+                opened.callback(one.close)
+            await self._start(sockets, opened)
+            opened.pop_all()
+
+    async def _start(self, sockets: list[socket.socket], opened: contextlib.AsyncExitStack) -> None:
+        settings, limits = self.settings, self.settings.limits
+        data = settings.data
         _make_private(data)
         self.key = ensure_key(data, settings.key)
         names = certificate_names(settings.host, settings.tls_names)
@@ -103,6 +112,7 @@ class NamespaceNode:
             data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
         )
         self._catalog = self._open_catalog()
+        opened.callback(self._catalog.close)
         self.broker = MessageBroker(
             self._open_store,
             self.clock,
@@ -117,11 +127,14 @@ class NamespaceNode:
         )
         self.broker.when_broken = self._when_broken
         await self.broker.start()
+        opened.push_async_callback(self.broker.stop)
         self.meter = Meter(self.clock, data / "meter", settings.name, _meter_settings(limits))
+        opened.callback(self.meter.close)
         self.namespace = Namespace(settings.name, self._catalog, self.broker, limits, self.clock)
         self.namespace.on_deleted = self.meter.forget
         self.broker.forwarding.on_forwarded = self._count_forwarded
         self.namespace.when_broken = self._when_broken
+        opened.push_async_callback(self.namespace.stop)
         await self.namespace.start()
         if self._emulator is not None:
             await self._bring_about(self._emulator)

@@ -10,15 +10,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import web
-from aiohttp.http_websocket import WebSocketReader
 from aiohttp.web_request import BaseRequest
 
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.websocket.transport import WebSocketTransport
 from tandembus.limits import Limits
+
+if TYPE_CHECKING:
+    from aiohttp.http_websocket import WebSocketReader
 
 MAX_LINE_BYTES: Final = 8 * 1024
 MAX_HEADERS: Final = 64
@@ -101,7 +103,7 @@ class HttpConnection(web.RequestHandler):
         assert self.transport is not None
         self._websocket = WebSocketTransport(self.transport, amqp, self._limits)
         # Hands over what has come behind the request already; what comes later does not go through HTTP's parser.
-        self.set_parser(cast(WebSocketReader, _Tail(self._websocket)))
+        self.set_parser(cast("WebSocketReader", _Tail(self._websocket)))
         return self._websocket
 
     def data_received(self, data: bytes) -> None:

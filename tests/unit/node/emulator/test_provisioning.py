@@ -107,6 +107,56 @@ async def test_more_entities_than_the_namespace_may_have_are_refused_together(
     assert len(done.created) == 3
 
 
+# Forwarding.
+
+
+@covers("B2", "M10")
+async def test_entities_forward_to_each_other_in_any_order(namespace: Namespace, folder: Path) -> None:
+    document = config(
+        queue("first", ForwardTo="events"),
+        queue("parking"),
+        topics=[topic("events", subscription("s", ForwardTo="parking", ForwardDeadLetteredMessagesTo="parking"))],
+    )
+    done = await bring_about(namespace, folder, document)
+    assert done.created == ["first", "parking", "events", "events/Subscriptions/s"]
+    assert described(namespace, "first").forward_to == "events"
+    forwarding = namespace.catalog.get_subscription("events", "s").description
+    assert (forwarding.forward_to, forwarding.forward_dead_lettered_messages_to) == ("parking", "parking")
+    again = await bring_about(namespace, folder, document)
+    assert (again.created, again.updated) == ([], [])
+
+
+@covers("B2", "M10")
+@pytest.mark.parametrize(
+    ("queues", "place", "told"),
+    [
+        ([queue("a", ForwardTo="none")], "Queues[0].Properties.ForwardTo", "no queue or topic of this namespace"),
+        (
+            [queue("a", ForwardDeadLetteredMessagesTo="none")],
+            "Queues[0].Properties.ForwardDeadLetteredMessagesTo",
+            "no queue or topic of this namespace",
+        ),
+        (
+            [queue("a", ForwardTo="b"), queue("b", ForwardTo="c"), queue("c", ForwardTo="a")],
+            "Queues[0].Properties.ForwardTo",
+            "its messages would come back",
+        ),
+        ([queue("a", ForwardTo="back")], "Queues[0].Properties.ForwardTo", "its messages would come back"),
+    ],
+    ids=["to nowhere", "dead letters to nowhere", "a circle", "a circle with what is there"],
+)
+async def test_forwarding_that_cannot_be_ends_the_start_before_anything_is_created(
+    namespace: Namespace, folder: Path, queues: list[dict[str, Any]], place: str, told: str
+) -> None:
+    await namespace.create_queue(QueueDescription("a"))
+    await namespace.create_queue(QueueDescription("back", forward_to="a"))
+    with pytest.raises(ConfigurationError) as refused:
+        await bring_about(namespace, folder, config(*queues))
+    assert f": {NAMESPACE}.{place}: " in str(refused.value)
+    assert told in str(refused.value)
+    assert namespace.catalog.queue_count() == 2
+
+
 # Topics.
 
 
