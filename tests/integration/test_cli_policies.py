@@ -144,3 +144,13 @@ class TestSingleMessages:
         dead = lines(run("deadletter", "list", queue, "--json"))[0]["sequence_number"]
         run("message", "delete", queue, "--sub-queue", "dead-letter", "--sequence-number", str(dead))
         assert [each["body"] for each in lines(run("deadletter", "list", queue, "--json"))] == ["c"]
+
+
+def test_the_meter_tells_what_was_done(run: Run, queue: str) -> None:
+    run("send", queue, "x" * 100_000, "--count", "2")
+    found = {each["operation"]: each for each in lines(run("meter", "--entity", queue, "--json"))}
+    assert (found["send"]["messages"], found["send"]["operations"], found["send"]["reason"]) == (2, 4, "normal")
+    assert "send" in run("meter", "--total").stdout
+    row = next(line for line in run("meter").stdout.splitlines() if queue in line and " send " in line)
+    assert row.split()[:6] == [queue, "send", "normal", "2", "2", "4"]
+    assert "nothing" in run("meter", "--entity", "nowhere").stdout

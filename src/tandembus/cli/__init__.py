@@ -54,6 +54,11 @@ COMMANDS: Final = {
         "deadletter",
         "List dead-lettered messages and send them again.",
     ),
+    "meter": (
+        "tandembus.cli.meter",
+        "meter",
+        "Show which operations were counted since the namespace was started.",
+    ),
     "token": (
         "tandembus.cli.token",
         "token",
@@ -63,7 +68,7 @@ COMMANDS: Final = {
 """Command -> module, attribute, and the first line of its help."""
 
 SECTIONS: Final = {
-    "Namespace": ("serve", "connection-string", "ca", "policy", "token", "version"),
+    "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "version"),
     "Entities": ("queue", "topic", "subscription", "rule"),
     "Messages": ("send", "receive", "peek", "cancel", "message", "session", "deadletter"),
 }

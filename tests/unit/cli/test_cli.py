@@ -62,7 +62,7 @@ ALL = dict(commands(main))
 
 
 def test_the_names_that_scripts_rely_on_are_there() -> None:
-    names = ["serve", "version", "connection-string", "ca", "send", "receive", "peek", "cancel", "token"]
+    names = ["serve", "version", "connection-string", "ca", "send", "receive", "peek", "cancel", "token", "meter"]
     groups = {
         "queue": ["create", "list", "show", "update", "delete", "purge"],
         "topic": ["create", "list", "show", "update", "delete"],
@@ -291,6 +291,7 @@ def test_an_unexpected_error_is_not_hidden() -> None:
         ["deadletter", "resubmit", "orders", "--to", "$elsewhere"],
         ["token", "--lifetime", "never"],
         ["token", "--lifetime", "long"],
+        ["meter", "--total", "--entity", "orders"],
     ],
 )
 def test_bad_values_are_wrong_usage(runner: CliRunner, arguments: list[str]) -> None:
