@@ -84,6 +84,18 @@ def test_rules_keep_their_filters_actions_and_typed_values(seen: dict[str, Any])
     assert (seen["ruleExists"], seen["ruleGone"]) == (True, False)
 
 
+@covers("B1", "M10")
+def test_forwarding_is_set_kept_and_removed(seen: dict[str, Any]) -> None:
+    target = f"/{seen['topic']['name']}-target"
+    for made in (seen["forwarding"], seen["forwardingQueue"]):
+        assert made["forwardTo"].endswith(target)
+        assert made["forwardDeadLetteredMessagesTo"].endswith(target)
+    assert seen["forwardingKept"]["forwardTo"] == seen["forwarding"]["forwardTo"]
+    assert "forwardTo" not in seen["forwardingGone"]
+    assert seen["forwardingGone"]["forwardDeadLetteredMessagesTo"].endswith(target)
+    assert seen["forwardingNowhere"]["status"] == 400
+
+
 @covers("B1")
 def test_lists_are_complete_and_paged(seen: dict[str, Any]) -> None:
     assert seen["ruleNames"] == ["$Default", "correlation", "plain", "sql"]

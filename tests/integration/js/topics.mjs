@@ -108,6 +108,16 @@ seen.invalid = [
   await refused(() => client.createSubscription(topic, "bad", { lockDuration: "PT10M" })),
   await refused(() => client.createTopic(`${topic}-bad`, { enablePartitioning: true })),
 ];
+const target = `${topic}-target`;
+await client.createQueue(target);
+const forwards = { forwardTo: target, forwardDeadLetteredMessagesTo: target };
+seen.forwarding = await client.createSubscription(topic, "forwarding", forwards);
+seen.forwardingKept = await client.updateSubscription({ ...seen.forwarding, maxDeliveryCount: 3 });
+seen.forwardingGone = await client.updateSubscription({ ...seen.forwardingKept, forwardTo: undefined });
+seen.forwardingQueue = await client.createQueue(`${topic}-source`, forwards);
+seen.forwardingNowhere = await refused(() => client.createQueue(`${topic}-bad`, { forwardTo: `${topic}-absent` }));
+for (const each of [`${topic}-source`, target]) await client.deleteQueue(each);
+
 await client.deleteSubscription(topic, "audit");
 seen.subscriptionGone = await client.subscriptionExists(topic, "audit");
 await client.deleteTopic(topic);
