@@ -42,7 +42,7 @@ class Administration:
         self.broker = broker
         self.limits = limits
         self.clock = clock
-        self._open = OpenEntities(name, catalog, broker, limits)
+        self._open = OpenEntities(name, catalog, broker, limits, clock)
         self._dropper = Dropper(catalog, broker, clock)
         self._forwarding_lock = asyncio.Lock()
 

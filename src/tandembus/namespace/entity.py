@@ -46,6 +46,9 @@ class Entity:
         self.entry = entry
         self.fragment = fragment
         self.accessed_at = now
+        """When clients last used it: what is idle is told by this."""
+        self.found_at = now
+        """When somebody last asked for it, be it only to count: it stays in memory for a while."""
         self._links: set[AttachedLink] = set()
         self._use_count = 0
 
@@ -57,6 +60,10 @@ class Entity:
     @property
     def kind(self) -> EntityKind:
         return self.entry.kind
+
+    @property
+    def last_needed_at(self) -> float:
+        return max(self.accessed_at, self.found_at)
 
     @property
     def links(self) -> frozenset[AttachedLink]:

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.topics import add_subscription, open_topic
+from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound
 from tandembus.limits import Limits
 from tandembus.namespace.catalog_view import CatalogView
@@ -24,11 +25,12 @@ from tandembus.security.scopes import fold
 
 
 class OpenEntities:
-    def __init__(self, name: str, catalog: CatalogView, broker: MessageBroker, limits: Limits) -> None:
+    def __init__(self, name: str, catalog: CatalogView, broker: MessageBroker, limits: Limits, clock: Clock) -> None:
         self._name = name
         self._catalog = catalog
         self._broker = broker
         self._limits = limits
+        self._clock = clock
         self._entities: dict[str, Entity] = {}
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._compiled = CompiledRules(catalog)
@@ -49,9 +51,12 @@ class OpenEntities:
 
     async def open(self, path: str) -> Entity:
         """The entity of this path, its fragment open. Raises EntityNotFound."""
-        entity = self._entities.get(fold(path))
-        if entity is not None:
-            return entity
+        entity = self._entities.get(fold(path)) or await self._open(path)
+        # Who has asked for it comes to use it: it must not be let go of before that.
+        entity.found_at = self._clock.now()
+        return entity
+
+    async def _open(self, path: str) -> Entity:
         entry = self._catalog.find(path)
         if isinstance(entry, TopicEntry):
             return await self._open_topic(entry)
@@ -99,6 +104,7 @@ class OpenEntities:
         """What was opened may have been deleted or changed while it was being read."""
         current = self._catalog.find(entry.key)
         if current is None or current.incarnation != entry.incarnation:
+            self._broker.close_fragment(entry.fragment_key)
             raise self.not_found(entry.description.path)
         if current is not entry:
             fragment.settings = fragment_settings(current.description, self._limits)
@@ -167,7 +173,9 @@ class OpenEntities:
         for entity in self._entities.values():
             families.setdefault(_family_key(entity), []).append(entity)
         for key, family in families.items():
-            is_unused = all(one.is_unused() and now - one.accessed_at >= self._limits.fragment_idle_s for one in family)
+            is_unused = all(
+                one.is_unused() and now - one.last_needed_at >= self._limits.fragment_idle_s for one in family
+            )
             lock = self._changing.get(key)
             if not is_unused or (lock is not None and lock.locked()):
                 continue

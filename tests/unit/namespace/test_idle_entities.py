@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tandembus.descriptions import QueueDescription
+from tandembus.errors import EntityNotFound
 from tandembus.namespace.paths import SubQueue
 from tests.covers import covers
 from tests.unit.namespace.namespace_lives import Life, Machine
@@ -47,3 +50,50 @@ async def test_an_idle_queue_leaves_the_memory_after_its_purge() -> None:
         life.clock.advance(life.machine.limits.fragment_idle_s + 1)
         await life.namespace.keep_house()
         assert len(life.broker.fragments()) == 0
+
+
+@covers("M3", "M13")
+async def test_an_entity_that_somebody_has_just_asked_for_stays_in_memory_however_long_it_was_idle() -> None:
+    machine = Machine()
+    async with machine.life() as life:
+        await life.namespace.create_queue(QueueDescription("orders"))
+    machine.clock.advance(86_400.0)
+    async with machine.life() as life:
+        entity = await life.namespace.entity("orders")
+        await life.namespace.keep_house()
+        assert await life.namespace.entity("orders") is entity
+        assert entity.fragment in life.broker.fragments()
+
+
+@covers("M13")
+async def test_asking_for_an_entity_is_not_using_it() -> None:
+    async with Machine().life() as life:
+        await life.namespace.create_queue(QueueDescription("orders", auto_delete_on_idle_s=300.0))
+        life.clock.advance(299.0)
+        await life.namespace.counts("orders")
+        life.clock.advance(1.0)
+        await life.namespace.keep_house()
+        assert life.catalog.find_queue("orders") is None
+
+
+@covers("M13")
+async def test_a_queue_that_goes_while_it_is_being_opened_leaves_nothing_in_memory() -> None:
+    machine = Machine()
+    async with machine.life() as life:
+        await life.namespace.create_queue(QueueDescription("orders"))
+        reading, go_on = asyncio.Event(), asyncio.Event()
+
+        async def hold_up() -> None:
+            reading.set()
+            await go_on.wait()
+
+        machine.disk.before_read = hold_up
+        opening = asyncio.create_task(life.namespace.entity("orders"))
+        await reading.wait()
+        await life.namespace.delete_queue("orders")
+        machine.disk.before_read = None
+        await life.dropped()
+        go_on.set()
+        with pytest.raises(EntityNotFound):
+            await opening
+        assert life.broker.fragments() == []
