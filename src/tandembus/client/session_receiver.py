@@ -16,6 +16,8 @@ from tandembus.errors import BusError, MalformedData, SessionLockLost
 SESSION_FILTER: Final = "com.microsoft:session-filter"
 LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
 TIMEOUT: Final = "com.microsoft:timeout"
+LONGEST_WAIT_S: Final = 4_294_967.0
+"""What the protocol's number can hold: 49 days."""
 TICKS_OF_1970: Final = 621_355_968_000_000_000
 TICKS_PER_S: Final = 10_000_000
 
@@ -42,7 +44,7 @@ class SessionReceiver(Receiver):
             mode,
             prefetch,
             source(address, {SESSION_FILTER: session_id}),
-            {TIMEOUT: uint(max(0, round(wait_s * 1000)))},
+            {TIMEOUT: uint(round(min(max(wait_s, 0.0), LONGEST_WAIT_S) * 1000))},
         )
         self.session_id = session_id or ""
         self.locked_until = 0.0

@@ -5,8 +5,10 @@ from rich.progress import Progress
 from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.encoding.sections import application_properties_section, data_section
 from tandembus.amqp.engine import AmqpError
-from tandembus.cli.deadletter import _resubmit
+from tandembus.cli.deadletter import _resubmit, _resubmit_here, _resubmit_there
+from tandembus.cli.target import Target
 from tandembus.client import connect
+from tandembus.client.upkeep import Resubmitted
 from tandembus.errors import InvalidOperation
 from tests.covers import covers
 from tests.unit.client.fake_namespace import FakeNamespace
@@ -30,6 +32,19 @@ async def test_accepted_ones_leave_the_dead_letter_queue_and_refused_ones_are_gi
         assert namespace.queues["orders"] == [data_section(name) for name in (b"a", b"b", b"c")]
         settled = [(first, OUTCOMES[o.code]) for first, _, o in namespace.settled if isinstance(o, Outcome)]
         assert settled == [(0, "completed"), (2, "completed"), (4, "completed"), (1, "released"), (3, "released")]
+
+
+@covers("M3")
+async def test_a_service_that_cannot_do_it_by_itself_is_asked_the_usual_way() -> None:
+    async with FakeNamespace() as namespace:
+        progress = Progress(disable=True)
+        target = Target(namespace.connection_string, None, False)
+        task = progress.add_task("")
+        assert await _resubmit_there(target, "orders", "orders", 5, progress, task) is None
+        namespace.queues[DEAD] = [REASON + data_section(b"a")]
+        outcome = await _resubmit_here(target, "orders", "orders", 5, progress, task)
+        assert outcome == Resubmitted(1, 0)
+        assert namespace.queues["orders"] == [data_section(b"a")]
 
 
 @covers("M3")

@@ -8,6 +8,7 @@ import pytest
 
 from tandembus.amqp.encoding.sections import data_section
 from tandembus.client import ServiceBus, connect
+from tandembus.client.durations import NEVER
 from tandembus.descriptions import RuleDescription, TrueFilter
 from tandembus.errors import OperationTimeout, SessionCannotBeLocked, SessionLockLost
 from tests.covers import covers
@@ -44,6 +45,12 @@ async def test_a_named_session_is_asked_for_by_name_and_its_lock_has_an_end(
 async def test_the_next_session_is_whichever_the_service_gives(namespace: FakeNamespace, bus: ServiceBus) -> None:
     assert (await bus.accept_session("orders")).session_id == "next"
     assert namespace.session_attaches == [(None, 5000)]
+
+
+@covers("M7")
+async def test_a_wait_without_end_is_as_long_as_the_protocol_can_say(namespace: FakeNamespace, bus: ServiceBus) -> None:
+    await bus.accept_session("orders", timeout_s=NEVER)
+    assert namespace.session_attaches == [(None, 4_294_967_000)]
 
 
 @covers("M7")
