@@ -34,7 +34,20 @@ class Trouble(Enum):
 FAILURES = {Trouble.FULL: Failure.FULL, Trouble.LOST: Failure.LOST, Trouble.KEPT: Failure.KEPT}
 
 
-class Script:
+class Steps:
+    """What is done, one step after the other; trouble may come in between."""
+
+    queue: SimulatedQueue
+    steps: tuple[Callable[[], None], ...]
+
+    def run(self, after_step: Callable[[], None]) -> None:
+        for step in self.steps:
+            step()
+            self.queue.turn(ENOUGH)
+            after_step()
+
+
+class Script(Steps):
     """The steps; each looks for what it needs and does without where trouble took it away."""
 
     def __init__(self, queue: SimulatedQueue) -> None:
@@ -89,34 +102,28 @@ class Script:
         for receiver in list(self.queue.receivers):
             self.queue.detach(receiver, is_orderly)
 
-    def run(self, after_step: Callable[[], None]) -> None:
-        for step in self.steps:
-            step()
-            self.queue.turn(ENOUGH)
-            after_step()
 
-
-def new_queue() -> SimulatedQueue:
+def new_script() -> Script:
     disk = MemoryDisk()
-    return SimulatedQueue(lambda: MemoryStore(disk), small_settings(dead_letter_expired=True))
+    return Script(SimulatedQueue(lambda: MemoryStore(disk), small_settings(dead_letter_expired=True)))
 
 
-def commits_of_the_script() -> int:
-    queue = new_queue()
+def commits_of(new_steps: Callable[[], Steps]) -> int:
+    steps = new_steps()
     try:
-        Script(queue).run(_nothing)
-        return queue.script.commit_count
+        steps.run(_nothing)
+        return steps.queue.script.commit_count
     finally:
-        queue.dispose()
+        steps.queue.dispose()
 
 
 def _nothing() -> None:
     return
 
 
-def run_with(trouble: Trouble, commit: int) -> SimulatedQueue:
+def run_with(trouble: Trouble, commit: int, steps: Steps) -> SimulatedQueue:
     """The script with trouble at this commit; then a look at everything, and all that waits is received."""
-    queue = new_queue()
+    queue = steps.queue
     script = queue.script
 
     def meet() -> None:
@@ -138,7 +145,7 @@ def run_with(trouble: Trouble, commit: int) -> SimulatedQueue:
     else:
         script.hang_at = commit
     try:
-        Script(queue).run(meet)
+        steps.run(meet)
         queue.check()
         queue.drain_everything()
         queue.restart()
@@ -150,8 +157,8 @@ def run_with(trouble: Trouble, commit: int) -> SimulatedQueue:
 @covers("M1", "M2", "M3", "F2", "F3")
 @pytest.mark.parametrize("trouble", list(Trouble), ids=lambda trouble: trouble.name)
 def test_whichever_commit_meets_trouble_the_queue_keeps_its_word(trouble: Trouble) -> None:
-    commits = commits_of_the_script()
+    commits = commits_of(new_script)
     assert commits >= 20
     for commit in range(2, commits + 1):
-        queue = run_with(trouble, commit)
+        queue = run_with(trouble, commit, new_script())
         assert queue.accepted_count > 0

@@ -37,8 +37,9 @@ def expire(fragment: Fragment, message: Message) -> None:
         fragment.sessions.held(lock, fragment.sessions.get(session_id_of(message) or ""), None)
     lock.delivery_count = message.delivery_count
     lock.application_properties = message.application_properties
+    give_expiry_as_reason(lock)
+    lock.asked = EXPIRE
     if not must_wait:
-        give_expiry_as_reason(lock)
         fragment.end(lock, EXPIRE, None)
 
 

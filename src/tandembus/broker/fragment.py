@@ -378,7 +378,8 @@ class Fragment:
             if self.is_full and self.is_move(lock, LAPSE):
                 self.locks.renew(lock, now, self.settings.lock_duration_s)
             else:
-                self.end(lock, LAPSE, None)
+                # What waited for room among the dead letters was never delivered: that is no failed delivery.
+                self.end(lock, EXPIRE if lock.asked == EXPIRE else LAPSE, None)
         return is_freed
 
     # Sessions.
