@@ -38,13 +38,14 @@ _TOO_LARGE: Final = Fault("the properties grow too large")
 class Changes:
     """What the statements of an action have done so far."""
 
-    __slots__ = ("fault", "system", "user", "view")
+    __slots__ = ("size_bytes", "system", "user", "view")
 
     def __init__(self, view: MessageView) -> None:
         self.view: Final = view.changing()
         self.user: Final[dict[str, tuple[bytes, bytes]]] = {}
         self.system: Final[dict[str, object]] = {}
-        self.fault: Fault | None = None
+        self.size_bytes: i64 = 0
+        """Of all values that were set, also of those that were replaced since."""
 
     def type_code(self, name: str) -> i64:
         """The constructor of a property's value as it is now; -1 when it is not there."""
@@ -76,10 +77,16 @@ class SetUserProperty(Statement):
         if isinstance(value, Fault):
             return value
         kept = converted(value, changes.type_code(self._name))
+        wire = encodable(kept.encodable)
+        if isinstance(wire, Fault):
+            return wire
         try:
-            encoded = encode(encodable(kept.encodable))
+            encoded = encode(wire)
         except BusError:
             return UNREPRESENTABLE
+        changes.size_bytes += len(encoded)
+        if changes.size_bytes > MAX_PROPERTIES_BYTES:
+            return _TOO_LARGE
         changes.user[self._name] = (self._spelled, encoded)
         changes.view.set_user(self._name, kept.value)
         return None

@@ -37,25 +37,16 @@ class ChangedMessage:
 
 def copy_with(message: Message, changed: ChangedMessage) -> Message:
     """A copy of the message with these changes, as if it had been sent so."""
-    copy = copy_of(message)
+    section = changed.application_properties or message.application_properties
+    copy = with_application_properties(message, section) if section else copy_of(message)
     copy.ttl_ms = message.ttl_ms
     copy.session_id = message.session_id
     copy.partition_key = message.partition_key
-    section = changed.application_properties or message.application_properties
-    if section:
-        copy = _taking_along(with_application_properties(message, section), copy)
     if changed.system:
         _change_properties(copy, changed.system)
         _change_annotations(copy, changed.system)
         _change_time_to_live(copy, changed.system)
     copy.wire_size = len(copy.sections)
-    return copy
-
-
-def _taking_along(copy: Message, envelope: Message) -> Message:
-    copy.ttl_ms = envelope.ttl_ms
-    copy.session_id = envelope.session_id
-    copy.partition_key = envelope.partition_key
     return copy
 
 

@@ -183,7 +183,7 @@ class MessageView:
             key = text(data, position, place)
             for offset in range(len(system.ANNOTATIONS)):
                 if key == system.ANNOTATIONS[offset]:
-                    known[system.PARTITION_KEY + offset] = value_at(data, place, end)
+                    known[system.PARTITION_KEY + offset] = _annotation(offset, value_at(data, place, end))
             position = behind
 
     def _fact(self, index: i64) -> object:
@@ -255,6 +255,13 @@ def _folded(key: bytes) -> str:
             _FOLDED.clear()
         _FOLDED[key] = name
     return name
+
+
+def _annotation(offset: int, value: object) -> object:
+    """Some clients write the time of a schedule as a number."""
+    if system.PARTITION_KEY + offset == system.SCHEDULED_ENQUEUE_TIME and isinstance(value, int):
+        return Instant(value * TICKS_PER_MS)
+    return value
 
 
 def _as_text(value: object) -> object:

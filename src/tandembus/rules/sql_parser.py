@@ -7,14 +7,11 @@ sense. Nesting is limited: the compiled code has no other guard of its stack.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Final, final
 
 from tandembus.errors import InvalidArgument
-from tandembus.rules import system_properties
 from tandembus.rules.expressions import (
-    Chain,
     Constant,
     Expression,
     NamedProperty,
@@ -25,22 +22,27 @@ from tandembus.rules.expressions import (
     SystemProperty,
     UserProperty,
 )
-from tandembus.rules.like_pattern import PatternError
+from tandembus.rules.parsed import (
+    KEYWORDS,
+    ChainBuilder,
+    check_not_keyword,
+    comparison,
+    double,
+    integer,
+    likeness,
+    membership,
+    named_property,
+    signed_constant,
+    system_property,
+)
 from tandembus.rules.predicates import (
     And,
-    Compare,
-    In,
-    InTexts,
     IsNull,
-    Known,
-    Like,
-    LikeComputed,
     Not,
     Or,
     Predicate,
     SystemPropertyExists,
     UserPropertyExists,
-    like_pattern,
 )
 from tandembus.rules.tokens import (
     DOUBLE,
@@ -58,10 +60,8 @@ from tandembus.rules.tokens import (
 from tandembus.rules.values import (
     DIVIDED,
     EQUAL,
-    ERROR,
     GREATER,
     GREATER_OR_EQUAL,
-    INT64_MAX,
     LESS,
     LESS_OR_EQUAL,
     MINUS,
@@ -69,14 +69,6 @@ from tandembus.rules.values import (
     NOT_EQUAL,
     PLUS,
     TIMES,
-    UNKNOWN,
-    Fault,
-    calculate,
-    compare,
-    has_sign,
-    kind_of,
-    negated,
-    undefined,
 )
 
 MAX_CHARACTERS: Final = 1_024
@@ -93,7 +85,6 @@ _COMPARISONS: Final = {
 }
 _SUMS: Final = {"+": PLUS, "-": MINUS}
 _PRODUCTS: Final = {"*": TIMES, "/": DIVIDED, "%": MODULO}
-_KEYWORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "IS", "NULL", "EXISTS", "TRUE", "FALSE"))
 _FUNCTIONS: Final = frozenset(("NEWID", "PROPERTY", "P"))
 
 
@@ -225,15 +216,7 @@ class Parser:
 
     def _comparison(self, left: Expression, operator: int, token: Token) -> Predicate:
         start = self.token
-        right = self.as_expression(self._sum(), start)
-        if not isinstance(left, Constant) or not isinstance(right, Constant):
-            return Compare(left, right, operator)
-        if left.value is None or right.value is None:
-            return Known(UNKNOWN)
-        result = compare(left.value, right.value, operator)
-        if result == ERROR:
-            raise sql_error(token.at, undefined(left.value, right.value).reason)
-        return Known(result)
+        return comparison(left, self.as_expression(self._sum(), start), operator, token)
 
     def _is_null(self, node: Node, start: Token) -> Predicate:
         wanted = not self.accept("NOT")
@@ -253,13 +236,7 @@ class Parser:
             if not self.accept(","):
                 break
         self.expect(")")
-        texts: list[str] = []
-        for item in items:
-            if isinstance(item, Constant) and isinstance(item.value, str):
-                texts.append(item.value)
-        if len(texts) == len(items):
-            return InTexts(operand, texts, is_negated)
-        return In(operand, items, is_negated)
+        return membership(operand, items, is_negated)
 
     def _like(self, operand: Expression, is_negated: bool) -> Predicate:
         start = self.token
@@ -268,15 +245,7 @@ class Parser:
         if self.accept("ESCAPE"):
             escape_start = self.token
             escape = self.as_expression(self._sum(), escape_start)
-        if not isinstance(pattern, Constant) or not (escape is None or isinstance(escape, Constant)):
-            return LikeComputed(operand, pattern, escape, is_negated)
-        character = None if escape is None else escape.value
-        if pattern.value is None or (escape is not None and character is None):
-            return LikeComputed(operand, pattern, escape, is_negated)
-        try:
-            return Like(operand, like_pattern(pattern.value, character), is_negated)
-        except PatternError as error:
-            raise sql_error(start.at, str(error)) from error
+        return likeness(operand, pattern, escape, is_negated, start)
 
     # Expressions, from the loosest binding to the tightest.
 
@@ -289,7 +258,7 @@ class Parser:
         node = self._product()
         if self.token.word not in _SUMS:
             return node
-        chain = _ChainBuilder(self.as_expression(node, start))
+        chain = ChainBuilder(self.as_expression(node, start))
         while self.token.word in _SUMS:
             sign = self.advance()
             start = self.token
@@ -301,7 +270,7 @@ class Parser:
         node = self._signed()
         if self.token.word not in _PRODUCTS:
             return node
-        chain = _ChainBuilder(self.as_expression(node, start))
+        chain = ChainBuilder(self.as_expression(node, start))
         while self.token.word in _PRODUCTS:
             sign = self.advance()
             start = self.token
@@ -319,10 +288,10 @@ class Parser:
             return self._primary()
         if start.kind == INTEGER and minus_count % 2 == 1:
             self.advance()
-            return Constant(_integer(start, -1))
+            return Constant(integer(start, -1))
         operand = self.as_expression(self._primary(), start)
         if isinstance(operand, Constant):
-            return _signed_constant(operand, minus_count, first)
+            return signed_constant(operand, minus_count, first)
         return Negative(operand, minus_count) if minus_count > 0 else Positive(operand)
 
     def _primary(self) -> Node:
@@ -338,10 +307,10 @@ class Parser:
             return Constant(token.text)
         if kind == INTEGER:
             self.advance()
-            return Constant(_integer(token, 1))
+            return Constant(integer(token, 1))
         if kind == DOUBLE:
             self.advance()
-            return Constant(_double(token))
+            return Constant(double(token))
         if kind == PARAMETER:
             return self._parameter()
         if token.word == "(":
@@ -366,7 +335,7 @@ class Parser:
             return Constant(None)
         if word == "EXISTS":
             return self._exists()
-        if self._tokens[self._next].word == "(" and word not in _KEYWORDS:
+        if self._tokens[self._next].word == "(" and word not in KEYWORDS:
             return self._function()
         return self.property_()
 
@@ -391,7 +360,7 @@ class Parser:
             node = NewId()
         else:
             start = self.token
-            node = _named_property(self.expression(), start)
+            node = named_property(self.expression(), start)
         self.expect(")")
         self._depth -= 1
         return node
@@ -404,7 +373,7 @@ class Parser:
             return UserProperty(scope.text)
         if scope.kind != WORD:
             raise self.unexpected("a property")
-        _check_not_keyword(scope)
+        check_not_keyword(scope)
         self.advance()
         if not self.accept("."):
             return UserProperty(scope.text)
@@ -415,9 +384,9 @@ class Parser:
         name = self.token
         if name.kind != WORD and name.kind != NAME:
             raise self.unexpected(f"a property's name behind '{scope.text}.'")
-        _check_not_keyword(name)
+        check_not_keyword(name)
         self.advance()
-        return UserProperty(name.text) if scope.word == "USER" else _system_property(name)
+        return UserProperty(name.text) if scope.word == "USER" else system_property(name)
 
     def _parameter(self) -> Expression:
         token = self.advance()
@@ -425,81 +394,3 @@ class Parser:
         if name not in self._parameters:
             raise sql_error(token.at, f"the parameter @{token.text} has no value")
         return Constant(self._parameters[name])
-
-
-@final
-class _ChainBuilder:
-    """Joins operands; as long as all are constants, they are one."""
-
-    __slots__ = ("_operands", "_operators")
-
-    def __init__(self, first: Expression) -> None:
-        self._operands: list[Expression] = [first]
-        self._operators: list[int] = []
-
-    def add(self, operator: int, right: Expression, sign: Token) -> None:
-        left = self._operands[-1]
-        if self._operators or not isinstance(left, Constant) or not isinstance(right, Constant):
-            self._operands.append(right)
-            self._operators.append(operator)
-            return
-        value: object = None
-        if left.value is not None and right.value is not None:
-            value = calculate(left.value, right.value, operator)
-        if isinstance(value, Fault):
-            raise sql_error(sign.at, value.reason)
-        self._operands = [Constant(value)]
-
-    def finished(self) -> Expression:
-        return Chain(self._operands, self._operators) if self._operators else self._operands[0]
-
-
-def _signed_constant(operand: Constant, minus_count: int, first: Token) -> Constant:
-    value = operand.value
-    if value is None:
-        return operand
-    if not has_sign(value):
-        raise sql_error(first.at, f"{kind_of(value)} has no sign")
-    if minus_count % 2 == 0:
-        return operand
-    result = negated(value)
-    if isinstance(result, Fault):
-        raise sql_error(first.at, result.reason)
-    return Constant(result)
-
-
-def _integer(token: Token, sign: int) -> int:
-    digits = token.text.lstrip("0")
-    if len(digits) <= 19:
-        number = sign * int(digits or "0")
-        if -INT64_MAX - 1 <= number <= INT64_MAX:
-            return number
-    raise sql_error(token.at, "this integer does not fit into 64 bits")
-
-
-def _double(token: Token) -> float:
-    number = float(token.text)
-    if math.isinf(number):
-        raise sql_error(token.at, "this number is too large for a double")
-    return number
-
-
-def _named_property(name: Expression, start: Token) -> Expression:
-    if not isinstance(name, Constant):
-        return NamedProperty(name)
-    if not isinstance(name.value, str) or name.value == "":
-        raise sql_error(start.at, "the name of a property is a string that is not empty")
-    return UserProperty(name.value)
-
-
-def _check_not_keyword(token: Token) -> None:
-    if token.word in _KEYWORDS:
-        raise sql_error(token.at, f"'{token.text}' is a keyword: a property of that name is written [{token.text}]")
-
-
-def _system_property(name: Token) -> Expression:
-    index = system_properties.find(name.text)
-    if index < 0:
-        shown = name.text[:60]
-        raise sql_error(name.at, f"there is no system property sys.{shown}{system_properties.suggestion(name.text)}")
-    return SystemProperty(index)

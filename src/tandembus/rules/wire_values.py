@@ -18,7 +18,6 @@ from tandembus.amqp.encoding.values import (
     DECIMAL64,
     DECIMAL128,
     TIMESTAMP,
-    Array,
     Described,
     Typed,
 )
@@ -149,8 +148,3 @@ def encodable(value: object) -> object:
     if value is OPAQUE:
         return UNREPRESENTABLE
     return value
-
-
-def is_simple(value: object) -> bool:
-    """Whether a filter's own value (a parameter, a correlation property) can be compared at all."""
-    return not isinstance(value, Array) and not isinstance(value, list | dict) and value_of(value) is not OPAQUE

@@ -215,14 +215,20 @@ def test_generated_expressions_are_refused_or_cost_a_bounded_number_of_steps() -
         if number % 4 == 0:
             expression = damaged(chance, expression)
         try:
-            one = rule(expression)
-        except InvalidArgument:
-            outcomes["refused"] += 1
-            continue
-        outcomes["evaluated"] += 1
-        for view in (a_view(HOSTILE), a_view({}), a_view()):
-            check_cost(one, view)
+            outcomes[compiled_and_evaluated(expression)] += 1
+        except Exception as problem:
+            raise AssertionError(f"seed {seed}, expression {expression!r}") from problem
     assert min(outcomes.values()) > 10, f"seed {seed}: {outcomes}"
+
+
+def compiled_and_evaluated(expression: str) -> str:
+    try:
+        one = rule(expression)
+    except InvalidArgument:
+        return "refused"
+    for view in (a_view(HOSTILE), a_view({}), a_view()):
+        check_cost(one, view)
+    return "evaluated"
 
 
 OF_EVERY_TYPE: dict[str, object] = {

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import pytest
 
+from tandembus.amqp.encoding.sections import data_section, message_annotations_section
 from tandembus.descriptions import RuleDescription, SqlFilter
 from tandembus.errors import InvalidArgument
-from tandembus.rules import ERROR, FALSE, TRUE, compile_rule
+from tandembus.message import parse_message
+from tandembus.rules import ERROR, FALSE, TRUE, MessageView, compile_rule
 from tests.covers import covers
-from tests.unit.rules.corpus_message import PARAMETERS, a_view
+from tests.unit.rules.corpus_message import MOMENT_MS, PARAMETERS, a_view
 
 CORPUS = Path(__file__).parent / "filters.txt"
 LEAST_CASES = 500
@@ -82,3 +84,11 @@ def test_a_wrong_filter_is_refused_with_place_and_reason(case: Case) -> None:
 def test_the_corpus_is_large_and_says_nothing_twice() -> None:
     assert len(CASES) >= LEAST_CASES
     assert len({case.expression for case in CASES}) == len(CASES)
+
+
+@covers("M9")
+def test_the_time_of_a_schedule_may_be_written_as_a_number() -> None:
+    annotations = message_annotations_section({"x-opt-scheduled-enqueue-time": MOMENT_MS})
+    view = MessageView(parse_message(annotations + data_section(b"")), 1, 0)
+    rule = compile_rule(rule_for("sys.ScheduledEnqueueTimeUtc = @moment"))
+    assert rule.matches(view) == TRUE
