@@ -13,11 +13,24 @@ from tests.integration.bus import Bus
 from tests.integration.serving import KEY
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed: it needs a C compiler")
-handlers = pytest.importorskip("proton.handlers")
+reactor = pytest.importorskip("proton.reactor")
 utils = pytest.importorskip("proton.utils")
 
 WITHIN_S = 20.0
 TRANSACTIONAL = 0x34
+
+
+class Via:
+    """Option of a sender: its messages are for another entity."""
+
+    def __init__(self, destination: str) -> None:
+        self._destination = destination
+
+    def test(self, link: Any) -> bool:
+        return bool(link.is_sender)
+
+    def apply(self, sender: Any) -> None:
+        sender.properties = {proton.symbol("com.microsoft:transfer-destination-address"): self._destination}
 
 
 class Outcomes:
@@ -59,9 +72,12 @@ class ProtonTransaction:
         )
         client.wait(lambda: self.outcomes.transaction is not None or self.outcomes.outcome != "")
 
-    def send(self, sender: Any, body: str) -> Any:
+    def send(self, sender: Any, body: str, session_id: str | None = None) -> Any:
         """Returns the settled delivery."""
-        delivery = self._transaction.send(sender.link, proton.Message(body=body, id=body))
+        message = proton.Message(body=body, id=body)
+        if session_id is not None:
+            message.group_id = session_id
+        delivery = self._transaction.send(sender.link, message)
         self._client.wait(lambda: delivery.settled)
         return delivery
 
@@ -117,17 +133,20 @@ class ProtonClient:
     def sender(self, queue: str, **options: Any) -> Any:
         return self.connection.create_sender(queue, name=uuid.uuid4().hex, **options)
 
-    def receiver(self, queue: str, credit: int) -> Any:
-        return self.connection.create_receiver(queue, credit=credit, name=uuid.uuid4().hex)
+    def receiver(self, queue: str, credit: int, session_id: str | None = None) -> Any:
+        options = None
+        if session_id is not None:
+            options = reactor.Filter({proton.symbol("com.microsoft:session-filter"): session_id})
+        return self.connection.create_receiver(queue, credit=credit, name=uuid.uuid4().hex, options=options)
 
-    def receive(self, queue: str, count: int) -> tuple[list[str], list[Any]]:
+    def receive(self, queue: str, count: int, session_id: str | None = None) -> tuple[list[str], list[Any]]:
         """Bodies and unsettled deliveries; the receiver stays, without credit."""
-        messages, deliveries = self.receive_messages(queue, count)
+        messages, deliveries = self.receive_messages(queue, count, session_id)
         return [message.body for message in messages], deliveries
 
-    def receive_messages(self, queue: str, count: int) -> tuple[list[Any], list[Any]]:
+    def receive_messages(self, queue: str, count: int, session_id: str | None = None) -> tuple[list[Any], list[Any]]:
         """The credit is exactly that: Proton's own `receive` gives more, and would take what others wait for."""
-        receiver = self.receiver(queue, 0)
+        receiver = self.receiver(queue, 0, session_id)
         self._receivers.append(receiver)
         receiver.link.flow(count)
         fetcher = receiver.fetcher

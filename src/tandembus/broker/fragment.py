@@ -151,12 +151,16 @@ class Fragment:
         """Stage a send; it is answered after its commit. Raises when it is refused on the spot."""
         self._check_can_send(operation.size_bytes)
         self._check_ids(operation)
-        if self.settings.requires_session and not operation.is_via:
-            check_sessions(operation.messages)
+        self.check_messages(operation)
         self.uncommitted_bytes += operation.size_bytes
         self.budget.uncommitted_bytes += operation.size_bytes
         self.staged.sends.append(operation)
         self.stir()
+
+    def check_messages(self, operation: SendOperation) -> None:
+        """Raises for what is wrong with the messages themselves, whenever they are sent."""
+        if self.settings.requires_session and not operation.is_via:
+            check_sessions(operation.messages)
 
     def _check_ids(self, operation: SendOperation) -> None:
         if self.duplicates is not None and not operation.is_via:
@@ -271,8 +275,7 @@ class Fragment:
             self._check_can_send(operation.size_bytes)
             for send in operation.sends:
                 self._check_ids(send)
-                if self.settings.requires_session and not send.is_via:
-                    check_sessions(send.messages)
+                self.check_messages(send)
             self._check_can_publish(operation.sends)
         self.uncommitted_bytes += operation.size_bytes
         self.budget.uncommitted_bytes += operation.size_bytes

@@ -196,7 +196,9 @@ class SenderLink(Flushable):
             party = self.party
             if party is None:
                 raise InvalidOperation("This link takes no part in transactions.")
-            transaction.send(party, self._operation(event, self._in_transactions, -1))
+            operation = self._operation(event, self._in_transactions, -1)
+            self._fragment.check_messages(operation)
+            transaction.send(party, operation)
         except BusError as error:
             transactions.doom(state, error)
             self.refuse(delivery_id, error)
