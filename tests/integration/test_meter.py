@@ -85,3 +85,27 @@ def test_a_clean_stop_writes_everything_and_leaves_no_gap(tmp_path: Path) -> Non
         assert live(again)["gap"] is None
     finally:
         assert again.stop() == 0
+
+
+@covers("M10")
+def test_every_hop_of_a_forwarded_message_is_counted_where_it_leaves(tmp_path: Path) -> None:
+    running = start_namespace(tmp_path / "data")
+    with ServiceBusAdministrationClient.from_connection_string(
+        running.admin_connection_string, connection_verify=str(running.ca_path)
+    ) as admin:
+        admin.create_queue("end")
+        admin.create_queue("Middle", forward_to="end")
+        admin.create_queue("start", forward_to="middle")
+    with (
+        ServiceBusClient.from_connection_string(running.connection_string) as client,
+        client.get_queue_sender("start") as sender,
+        client.get_queue_receiver("end", max_wait_time=20) as receiver,
+    ):
+        sender.send_messages([ServiceBusMessage(b"x" * size) for size in (10, 100_000)])
+        assert len({next(receiver).message_id, next(receiver).message_id}) == 2
+    hops = {row["entity"]: row for row in live(running)["since_start"] if row["operation"] == "forward"}
+    assert {entity: (row["messages"], row["operations"]) for entity, row in hops.items()} == {
+        "start": (2, 3),
+        "middle": (2, 3),
+    }
+    running.stop_in_peace()

@@ -39,13 +39,13 @@ class Forwarding:
         self._queue: deque[Job] = deque()
         self._work = asyncio.Event()
         self._full: set[int] = set()
-        """Destinations without room: when something leaves them, it is time to try again."""
+        """Destinations without room that somebody waits for."""
 
     def look(self, fragment: Fragment) -> None:
         """Something has changed in this fragment: it was opened, a commit is over, it has other settings."""
         if int(fragment.key) in self._full:
             self._full.discard(int(fragment.key))
-            self.retry_all()
+            self._retry(fragment)
         if self.port is None or fragment.is_void or not has_transfers(fragment):
             return
         if fragment.transfer.live_count > 0:
@@ -79,10 +79,12 @@ class Forwarding:
 
     def retry_all(self) -> None:
         """Destinations may have changed: all that are waited for are asked again at once."""
-        now = self._clock.monotonic()
+        self._retry(None)
+
+    def _retry(self, full: Fragment | None) -> None:
+        """Of a destination without room: something has happened there, so there may be some now."""
         for job in self._jobs.values():
-            if job.waiting:
-                job.stop_waiting(now)
+            if job.waiting and job.stop_waiting(self._clock.monotonic(), full):
                 self._enqueue(job)
 
     def is_quiet(self) -> bool:
@@ -138,7 +140,7 @@ class Forwarding:
         except Exception:
             log.exception("forwarding from '%s' is put off", job.fragment.settings.path)
             job.wait_for("", self._clock.monotonic())
-        self._full |= job.take_full()
+        self._full.update(int(one.key) for one in job.full_ones())
 
     def _done(self, job: Job) -> None:
         """The last of a pass's moves is over."""

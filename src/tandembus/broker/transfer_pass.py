@@ -61,6 +61,15 @@ class TransferPort(Protocol):
         """The open fragment of the queue or topic with this path. Raises why nothing can be sent to it."""
 
 
+class Waiting:
+    """For a destination that takes nothing for now."""
+
+    def __init__(self, now: float, delay_s: float, full: Fragment | None) -> None:
+        self.retry_at = now + delay_s
+        self.delay_s: Final = delay_s
+        self.full: Final = full
+
+
 class Job:
     """What leaves one lane of one fragment: one pass at a time, since order counts."""
 
@@ -74,11 +83,9 @@ class Job:
         self.is_asked_again = False
         self.moving_count = 0
         """Moves that are staged and not yet committed."""
-        self.waiting: dict[str, tuple[float, float]] = {}
-        """By destination that takes nothing for now: when to ask it again, and how long that was put off. Empty for
-        trouble of our own."""
+        self.waiting: dict[str, Waiting] = {}
+        """By destination that takes nothing for now; the empty path for trouble of our own."""
         self._moved = (0, 0, 0)
-        self._full: set[int] = set()
 
     @property
     def is_busy(self) -> bool:
@@ -92,25 +99,27 @@ class Job:
         return settings.forward_to if self.lane == MAIN else settings.forward_dead_letters_to
 
     def is_waiting_for(self, path: str, now: float) -> bool:
-        return path in self.waiting and self.waiting[path][0] > now
+        return path in self.waiting and self.waiting[path].retry_at > now
 
     def is_due(self, now: float) -> bool:
-        return any(at <= now for at, _ in self.waiting.values())
+        return any(one.retry_at <= now for one in self.waiting.values())
 
-    def wait_for(self, path: str, now: float) -> None:
-        last_s = self.waiting[path][1] if path in self.waiting else FIRST_RETRY_S / 2
-        delay_s = min(last_s * 2, LAST_RETRY_S)
-        self.waiting[path] = (now + delay_s, delay_s)
+    def wait_for(self, path: str, now: float, full: Fragment | None = None) -> None:
+        """`full` is a destination that will take more when something has left it."""
+        last_s = self.waiting[path].delay_s if path in self.waiting else FIRST_RETRY_S / 2
+        self.waiting[path] = Waiting(now, min(last_s * 2, LAST_RETRY_S), full)
 
-    def stop_waiting(self, now: float) -> None:
-        self.waiting = {path: (now, delay_s) for path, (_, delay_s) in self.waiting.items()}
+    def full_ones(self) -> list[Fragment]:
+        return [one.full for one in self.waiting.values() if one.full is not None]
 
-    def note_full(self, destination: Fragment) -> None:
-        self._full.add(int(destination.key))
-
-    def take_full(self) -> set[int]:
-        full, self._full = self._full, set()
-        return full
+    def stop_waiting(self, now: float, full: Fragment | None = None) -> bool:
+        """For one destination, or for all; returns whether it did."""
+        is_over = False
+        for one in self.waiting.values():
+            if full is None or one.full is full:
+                one.retry_at = now
+                is_over = True
+        return is_over
 
     def note_moved(self, path: str, size_bytes: int) -> None:
         self.waiting.pop(path, None)
@@ -237,9 +246,9 @@ class TransferPass:
 
     def _put_off(self, path: str, error: BusError) -> None:
         found = self._found.get(path)
-        if isinstance(error, QuotaExceeded) and isinstance(found, Fragment):
-            self._job.note_full(found)
-        self._job.wait_for(path, self._clock.monotonic())
+        is_full = isinstance(error, QuotaExceeded)
+        full = found if is_full and isinstance(found, Fragment) else None
+        self._job.wait_for(path, self._clock.monotonic(), full)
 
     def _move(self, message: Message, path: str, destination: Fragment) -> bool:
         """Returns whether the destination may be given more in this pass."""

@@ -15,6 +15,7 @@ from tandembus.store.memory import Fault, MemoryDisk
 from tandembus.store.messaging_store import HistoryRecord
 from tests.covers import covers
 from tests.unit.broker.one_queue import KEY, OneQueue, message, ping, small
+from tests.unit.broker.one_topic import ALL, OneTopic, rule_set
 
 WINDOW_S = 20.0
 
@@ -135,8 +136,10 @@ async def test_an_id_that_a_full_store_refused_is_not_a_duplicate_later() -> Non
         assert all(isinstance(answer.error, StoreFull) for answer in answers)
         assert queue.budget.recent_ids == 1
         queue.broker.check_room()
-        assert await queue.send("b", "c", "b") == [2, 3, 0]
-        assert await queue.peek() == ["a", "b", "c"]
+        assert await queue.send("b", "b") == [2, 0]
+        async with await queue.after_crash() as again:
+            assert await again.send("b", "c", "c") == [0, 3, 0]
+            assert await again.peek() == ["a", "b", "c"]
 
 
 @covers("M8")
@@ -265,3 +268,54 @@ async def test_whichever_commit_fails_a_sender_that_repeats_itself_is_heard_once
                     assert await queue.receiver().take(99) == bodies
             else:
                 assert await queue.receiver().take(99) == bodies
+
+
+# Topics.
+
+
+def detecting_topic() -> OneTopic:
+    settings = small(duplicate_window_ms=int(WINDOW_S * 1000))
+    return OneTopic({11: (small(), ALL), 12: (small(), rule_set("sys.MessageId LIKE 'r%'"))}, settings)
+
+
+@covers("M8", "M9")
+async def test_a_topic_drops_what_came_before_for_all_its_subscriptions() -> None:
+    async with detecting_topic() as topic:
+        await topic.publish(message("r"), message("g"), message("r"))
+        await topic.publish(message("g"), message("r2"))
+        assert await topic.subscription(11).peek() == ["r", "g", "r2"]
+        assert await topic.subscription(12).peek() == ["r", "r2"]
+        async with await topic.after_crash() as again:
+            await again.publish(message("r"), message("g"), message("r3"))
+            assert await again.subscription(12).peek() == ["r", "r2", "r3"]
+
+
+@covers("M8", "M9")
+async def test_what_no_subscription_wanted_was_there_all_the_same() -> None:
+    async with OneTopic({12: (small(), rule_set("1=0"))}, small(duplicate_window_ms=20_000)) as topic:
+        await topic.publish(message("a"))
+        later = await topic.subscribe(13, ALL)
+        await topic.publish(message("a"), message("b"))
+        assert await later.peek() == ["b"]
+
+
+@covers("M5", "M8", "M9")
+async def test_a_message_scheduled_for_a_topic_counts_from_when_it_was_sent() -> None:
+    async with detecting_topic() as topic:
+        at_ms = topic.clock.now_ms() + 5_000
+        await topic.publish(message("r", scheduled_at_ms=at_ms), message("r"))
+        await topic.pass_time(6.0)
+        assert await topic.subscription(11).peek() == ["r"]
+
+
+@covers("M8", "M9", "M13")
+async def test_a_topic_without_room_takes_the_ids_back() -> None:
+    async with detecting_topic() as topic:
+        await topic.publish(message("a"))
+        topic.fault_next(Fault.FULL)
+        refused = topic.stage(message("b"), message("a"))
+        await topic.quiet()
+        assert isinstance(refused.error, StoreFull)
+        topic.broker.check_room()
+        await topic.publish(message("b"), message("a"))
+        assert await topic.subscription(11).peek() == ["a", "b"]

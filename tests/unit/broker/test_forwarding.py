@@ -436,8 +436,10 @@ async def test_a_destination_that_a_commit_is_about_to_reach_stays_in_memory() -
         answer = await queues.stage("a", numbered("x"))
         await queues.disk.is_hanging.wait()
         assert answer.is_accepted
-        queues.broker.close_fragment(queues.keys["b"])
-        queues.broker.close_fragment(queues.keys["a"])
+        for name in ("a", "b"):
+            before = await queues.open(name)
+            assert not queues.broker.close_fragment(queues.keys[name])
+            assert await queues.open(name) is before
         queues.disk.go_on.set()
         await queues.quiet()
         await queues.send("b", "y")
@@ -527,4 +529,7 @@ async def test_whichever_commit_fails_each_message_arrives_once_and_in_order(fau
             contents = await queues.contents()
             assert [contents[name] for name in ("a", "dead", "via")] == [[[], [], [], []]] * 3
             assert queues.broker.damage_count == 0
+            queues.disk.faults.clear()
+            await queues.send("end", *arrived)
+            assert await queues.peek("end") == arrived, "whatever came is known by its id"
     assert failing > 4
