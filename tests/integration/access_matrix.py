@@ -53,6 +53,11 @@ COVERED_BY: Mapping[str, frozenset[str]] = {
     f"{SUBSCRIPTION}/$deadletterqueue": frozenset({"", "news", SUBSCRIPTION, f"{SUBSCRIPTION}/$deadletterqueue"}),
     f"{SUBSCRIPTION}/$management": frozenset({"", "news", SUBSCRIPTION, f"{SUBSCRIPTION}/$management"}),
     "the namespace": frozenset({""}),
+    "orders and orders2": frozenset({""}),
+    "orders and orders": frozenset({"", "orders"}),
+    "news and orders": frozenset({""}),
+    f"{SUBSCRIPTION} and news": frozenset({"", "news"}),
+    f"{SUBSCRIPTION} and orders": frozenset({""}),
 }
 
 
@@ -151,6 +156,12 @@ class Visitor:
         self.raw.attach(self.next_handle(), is_receiver, source, target)
         return self._refusal(self.raw.expect(codes.ATTACH), is_receiver)
 
+    def attached_via(self, address: str, destination: str) -> str | None:
+        """The same for a sender whose messages are for another entity."""
+        properties: dict[str, object] = {"com.microsoft:transfer-destination-address": destination}
+        self.raw.attach(self.next_handle(), False, source_of("client"), target_of(address), properties=properties)
+        return self._refusal(self.raw.expect(codes.ATTACH), False)
+
     def _refusal(self, answer: Frame, is_receiver: bool) -> str | None:
         if answer[5 if is_receiver else 6] is not None:
             return None
@@ -178,6 +189,12 @@ UNAUTHORIZED = "amqp:unauthorized-access"
 
 def send(path: str) -> Attempt:
     return Attempt("send", "Send", path, lambda visitor: visitor.attached(False, path) == UNAUTHORIZED)
+
+
+def send_via(path: str, destination: str) -> Attempt:
+    """Only who may send to both may send there."""
+    target = f"{path} and {destination}"
+    return Attempt("send via", "Send", target, lambda visitor: visitor.attached_via(path, destination) == UNAUTHORIZED)
 
 
 def receive(path: str) -> Attempt:
@@ -216,6 +233,11 @@ AMQP_ATTEMPTS: Sequence[Attempt] = (
     send("orders"),
     send("orders2"),
     send("news"),
+    send_via("orders", "orders2"),
+    send_via("orders", "orders"),
+    send_via("news", "orders"),
+    send_via(SUBSCRIPTION, "news"),
+    send_via(SUBSCRIPTION, "orders"),
     receive("orders"),
     receive("orders/$deadletterqueue"),
     receive("orders/$transfer/$deadletterqueue"),

@@ -24,7 +24,7 @@ from tandembus.amqp.encoding.sections import (
     decode_message,
     properties_section,
 )
-from tandembus.amqp.encoding.values import Described, Typed, symbol, ubyte, uint, ulong, ushort
+from tandembus.amqp.encoding.values import Described, Typed, symbol, symbol_map, ubyte, uint, ulong, ushort
 from tandembus.clock import SystemClock
 from tandembus.security.sas import ROOT_POLICY, make_token
 from tests.integration.serving import KEY
@@ -220,9 +220,12 @@ class RawAmqp:
         modes: tuple[int, int] = (UNSETTLED, SECOND),
         channel: int = 0,
         name: str | None = None,
+        properties: dict[str, object] | None = None,
     ) -> None:
         fields: list[object] = [name or uuid.uuid4().hex, uint(handle), is_receiver, ubyte(modes[0]), ubyte(modes[1])]
         fields += [source, target, None, None, None if is_receiver else uint(0)]
+        if properties is not None:
+            fields += [None, None, None, symbol_map(properties)]
         self.perform(codes.ATTACH, fields, channel=channel)
 
     def attach_sender(self, handle: int, address: str, channel: int = 0) -> Frame:

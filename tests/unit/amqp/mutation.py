@@ -46,6 +46,7 @@ FIELDS: tuple[object, ...] = (
     *(None, True, False, "out", "in", symbol("in2"), b"tag"),
     *NUMBERS,
     *(Described(0x24, []), Described(0x25, [ERROR]), Described(0x26, []), ERROR, {}, ulong(2**64 - 1)),
+    *(Described(0x34, [b"transaction", Described(0x24, [])]), Described(0x34, [b"x" * 40]), Described(0x30, [])),
 )
 """What a field of a performative may be: right in one place, wrong in another."""
 
