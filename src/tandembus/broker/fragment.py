@@ -39,7 +39,12 @@ from tandembus.broker.sessions import SESSION_LOST, SessionIndex, check_sessions
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.staged import Staged
 from tandembus.broker.subscriptions import FanOut
-from tandembus.broker.transactions import StagedTransactions, TransactionOperation, TransactionSettlement
+from tandembus.broker.transactions import (
+    MAX_MOVED_BYTES,
+    StagedTransactions,
+    TransactionOperation,
+    TransactionSettlement,
+)
 from tandembus.clock import Clock
 from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, SessionLockLost, StoreFull
 from tandembus.message import Message
@@ -229,6 +234,7 @@ class Fragment:
         lock.asked = settlement
         if settlement == ABANDON or settlement == LAPSE:
             settlement = self._end_of_failed_delivery(lock, settlement)
+            self._give_reason(lock, settlement)
         lock.settlement = settlement
         if self.sessions is not None and gives_back(lock):
             self.sessions.returning(lock)
@@ -249,13 +255,18 @@ class Fragment:
         if lock.lane != MAIN:
             return settlement
         if lock.expires_at != 0 and not lock.is_deferred and lock.expires_at <= self.clock.now_ms():
-            give_expiry_as_reason(lock)
             return EXPIRE
         if lock.delivery_count + 1 >= self.settings.max_delivery_count:
-            lock.reason = "MaxDeliveryCountExceeded"
-            lock.description = f"Message could not be consumed after {lock.delivery_count + 1} delivery attempts."
             return DEAD_LETTER
         return settlement
+
+    def _give_reason(self, lock: MessageLock, settlement: i64) -> None:
+        """Why a delivery that failed is the last one."""
+        if settlement == EXPIRE:
+            give_expiry_as_reason(lock)
+        elif settlement == DEAD_LETTER:
+            lock.reason = "MaxDeliveryCountExceeded"
+            lock.description = f"Message could not be consumed after {lock.delivery_count + 1} delivery attempts."
 
     # Transactions.
 
@@ -264,13 +275,7 @@ class Fragment:
         nothing has happened, and every lock is as it was."""
         if self.failure is not None:
             raise self.failure
-        tokens: set[bytes] = set()
-        for settlement in operation.settlements:
-            self._check_can_settle(settlement.lock, settlement.settlement)
-            settlement.encoded_changes = encode_changes(settlement.changes) if settlement.changes else None
-            tokens.add(settlement.lock.token)
-        if len(tokens) != len(operation.settlements):
-            raise InvalidOperation("A message is settled twice in the transaction.")
+        self._check_settlements(operation.settlements)
         if operation.sends:
             self._check_can_send(operation.size_bytes)
             for send in operation.sends:
@@ -286,6 +291,23 @@ class Fragment:
                 operation.settled.append(settlement.lock)
         self.transactions.staged.append(operation)
         self.stir()
+
+    def _check_settlements(self, settlements: list[TransactionSettlement]) -> None:
+        tokens: set[bytes] = set()
+        moving_count: i64 = 0
+        moving_bytes: i64 = 0
+        for settlement in settlements:
+            lock = settlement.lock
+            self._check_can_settle(lock, settlement.settlement)
+            settlement.encoded_changes = encode_changes(settlement.changes) if settlement.changes else None
+            tokens.add(lock.token)
+            if settlement.encoded_changes is not None or self.is_move(lock, settlement.settlement):
+                moving_count += 1
+                moving_bytes += lock.size_bytes
+        if len(tokens) != len(settlements):
+            raise InvalidOperation("A message is settled twice in the transaction.")
+        if moving_count > 1 and moving_bytes > MAX_MOVED_BYTES:
+            raise QuotaExceeded(f"A transaction can move or change at most {MAX_MOVED_BYTES} bytes of messages.")
 
     def _check_can_publish(self, sends: list[SendOperation]) -> None:
         fan_out = self.fan_out

@@ -18,6 +18,10 @@ from tandembus.broker.operations import SendOperation
 from tandembus.errors import BusError
 from tandembus.message import Message
 
+MAX_MOVED_BYTES: Final = 64 << 20
+"""Messages that one transaction dead-letters or changes: all of them are in memory until its commit. A single one may
+be larger."""
+
 
 @final
 class TransactionSettlement:

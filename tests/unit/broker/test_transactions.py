@@ -340,3 +340,34 @@ async def test_what_a_full_store_refuses_of_a_transfer_lane_gives_its_numbers_ba
         assert int(taken.messages[0].number) == 2
         async with await queue.after_crash() as again:
             assert await again.peek(TRANSFER) == ["a", "c"]
+
+
+@covers("M11", "M13")
+async def test_a_transaction_moves_only_as_much_as_fits_into_memory() -> None:
+    async with OneQueue() as queue:
+        first, second, third = await locked(queue, "a", "b", "c")
+        first.size_bytes = second.size_bytes = third.size_bytes = 40 << 20
+        dead = [TransactionSettlement(lock, TO_DEAD_LETTERS) for lock in (first, second)]
+        with pytest.raises(QuotaExceeded):
+            queue.discharge([], *dead)
+        changed = [TransactionSettlement(lock, ABANDON, changes={"n": int_(1)}) for lock in (second, third)]
+        with pytest.raises(QuotaExceeded):
+            queue.discharge([], *changed)
+        assert [lock.settlement for lock in (first, second, third)] == [OPEN] * 3
+        first.size_bytes = second.size_bytes = third.size_bytes = 50
+        answer = queue.discharge([], dead[0], complete(second), complete(third))
+        await queue.quiet()
+        assert answer.is_accepted
+
+
+@covers("M11", "M6")
+async def test_a_refused_transaction_leaves_no_reason_behind() -> None:
+    async with OneQueue(small(max_delivery_count=1)) as queue:
+        first, second = await locked(queue, "a", "b")
+        await queue.complete(second)
+        with pytest.raises(MessageLockLost):
+            queue.discharge([], TransactionSettlement(first, ABANDON), complete(second))
+        await queue.dead_letter(first)
+        corpses = queue.receiver(DEAD_LETTER)
+        await corpses.take(1)
+        assert properties_of(corpses.messages[0]) == {}

@@ -184,6 +184,21 @@ def test_delivery_states_come_along_with_transfers() -> None:
     assert (state.code, state.txn_id, state.inner) == (0x34, b"tx", None)
 
 
+def test_a_delivery_that_is_too_large_still_says_whose_transaction_it_is_part_of() -> None:
+    peer = HandWritten().open()
+    peer.attach_sender(1, limit=1_000)
+    state = Encoded(transactional_state(b"tx"))
+    whole: list[object] = [uint(1), uint(0), b"t", uint(0), False, False, None, state]
+    told = only(DeliveryTooLarge, peer.send(frame(0, 1, TRANSFER, whole, b"x" * 1_001)))
+    assert told.state is not None
+    assert told.state.txn_id == b"tx"
+    first: list[object] = [uint(1), uint(1), b"t", uint(0), False, True, None, state]
+    peer.send(frame(0, 1, TRANSFER, first, b"x" * 600))
+    told = only(DeliveryTooLarge, peer.send(transfer_frame(1, b"x" * 600)))
+    assert told.state is not None
+    assert told.state.txn_id == b"tx"
+
+
 def test_what_is_sent_stays_with_its_context_until_it_is_settled() -> None:
     pair = Pair().open()
     link, peer = pair.sender(pair.begin())

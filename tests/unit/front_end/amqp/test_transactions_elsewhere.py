@@ -8,6 +8,7 @@ import pytest
 
 from tandembus.amqp.encoding import Array, Described, int_, symbol
 from tandembus.broker.transfer_destination import destination_of
+from tandembus.descriptions import SubscriptionDescription, TopicDescription
 from tandembus.security.sas import make_token
 from tandembus.store.messaging_store import DEAD_LETTER, TRANSFER
 from tests.covers import covers
@@ -78,6 +79,20 @@ async def test_other_requests_cannot_be_part_of_a_transaction_and_doom_it(
     txn = await client.declare()
     await client.send_in(txn, sender, "a")
     assert await client.ask(node, operation, {}, txn) == condition
+    await is_doomed(client, txn)
+
+
+@covers("M11", "M9")
+@pytest.mark.parametrize("operation", ["add-rule", "remove-rule"])
+async def test_rules_are_not_changed_in_a_transaction(client: TransactionClient, operation: str) -> None:
+    namespace = client.server.life.namespace
+    await namespace.create_topic(TopicDescription("news"))
+    await namespace.create_subscription(SubscriptionDescription("news", "all"))
+    node = await client.node("news/subscriptions/all")
+    txn = await client.declare()
+    body = {"rule-name": "$Default"}
+    assert await client.ask(node, f"com.microsoft:{operation}", body, txn) == (400, NOT_ALLOWED)
+    assert len(namespace.rules("news", "all")) == 1
     await is_doomed(client, txn)
 
 
