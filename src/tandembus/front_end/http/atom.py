@@ -24,6 +24,7 @@ ENTRY_CONTENT_TYPE: Final = "application/atom+xml;type=entry;charset=utf-8"
 FEED_CONTENT_TYPE: Final = "application/atom+xml;type=feed;charset=utf-8"
 ERROR_CONTENT_TYPE: Final = "application/xml;charset=utf-8"
 
+_PLAIN_IN_PATHS: Final = "/$~!'()*+,;=:@&"
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -37,7 +38,8 @@ class Origin:
     namespace_name: str
 
     def url(self, path: str) -> str:
-        return f"{self.scheme}://{self.host}/{quote(path, safe='/$~')}"
+        # Nothing is escaped that need not be: the JS SDK takes names from here as they stand.
+        return f"{self.scheme}://{self.host}/{quote(path, safe=_PLAIN_IN_PATHS)}"
 
     def versioned_url(self, path: str) -> str:
         return f"{self.url(path)}?{urlencode({'api-version': self.api_version})}"

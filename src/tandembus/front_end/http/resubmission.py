@@ -20,6 +20,7 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.reading import read_messages
 from tandembus.broker.transactions import CallbackTransactionReply, TransactionOperation, TransactionSettlement
+from tandembus.broker.transfer_destination import destination_of
 from tandembus.errors import BusError, InvalidOperation, StoreUnavailable
 from tandembus.front_end.amqp.sender_link import SendChecks
 from tandembus.message import Message
@@ -54,7 +55,11 @@ class Move:
 
 
 class Resubmission:
-    def __init__(self, broker: MessageBroker, source: Entity, lane: int, target: Entity, checks: SendChecks) -> None:
+    def __init__(
+        self, broker: MessageBroker, source: Entity, lane: int, target: Entity, is_home: bool, checks: SendChecks
+    ) -> None:
+        """`is_home`: nobody chose the target, it is where messages of the source come from."""
+        self._is_home = is_home
         self._broker = broker
         self._source = source
         self._lane = lane
@@ -86,6 +91,7 @@ class Resubmission:
             if not fragment.lane(self._lane).is_waiting(message.number):
                 continue  # somebody has taken it while it was read
             try:
+                self._check_destination(message)
                 (again,) = self._checks.parse(sent_again(message), 0)
                 moves.append(Move(browsing.lock_waiting(fragment, self._lane, message), again))
             except StoreUnavailable:
@@ -104,6 +110,11 @@ class Resubmission:
                 failure = outcome
         if failure is not None:
             raise failure
+
+    def _check_destination(self, message: Message) -> None:
+        destination = destination_of(message)
+        if destination and self._is_home:
+            raise InvalidOperation(f"It was sent for '{destination}', not for '{self._target.name}': say where to.")
 
     async def _move(self, move: Move) -> None:
         try:

@@ -108,18 +108,19 @@ class EntityUpkeep:
     ) -> web.StreamResponse:
         if address.sub_queue is SubQueue.MAIN:
             raise InvalidOperation("Only dead letters can be resubmitted: the address ends with /$DeadLetterQueue.")
-        target_path = request.query.get("to") or _home(address)
+        chosen = request.query.get("to")
         max_count = parse_integer(request.query.get("max", str(EVERYTHING - 1)), "max")
         if max_count < 1:
             raise InvalidArgument("max must be at least 1.")
-        target_address = parse_address("/" + target_path)
+        target_address = parse_address("/" + (chosen or _home(address)))
         if target_address.sub_queue is not SubQueue.MAIN or target_address.is_management:
             raise InvalidOperation("Dead letters can be resubmitted to a queue or topic.")
         self._access.check_target(request, SUPPLEMENTARY, claims, target_address.claim_path)
         target = await self._namespace.entity(target_address.key)
         target.check_can_send()
         checks = send_checks(target, self._namespace.limits)
-        resubmission = Resubmission(self._namespace.broker, source, address.sub_queue.lane, target, checks)
+        lane = address.sub_queue.lane
+        resubmission = Resubmission(self._namespace.broker, source, lane, target, not chosen, checks)
         with target.in_use():
             return await self._stream(request, resubmission, source, target, max_count)
 

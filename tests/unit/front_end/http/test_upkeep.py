@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from tandembus.amqp.encoding.sections import data_section
 from tandembus.broker.locks import DEFER
+from tandembus.broker.operations import CallbackSendReply, SendOperation
+from tandembus.broker.transfer_destination import set_destination
 from tandembus.clock import ManualClock
 from tandembus.descriptions import (
     EntityStatus,
@@ -22,6 +25,7 @@ from tandembus.descriptions import (
     TopicDescription,
 )
 from tandembus.limits import Limits
+from tandembus.message import parse_message
 from tandembus.security.claims import Policy, Right
 from tests.covers import covers
 from tests.unit.front_end.http.harness import Reply, RunningFrontEnd, running_front_end
@@ -182,6 +186,23 @@ async def test_what_the_target_refuses_stays_and_is_named(orders: RunningFrontEn
     assert "maximum entity size" in reply[-1]["refusals"][0]["error"]
     assert await counts(orders) == (0, 0, 1)
     assert await bodies(orders, DEAD) == ["a"]
+
+
+@covers("M10", "M11")
+async def test_what_was_sent_via_the_queue_for_another_one_does_not_end_in_the_queue(orders: RunningFrontEnd) -> None:
+    fragment = (await orders.namespace.entity("orders")).fragment
+    message = parse_message(data_section(b"for another"))
+    set_destination(message, "gone")
+    fragment.send(
+        SendOperation([message], len(message.sections), CallbackSendReply(lambda _one, _error: None), 0, True)
+    )
+    while (await orders.namespace.counts("orders")).transfer_dead_letter == 0:
+        await orders.namespace.broker.next_turn()
+    path = "/orders/$Transfer/$DeadLetterQueue/$resubmit"
+    last = lines(await orders.request("POST", path))[-1]
+    assert (last["moved"], last["refused"], "'gone'" in last["refusals"][0]["error"]) == (0, 1, True)
+    assert lines(await orders.request("POST", f"{path}?to=orders"))[-1]["moved"] == 1
+    assert await bodies(orders, "/orders") == ["for another"]
 
 
 async def test_locked_dead_letters_are_left_to_who_holds_them(orders: RunningFrontEnd) -> None:
