@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tandembus.broker.expiring import expire
@@ -34,10 +35,11 @@ from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
 if TYPE_CHECKING:
     from tandembus.broker.message_broker import MessageBroker
 
-PASS_MESSAGES: Final = 256
+PASS_MESSAGES: Final = 500
 PASS_BYTES: Final = 1 << 20
-"""What one lane moves at once; then it is somebody else's turn."""
-YIELD_EVERY: Final = 64
+"""What one lane moves at once, in one commit; then it is somebody else's turn."""
+READ_MESSAGES: Final = 100
+"""Of these, what is read in a row."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 60.0
 MAX_HOPS: Final = 4
@@ -132,6 +134,18 @@ class Job:
         return moved
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to become of one message: it arrives somewhere, or it is a transfer dead letter for a reason."""
+
+    message: Message
+    path: str
+    arriving: Message | None
+    destination: Fragment | None
+    reason: str = ""
+    description: str = ""
+
+
 class TransferPass:
     def __init__(
         self,
@@ -149,32 +163,40 @@ class TransferPass:
         self._max_hops = max_hops
         self._when_done = when_done
         self._found: dict[str, Fragment | BusError] = {}
-        self._staged: dict[int, tuple[int, int]] = {}
+        self._brought: dict[int, tuple[int, int]] = {}
         """By destination: how many messages, and how many bytes, this pass brings it."""
-        self._has_staged = False
-        """Then the pass is over: what it found out about destinations may not hold behind the commit."""
+        self._plans: list[Plan] = []
+        self._size_bytes = 0
 
     async def run(self) -> None:
-        """Stage the moves of the next messages; or find that there are none, or that they have to wait."""
+        """Stage the moves of the next messages, all at once, so that they share a commit; or find that there are none,
+        or that they have to wait."""
+        if await self._may_begin():
+            await self._plan()
+            for plan in self._plans:
+                self._stage(plan)
+
+    async def _plan(self) -> None:
         job = self._job
-        if not await self._may_begin():
-            return
         lane = job.fragment.lane(job.lane)
-        while not (self._has_staged or job.fragment.is_void or job.fragment.is_closed):
-            numbers = lane.next_available(1 if job.path() is not None else job.cursor, PASS_MESSAGES)
+        at = 1 if job.path() is not None else job.cursor
+        while len(self._plans) < PASS_MESSAGES and self._size_bytes < PASS_BYTES:
+            numbers = lane.next_available(at, READ_MESSAGES)
             if not numbers:
                 self._reach_the_end()
                 return
             records = await read_messages(self._broker, job.fragment, lane, numbers, PASS_BYTES)
             if not await self._take([record for record in records if isinstance(record, Message)]):
                 return
-            job.cursor = int(records[-1].number) + 1
+            at = job.cursor = int(records[-1].number) + 1
             await asyncio.sleep(0)
+            if job.fragment.is_void or job.fragment.is_closed:
+                return
 
     def _reach_the_end(self) -> None:
         """What came back meanwhile has a number below the cursor: look once more from the beginning."""
         job = self._job
-        if job.cursor > 1 and not job.waiting:
+        if job.path() is None and job.cursor > 1 and not job.waiting:
             job.is_asked_again = True
         job.cursor = 1
 
@@ -202,11 +224,9 @@ class TransferPass:
 
     async def _take(self, messages: list[Message]) -> bool:
         """Returns whether those behind them may be looked at, too."""
-        for position, message in enumerate(messages):
+        for message in messages:
             if not await self._take_one(message):
                 return False
-            if position % YIELD_EVERY == YIELD_EVERY - 1:
-                await asyncio.sleep(0)
         return True
 
     async def _take_one(self, message: Message) -> bool:
@@ -217,7 +237,8 @@ class TransferPass:
                 expire(fragment, message)
             return True
         if message.hops >= self._max_hops:
-            self._refuse(message, TOO_MANY_HOPS, f"The message was forwarded {message.hops} times already.")
+            description = f"The message was forwarded {message.hops} times already."
+            self._plans.append(Plan(message, "", None, None, TOO_MANY_HOPS, description))
             return True
         only_path = job.path()
         path = destination_of(message) if only_path is None else only_path
@@ -227,7 +248,7 @@ class TransferPass:
             return self._move(message, path, await self._destination(path))
         except BusError as error:
             if type(error) in REASONS:
-                self._refuse(message, REASONS[type(error)], str(error))
+                self._plans.append(Plan(message, path, None, None, REASONS[type(error)], str(error)))
                 return True
             self._put_off(path, error)
             return only_path is None
@@ -255,33 +276,30 @@ class TransferPass:
         job = self._job
         arriving = as_forwarded(message, job.fragment.settings.path if job.lane == DEAD_LETTER else "")
         _check_fits(arriving, destination)
-        count, size_bytes = self._staged.get(int(destination.key), (0, 0))
+        count, size_bytes = self._brought.get(int(destination.key), (0, 0))
         count, size_bytes = count + 1, size_bytes + len(arriving.sections)
         check_can_take_in(destination, count, size_bytes)
-        size = len(message.sections)
-        reply = CallbackSettleReply(lambda lock, error: self._moved(path, size, lock, error))
-        if move(job.fragment, job.lane, message, arriving, destination, reply):
-            self._stage()
-            self._staged[int(destination.key)] = (count, size_bytes)
+        self._brought[int(destination.key)] = (count, size_bytes)
+        self._plans.append(Plan(message, path, arriving, destination))
+        self._size_bytes += len(arriving.sections)
         return count < _most_at_once(destination)
 
-    def _refuse(self, message: Message, reason: str, description: str) -> None:
-        """Nobody takes it, now or later."""
-        reply = CallbackSettleReply(lambda _lock, error: self._over(error))
-        if refuse_move(self._job.fragment, self._job.lane, message, reason, description, reply):
-            self._stage()
+    def _stage(self, plan: Plan) -> None:
+        """What has happened to the message since it was read decides; what happens to the destination until the
+        commit is judged there."""
+        fragment, lane, message = self._job.fragment, self._job.lane, plan.message
+        reply = CallbackSettleReply(lambda lock, error: self._over(plan, lock, error))
+        if plan.arriving is not None and plan.destination is not None:
+            is_staged = move(fragment, lane, message, plan.arriving, plan.destination, reply)
+        else:
+            is_staged = refuse_move(fragment, lane, message, plan.reason, plan.description, reply)
+        if is_staged:
+            self._job.moving_count += 1
 
-    def _stage(self) -> None:
-        self._has_staged = True
-        self._job.moving_count += 1
-
-    def _moved(self, path: str, size_bytes: int, lock: MessageLock, error: BusError | None) -> None:
-        if error is None and lock.settlement == REMOVE:
-            self._job.note_moved(path, size_bytes)
-        self._over(error)
-
-    def _over(self, error: BusError | None) -> None:
+    def _over(self, plan: Plan, lock: MessageLock, error: BusError | None) -> None:
         job = self._job
+        if error is None and lock.settlement == REMOVE and plan.destination is not None:
+            job.note_moved(plan.path, len(plan.message.sections))
         job.moving_count -= 1
         job.is_asked_again = job.is_asked_again or error is None
         if job.moving_count == 0:
