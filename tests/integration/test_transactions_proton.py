@@ -80,6 +80,20 @@ def test_an_aborted_transaction_leaves_no_trace(client: ProtonClient, bus: Bus, 
     assert sorted((one.body, one.delivery_count) for one in found) == [("a", 0), ("b", 0)]
 
 
+@covers("M11", "B1")
+def test_what_was_settled_before_an_abort_comes_again_and_is_counted(
+    client: ProtonClient, bus: Bus, queue: str
+) -> None:
+    fill(client, queue, "a")
+    _, (delivery,) = client.receive(queue, 1)
+    transaction = client.declare(settle_before_discharge=True)
+    transaction.accept(delivery)
+    assert transaction.abort() == "aborted"
+    (again,), _ = client.receive_messages(queue, 1)
+    assert (again.body, again.delivery_count) == ("a", 1)
+    assert bus.counts(queue) == Counts(1)
+
+
 OUTCOMES = {
     "accepted": (ACCEPTED, Counts(1)),
     "rejected": (REJECTED, Counts(1, dead=1)),

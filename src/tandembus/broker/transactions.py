@@ -44,6 +44,7 @@ class TransactionSettlement:
         self.settlement: i64 = settlement
         self.reply: Final = reply
         self.is_quiet: bool = is_quiet
+        """The client has settled the delivery already: it wants no answer, and cannot settle it again."""
         self.reason: Final = reason
         self.description: Final = description
         self.changes: Final = changes

@@ -102,7 +102,7 @@ class CoordinatorLink:
 
         def discharged(_operation: TransactionOperation | None, error: BusError | None) -> None:
             self._host.unacknowledged_bytes -= size
-            self._transactions.end_discharge(transaction)
+            self._transactions.end_discharge(transaction, error is None)
             if error is None:
                 self._answer(delivery_id, ACCEPTED_STATE)
             else:

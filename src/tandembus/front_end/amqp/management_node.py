@@ -295,7 +295,7 @@ class ManagementNode:
         party = TransactionParty(entity.fragment, partial(self._check_use, entity), entity.hold)
         metered = CallbackSettleReply(partial(self._count_settled, METERED_AS[settlement]))
         for lock in locks:
-            one = TransactionSettlement(lock, settlement, metered, True, reason, description, changes)
+            one = TransactionSettlement(lock, settlement, metered, False, reason, description, changes)
             transaction.settle(party, one)
         return 200, None, {}
 

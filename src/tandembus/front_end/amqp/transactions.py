@@ -16,6 +16,7 @@ from mypy_extensions import i64
 from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.locks import ABANDON
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.transactions import TransactionOperation, TransactionReply, TransactionSettlement
 from tandembus.clock import Clock
@@ -161,6 +162,19 @@ class Transaction:
     def operation(self, reply: TransactionReply) -> TransactionOperation:
         return TransactionOperation(self.sends, list(self.settlements.values()), reply)
 
+    def give_back(self) -> None:
+        """After a rollback. Whoever still has a delivery may settle it again; what the client has settled in advance
+        comes again, as after any delivery that failed."""
+        fragment = self.fragment
+        if fragment is None:
+            return
+        for settlement in self.settlements.values():
+            if settlement.is_quiet:
+                try:
+                    fragment.settle(settlement.lock, ABANDON, None)
+                except BusError:
+                    pass  # somebody else has settled it, or the lock is lost: it comes again anyway
+
     def release(self) -> None:
         """It is over, one way or the other."""
         self._memory.used_bytes -= self.size_bytes
@@ -231,13 +245,16 @@ class Transactions:
         del self._open[transaction.txn_id]
         self._discharging_count += 1
 
-    def end_discharge(self, transaction: Transaction) -> None:
+    def end_discharge(self, transaction: Transaction, is_done: bool) -> None:
         self._discharging_count -= 1
+        if not is_done:
+            transaction.give_back()
         transaction.release()
 
     def forget(self, transaction: Transaction) -> None:
         """Roll back."""
         if self._open.pop(transaction.txn_id, None) is not None:
+            transaction.give_back()
             transaction.release()
 
     def forget_all_of(self, owner: object) -> None:

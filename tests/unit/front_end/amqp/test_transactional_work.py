@@ -169,14 +169,42 @@ async def test_a_client_that_settles_before_the_discharge_gets_no_second_answer(
 
 
 @covers("M11")
-async def test_settled_in_advance_in_a_transaction_that_fails_it_stays_locked(
+@pytest.mark.parametrize("end", ["discharge", "detach", "time-out", "loss"])
+async def test_what_was_settled_in_advance_comes_again_after_a_rollback(
+    server: Server, client: TransactionClient, end: str
+) -> None:
+    first, second = await received(client, "a", "b")
+    txn = await client.declare()
+    client.dispose(first, transactional_state(txn, ACCEPTED_STATE), settled=True)
+    await client.settle_in(txn, second)
+    if end == "discharge":
+        await client.roll_back(txn)
+    elif end == "detach":
+        client.detach(client.control)
+    elif end == "time-out":
+        client.connection.host.transactions.tick(server.life.clock.monotonic() + 120.0)
+    else:
+        client.connection.connection_lost(None)
+    await server.life.quiet()
+    fragment = (await server.life.namespace.entity("orders")).fragment
+    assert len(fragment.locks) == 1
+    (lock,) = await server.life.receive("orders", 5)
+    assert (int(lock.number), int(lock.delivery_count)) == (1, 1)
+
+
+@covers("M11")
+async def test_what_was_settled_in_advance_comes_again_after_a_refused_discharge(
     server: Server, client: TransactionClient
 ) -> None:
-    (delivery_id,) = await received(client, "a")
+    first, second = await received(client, "a", "b")
     txn = await client.declare()
-    client.dispose(delivery_id, transactional_state(txn, ACCEPTED_STATE), settled=True)
-    await client.roll_back(txn)
-    assert len((await server.life.namespace.entity("orders")).fragment.locks) == 1
+    client.dispose(first, transactional_state(txn, ACCEPTED_STATE), settled=True)
+    await client.settle_in(txn, second)
+    client.dispose(second, ACCEPTED_STATE)
+    await client.echo_of(second)
+    assert condition_of(await client.discharge(txn)) == ROLLBACK
+    await server.life.quiet()
+    assert len(await server.life.receive("orders", 5)) == 1
 
 
 @covers("M11")
