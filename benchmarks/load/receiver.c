@@ -101,12 +101,12 @@ static void receive_all(Worker *worker) {
 /* One session: its messages, each accepted as it comes. Returns 0 when there is nothing more to do. */
 static int receive_session(Worker *worker) {
     Connection *connection = &worker->connection;
+    long before = worker->received, wanted = before + options.per_session;
     connection_ask_for_session(connection, options.address);
+    connection_grant(connection, 0, (uint32_t)options.per_session); /* along with the attach: no round trip more */
     while (!connection->has_attached)
         if (all_received() || connection->is_closed || now() > options.peer.deadline) return 0;
         else connection_pump(connection, 50);
-    long before = worker->received, wanted = before + options.per_session;
-    connection_grant(connection, 0, (uint32_t)options.per_session);
     while (worker->received < wanted && !connection->is_closed && now() < options.peer.deadline)
         connection_pump(connection, 200);
     atomic_fetch_add(&total_received, worker->received - before);

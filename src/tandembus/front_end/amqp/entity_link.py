@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from tandembus.amqp.engine import AmqpError, IncomingLink, Link, OutgoingLink
 from tandembus.amqp.engine.states import LinkState
 from tandembus.broker.session import SessionAccept, SessionLock
-from tandembus.broker.session_locks import accept_session, await_session, gave_up_session, leave_session, stir_session
+from tandembus.broker.session_locks import (
+    accept_session,
+    await_session,
+    gave_up_session,
+    grant_sessions,
+    leave_session,
+    stir_session,
+)
 from tandembus.errors import BusError, InvalidOperation, OperationTimeout, Unauthorized
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
@@ -127,6 +134,7 @@ class EntityLink:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
         await_session(fragment, self._waiting)
+        grant_sessions(fragment)  # at once, if one is known to be free: the answer shares a write with others
         self._connection.want(fragment)
 
     def _session_granted(self, link: OutgoingLink, meter: Meter, lock: SessionLock) -> None:
