@@ -236,7 +236,7 @@ async def test_sends_and_settlements_over_several_sessions_are_one_transaction(
     assert await waiting(server) == ["b"]
 
 
-@covers("M11", "B7")
+@covers("M11")
 async def test_only_what_is_carried_out_is_counted(server: Server, client: TransactionClient) -> None:
     sender = await client.sender("orders")
     (delivery_id,) = await received(client, "a")
