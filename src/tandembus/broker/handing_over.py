@@ -29,7 +29,8 @@ async def hand_over(broker: MessageBroker, fragment: Fragment) -> None:
 async def _serve_lane(broker: MessageBroker, fragment: Fragment, consumers: LaneConsumers) -> None:
     fragment.pump()
     settings = fragment.settings
-    low_messages, low_bytes = settings.window_messages // 2, settings.window_bytes // 2
+    # At least one: a window of a single message or byte must be filled again, too.
+    low_messages, low_bytes = max(settings.window_messages // 2, 1), max(settings.window_bytes // 2, 1)
     while consumers.is_hungry() and consumers.lane.wants_refill(low_messages, low_bytes):
         if len(fragment.locks) >= settings.max_locks:
             break

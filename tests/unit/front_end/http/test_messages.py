@@ -507,8 +507,9 @@ async def test_a_receiver_that_has_waited_enough_gets_nothing(
     assert counted(orders)["empty_receive"] == (1, 0, 1)
 
 
-async def test_what_is_there_comes_even_to_who_does_not_wait(tmp_path: Path) -> None:
-    async with running_front_end(tmp_path, limits=Limits(window_messages=2)) as running:
+@pytest.mark.parametrize("limits", [Limits(window_messages=1), Limits(window_messages=3), Limits(window_bytes=1)])
+async def test_what_is_there_comes_even_to_who_does_not_wait(tmp_path: Path, limits: Limits) -> None:
+    async with running_front_end(tmp_path, limits=limits) as running:
         await running.namespace.create_queue(QueueDescription("orders"))
         for number in range(5):
             await send(running, str(number))
