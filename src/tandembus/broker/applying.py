@@ -49,7 +49,8 @@ def applied(fragment: Fragment) -> None:
     for refused in fragment.moves.committing_refused:
         fragment.lanes[TRANSFER_DEAD_LETTER].enter(refused, settings.window_messages, settings.window_bytes)
     for dead in fragment.staged.committing_dead:
-        fragment.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
+        if not settings.forward_dead_letters_to:
+            fragment.dead_letter.enter(dead, settings.window_messages, settings.window_bytes)
     if fragment.fan_out is not None:
         fragment.fan_out.applied()
     for operation in fragment.staged.committing_sends:
@@ -65,14 +66,12 @@ def applied(fragment: Fragment) -> None:
 
 
 def _enter_sent(fragment: Fragment, operation: SendOperation) -> None:
+    """Pings and duplicates were never stored. What was sent via this entity is received elsewhere, and what was sent to
+    a topic its subscriptions have."""
+    if operation.is_via or fragment.fan_out is not None:
+        return
     for message in operation.messages:
-        if message.number == 0:
-            continue  # never stored: a ping, or a duplicate
-        if operation.is_via:
-            fragment.transfer.enter(message, fragment.settings.window_messages, fragment.settings.window_bytes)
-        elif fragment.fan_out is not None:
-            continue  # its subscriptions have it
-        else:
+        if message.number != 0:
             _enter_arrived(fragment, message)
 
 

@@ -476,11 +476,12 @@ class Fragment:
         return removals
 
     def enter(self, message: Message) -> None:
-        """A durable message becomes available."""
+        """A durable message becomes available. What goes on to another entity has no receivers here, who would need it
+        in memory."""
         if self.sessions is not None:
             self.sessions.arrived(message)
-            return
-        self.main.enter(message, self.settings.window_messages, self.settings.window_bytes)
+        elif not self.settings.forward_to:
+            self.main.enter(message, self.settings.window_messages, self.settings.window_bytes)
 
     def is_idle(self) -> bool:
         """Nothing is staged, and nothing is on its way to the store."""

@@ -136,6 +136,24 @@ async def test_a_scheduled_message_goes_on_when_its_time_has_come() -> None:
 
 
 @covers("M10")
+async def test_what_goes_on_is_not_kept_in_memory_and_is_received_when_it_no_longer_does() -> None:
+    async with SeveralQueues({"a": settings("b", "b", dead_letter_expired=True), "b": settings()}) as queues:
+        queues.refusals["b"] = ServerBusy("busy")
+        await queues.send("a", "x", "y")
+        await queues.send("a", "dead", ttl_ms=1_000)
+        await queues.send("a", "via", via="b")
+        await queues.pass_time(2.0)
+        source = await queues.open("a")
+        assert [int(lane.live_count) for lane in source.lanes] == [2, 1, 1, 0]
+        assert [len(lane.ready) for lane in source.lanes] == [0, 0, 0, 0]
+        await queues.change("a", settings())
+        await queues.send("a", "z")
+        for body, number in (("x", 1), ("y", 2), ("z", 4)):
+            assert int((await lock_next(queues, "a")).number) == number, body
+        assert int((await lock_next(queues, "a", DEAD_LETTER)).number) == 1
+
+
+@covers("M10")
 async def test_deferred_and_locked_messages_stay_until_they_come_back() -> None:
     async with SeveralQueues({"a": settings(), "b": settings()}) as queues:
         await queues.send("a", "locked", "free")
