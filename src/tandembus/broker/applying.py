@@ -127,10 +127,18 @@ def refuse_sends(fragment: Fragment, changes: Changes, error: BusError) -> None:
     for operation in refused:
         _committed(fragment, operation)
         operation.reply.sent(operation, error)
+    _refuse_states(fragment, error)
+
+
+def _refuse_states(fragment: Fragment, error: BusError) -> None:
+    """Only the last state of each session is written: if that one is refused, so are all before it."""
+    cleared: dict[str, bool] = {}
+    for state in fragment.staged.committing_states:
+        cleared[state.session_id] = state.state is None
     states = fragment.staged.committing_states
     fragment.staged.committing_states = []
     for state in states:
-        if state.state is None:
+        if cleared[state.session_id]:
             fragment.staged.committing_states.append(state)
         else:
             state.reply(error)

@@ -25,6 +25,7 @@ from tandembus.broker.locks import (
     EXPIRE,
     LAPSE,
     OPEN,
+    RELEASE,
     REMOVE,
     LockTable,
     MessageLock,
@@ -388,10 +389,14 @@ class Fragment:
         self.consumers(code).remove(consumer)
         for lock in self.locks.of_owner(consumer):
             if is_orderly and lock.settlement == OPEN:
-                self.end(lock, LAPSE, None)
+                self.end_in_vain(lock)
             elif lock.settlement != REMOVE:
                 lock.owner = None
         self.stir()
+
+    def end_in_vain(self, lock: MessageLock) -> None:
+        """Its receiver is gone. Where there is no room to move the message, it comes back as if it had not been out."""
+        self.end(lock, RELEASE if self.is_full and self.is_move(lock, LAPSE) else LAPSE, None)
 
     def lapse(self) -> bool:
         """Returns whether a session is free that was held."""
@@ -425,8 +430,6 @@ class Fragment:
         if lapse == 0.0 or (session_lapse != 0.0 and session_lapse < lapse):
             return session_lapse
         return lapse
-
-    # Moving to other entities.
 
     # Bodies that settlements need.
 

@@ -176,8 +176,6 @@ class MessageBroker:
         self.forwarding.look(fragment)
         return fragment
 
-    # Topics.
-
     async def make_fragment(self, key: int, incarnation: int, index: int) -> None:
         """Durably, so that a fragment the catalog names is always there."""
         changes = Changes()
@@ -392,8 +390,6 @@ class MessageBroker:
         arrived, damaged = await bodies_of_locks(self, fragment, fragment.take_needing_body())
         if not fragment.is_void:
             fragment.bodies_arrived(arrived, damaged)
-
-    # Handing over.
 
     # Trouble.
 

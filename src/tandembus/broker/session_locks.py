@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from tandembus.broker.budget import NO_ROOM
-from tandembus.broker.locks import (
-    LAPSE,
-    OPEN,
-    RELEASE,
-)
+from tandembus.broker.locks import OPEN
 from tandembus.broker.operations import Consumer, StateOperation
 from tandembus.broker.session import SessionAccept, SessionLock
 from tandembus.broker.sessions import SESSION_LOST, SessionIndex
@@ -110,7 +106,7 @@ def leave_session(fragment: Fragment, lock: SessionLock) -> None:
     lock.is_over = True
     for held in list(session.held.values()):
         if held.settlement == OPEN and held.session_lock is lock:
-            fragment.end(held, RELEASE if fragment.is_full and fragment.is_move(held, LAPSE) else LAPSE, None)
+            fragment.end_in_vain(held)
     sessions.unlock(lock)
 
 

@@ -101,6 +101,22 @@ async def test_a_full_store_lapses_no_message_into_the_dead_letters_until_there_
         assert (await queue.peek(), await queue.dead_letters()) == ([], ["a"])
 
 
+@covers("M2", "M13")
+async def test_who_leaves_a_full_store_moves_no_message_into_the_dead_letters() -> None:
+    async with OneQueue(small(max_delivery_count=1)) as queue:
+        await queue.send("a")
+        receiver = queue.receiver()
+        await receiver.take_one()
+        queue.disk.free_bytes, queue.disk.reserve_bytes = 10, 100
+        queue.broker.check_room()
+        queue.broker._is_full = True
+        queue.broker.check_room()
+        receiver.leave(is_orderly=True)
+        await queue.quiet()
+        assert (await queue.peek(), await queue.dead_letters()) == (["a"], [])
+        assert await queue.receiver().take(1) == ["a"]
+
+
 @covers("M5", "M13")
 async def test_a_full_store_activates_scheduled_messages_once_there_is_room() -> None:
     async with OneQueue() as queue:

@@ -461,6 +461,16 @@ async def test_a_state_that_does_not_fit_is_refused_and_clearing_one_goes_on() -
         assert (await queue.state_of("a"), await queue.state_of("b")) == (b"old", None)
 
 
+@covers("M7", "M13")
+async def test_a_cleared_state_is_refused_with_the_new_one_that_takes_its_place() -> None:
+    async with session_queue() as queue:
+        await queue.set_state("a", b"old")
+        queue.fault_next(Fault.FULL)
+        results = await asyncio.gather(queue.set_state("a", None), queue.set_state("a", b"new"), return_exceptions=True)
+        assert [type(result) for result in results] == [StoreFull, StoreFull]
+        assert await queue.state_of("a") == b"old"
+
+
 # Restarts and failures.
 
 
