@@ -55,7 +55,7 @@ def collect(fragment: Fragment, changes: Changes) -> None:
 
 def _collect_orphans(fragment: Fragment, changes: Changes) -> None:
     """Messages of a topic that no subscription has any more, because one was deleted."""
-    if fragment.fan_out is None or fragment.orphans_from >= fragment.main.visible_end:
+    if not fragment.has_orphans_to_look_for():
         return
     lane = fragment.main
     for number in lane.orphans(fragment.orphans_from, fragment.settings.commit_operations):

@@ -109,6 +109,8 @@ class Fragment:
         self.subscription_bytes: i64 = 0
         self.counted_bytes: i64 = 0
         self.orphans_from: i64 = 0
+        self.orphans_end: i64 = 0
+        """Of a topic: among which numbers there may be some that no subscription has."""
         self.keeps_orphans: bool = False
         """Of a topic: there may be a subscription that nobody knows of, whose messages must not go. What is there when
         it is opened stays, whoever else is done with it."""
@@ -459,8 +461,16 @@ class Fragment:
     # The commit: collect, then exactly one of applied, sends_refused (and collect again), failed.
 
     def look_for_orphans(self) -> None:
-        self.orphans_from = 1
+        self._may_have_orphans()
         self.stir()
+
+    def _may_have_orphans(self) -> None:
+        """Up to here: what is sent from now on has a subscription, or no number."""
+        self.orphans_from = 1
+        self.orphans_end = self.main.visible_end
+
+    def has_orphans_to_look_for(self) -> bool:
+        return self.fan_out is not None and self.orphans_from < self.orphans_end
 
     def trim_history(self) -> None:
         if self.duplicates is not None:
@@ -502,7 +512,7 @@ class Fragment:
         return False
 
     def has_staged(self) -> bool:
-        if not self.is_idle() or (self.fan_out is not None and self.orphans_from < self.main.visible_end):
+        if not self.is_idle() or self.has_orphans_to_look_for():
             return True
         for lane in self.lanes:
             if lane.has_more_to_drop():
@@ -558,7 +568,6 @@ class Fragment:
         self.transfer = self.lanes[TRANSFER]
         self.subscription_bytes = 0
         self.counted_bytes = 0
-        self.orphans_from = 1
         if fan_out is not None:
             fan_out.forget()
         self.main.newest_enqueued_at = self.clock.now_ms()
@@ -567,6 +576,7 @@ class Fragment:
         for code in range(len(self.lanes)):
             self.lanes[code].load(blocks[code])
             self.lane_consumers[code].start_over(self.lanes[code], self.locks)
+        self._may_have_orphans()
         if self.keeps_orphans or topic is not None:
             self.main.refer_all()
         if topic is not None:

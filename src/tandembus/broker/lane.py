@@ -252,8 +252,6 @@ class Lane:
         if block.is_parked(number % self._block_size):
             self.unpark(number, False)
         self.next_number = number
-        if int(block.index) in self._references:
-            self._set_references(number, 0)
         block.given -= 1
         block.live_count -= 1
         block.live_bytes -= size_bytes
@@ -263,6 +261,13 @@ class Lane:
             # An empty record here would say that all numbers of the block before were given out. Only where that one is
             # gone does this one stay: somebody must carry the next number.
             del self._blocks[int(block.index)]
+
+    def use_up(self, number: i64, size_bytes: i64, changes: Changes) -> None:
+        """Given out, but never stored: nobody will ever have it. In the source, unless its last lane has seen to it."""
+        if self.is_live(number):
+            if self.is_parked(number):
+                self.unpark(number, False)
+            self.settle(number, size_bytes, changes)
 
     def park(self, number: i64, is_deferred: bool) -> None:
         block = self._block_for(number)

@@ -31,9 +31,20 @@ async def _load_one(broker: MessageBroker, fragment: Fragment) -> None:
     store = broker.store
     key = int(fragment.key)
     recent_ids = await _load_recent_ids(broker, fragment)
-    fragment.start_over(store.epoch, [list(await store.blocks(key, lane)) for lane in LANES], recent_ids)
+    blocks = [list(await store.blocks(key, lane)) for lane in LANES]
+    if _was_deleted(fragment):
+        return
+    fragment.start_over(store.epoch, blocks, recent_ids)
     if fragment.needs_columns():
         await load_tail(broker, fragment)
+
+
+def _was_deleted(fragment: Fragment) -> bool:
+    """A subscription that went while it was being read: its topic must not wait for it."""
+    topic = fragment.topic
+    if topic is None or topic.fan_out is None:
+        return False
+    return topic.fan_out.subscriptions.get(int(fragment.key)) is not fragment
 
 
 async def _load_recent_ids(broker: MessageBroker, fragment: Fragment) -> RecentIds | None:

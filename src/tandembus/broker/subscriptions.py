@@ -109,18 +109,20 @@ class FanOut:
             self._check_sessions_left(distribution)
         if message.session_id is not None:
             return
-        refusing = [subscription for subscription in distribution.plain if subscription.settings.requires_session]
-        for subscription, changed in distribution.changed:
-            if subscription.settings.requires_session and "SessionId" not in changed.system:
-                refusing.append(subscription)
-        if not refusing:
+        plain = [one for one in distribution.plain if not one.settings.requires_session]
+        changed = [pair for pair in distribution.changed if not _lacks_session(pair[0], pair[1])]
+        if len(plain) + len(changed) == len(distribution.plain) + len(distribution.changed):
             return
         if is_sent:
             raise InvalidOperation(_NO_SESSION)
-        distribution.plain = [one for one in distribution.plain if one not in refusing]
-        distribution.changed = [pair for pair in distribution.changed if pair[0] not in refusing]
-        for subscription in refusing:
-            distribution.errors.append((subscription, _NO_SESSION))
+        for subscription in distribution.plain:
+            if subscription.settings.requires_session:
+                distribution.errors.append((subscription, _NO_SESSION))
+        for subscription, copy in distribution.changed:
+            if _lacks_session(subscription, copy):
+                distribution.errors.append((subscription, _NO_SESSION))
+        distribution.plain = plain
+        distribution.changed = changed
 
     def _check_sessions_left(self, distribution: Distribution) -> None:
         """A copy whose session an action took away is a dead letter: its sender did nothing wrong."""
@@ -155,10 +157,12 @@ class FanOut:
             self._store(message, changes)
             for subscription in distribution.plain:
                 self._join(subscription, message)
+        # Those that share the message's number come first: a subscription gets its numbers in order.
         for subscription, changed in distribution.changed:
             if changed in sharing:
                 self._join_changed(subscription, message, changed, changes)
-            else:
+        for subscription, changed in distribution.changed:
+            if changed not in sharing:
                 self._give_own(subscription, message, changed, changes)
         for subscription, error in distribution.errors:
             self._give_dead(subscription, message, error, changes)
@@ -246,10 +250,14 @@ class FanOut:
         self.forget()
 
     def take_back_sends(self, changes: Changes) -> None:
-        """The store is full, and nobody has seen the numbers of the sends."""
+        """The store is full, and nobody has seen the numbers of the sends. Those of the topic are used up all the
+        same: a subscription that got a later one has passed the earlier ones by."""
         lanes: list[Lane] = []
         for given in reversed(self._given[self._sends_from :]):
-            given.lane.take_back_number(given.number, given.size_bytes)
+            if given.lane.code == MAIN:
+                given.lane.use_up(given.number, given.size_bytes, changes)
+            else:
+                given.lane.take_back_number(given.number, given.size_bytes)
             if given.lane not in lanes:
                 lanes.append(given.lane)
         del self._given[self._sends_from :]
@@ -264,6 +272,11 @@ class FanOut:
         self._dead = []
         self.evaluation_count = 0
         self.begin_sends()
+
+
+def _lacks_session(subscription: Fragment, copy: ChangedMessage) -> bool:
+    """Of a message without a session: whether its copy needs one, and the action gave it none."""
+    return subscription.settings.requires_session and "SessionId" not in copy.system
 
 
 def _own(message: Message) -> Message:

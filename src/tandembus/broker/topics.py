@@ -97,10 +97,17 @@ async def drop_subscription(broker: MessageBroker, topic: Fragment, key: int) ->
     fragment.fail(EntityNotFound("The messaging entity was deleted."))
     async with broker.commit_lock:
         pass  # a commit under way may still give it messages
+    lane = fragment.main
+    source = lane.source
+    assert source is not None
+    if source is topic.main:
+        topic.subscription_bytes -= fragment.counted_bytes
     number = 1
-    while numbers := fragment.main.next_live(number, RELEASE_SLICE):
+    # The topic may be read anew meanwhile, and then knows nothing of this one: what is let go of are the references
+    # that this lane has made, and no others.
+    while numbers := lane.next_live(number, RELEASE_SLICE):
         for one in numbers:
-            topic.main.unrefer(one)
+            source.unrefer(one)
         number = numbers[-1] + 1
         await asyncio.sleep(0)
     topic.look_for_orphans()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from datetime import timedelta
 
@@ -16,6 +17,8 @@ from tandembus.amqp.encoding.sections import (
     message_annotations_section,
     properties_section,
 )
+from tandembus.broker.loading import load
+from tandembus.broker.topics import RELEASE_SLICE
 from tandembus.descriptions import RuleDescription, SqlAction, TrueFilter
 from tandembus.errors import InvalidOperation, StoreFull
 from tandembus.message import Message, parse_message
@@ -319,6 +322,82 @@ async def test_a_full_store_refuses_a_publication_whole_and_the_next_one_fits() 
         later = await topic.after_crash()
     async with later:
         assert await later.subscription(ALWAYS).peek() == ["before", "after"]
+
+
+@covers("M9", "M13")
+@pytest.mark.parametrize("count", [2, 9, 20])
+async def test_after_a_refused_publication_a_subscription_gets_what_it_would_have_passed_by(count: int) -> None:
+    async with red_and_all() as topic:
+        topic.fault_next(Fault.FULL)
+        blue = [topic.stage(coloured(f"blue{number}", "blue")) for number in range(count)]
+        answers = [*blue, topic.stage(coloured("red", "red")), topic.stage(coloured("later", "red", at_ms=1 << 45))]
+        await topic.quiet()
+        assert all(isinstance(answer.error, StoreFull) for answer in answers)
+        topic.broker._set_short_of_room(False)
+        await topic.publish(*(coloured(f"m{number}", "red") for number in range(12)))
+        expected = [f"m{number}" for number in range(12)]
+        assert (topic.fragment.main.live_count, topic.fragment.main.scheduled_count) == (12, 0)
+        assert await topic.subscription(RED).receiver().take(50) == expected
+        later = await topic.after_crash()
+    async with later:
+        assert await later.subscription(RED).peek() == expected
+        assert await later.subscription(ALWAYS).peek() == expected
+
+
+@covers("M9")
+@pytest.mark.parametrize("actions", [("SET sys.Label = 'x'", "SET seen = 1"), ("SET seen = 1", "SET sys.Label = 'x'")])
+async def test_copies_of_one_message_with_and_without_a_body_of_their_own(actions: tuple[str, str]) -> None:
+    rules = rule_set("1 = 1", actions[0], "1 = 1", actions[1])
+    async with OneTopic({RED: (small(), rules)}) as topic:
+        await topic.publish(message("a"), message("b"))
+        receiver = topic.subscription(RED).receiver()
+        assert await receiver.take(10) == ["a", "a", "b", "b"]
+        assert ["seen" in properties_of(one) for one in receiver.messages] == [True, False, True, False]
+
+
+@covers("M9")
+async def test_a_publication_takes_one_commit() -> None:
+    async with red_and_all() as topic:
+        await topic.publish(message("a"))
+        before = topic.disk.commit_count
+        await topic.publish(message("b"))
+        assert topic.disk.commit_count == before + 1
+
+
+@covers("M9")
+async def test_with_a_subscription_goes_the_size_of_its_dead_letters() -> None:
+    async with red_and_all() as topic:
+        await topic.publish(message("a"))
+        subscription = topic.subscription(ALWAYS)
+        await subscription.dead_letter(await subscription.receiver().take_one())
+        assert topic.fragment.live_bytes() > 0
+        await topic.unsubscribe(ALWAYS)
+        await topic.quiet()
+        assert topic.fragment.live_bytes() == 0
+
+
+@covers("M9", "M1")
+async def test_a_topic_read_anew_while_a_subscription_goes_keeps_what_the_others_have() -> None:
+    patient = small(block_size=1024)
+    count = 2 * RELEASE_SLICE + 100
+    async with OneTopic({ALWAYS: (patient, ALL), OTHER: (patient, ALL)}, patient) as topic:
+        await topic.publish(*(message(f"m{number}") for number in range(count)))
+        going = asyncio.create_task(topic.unsubscribe(OTHER))
+        await asyncio.sleep(0)  # it has let go of the first slice
+        await load(topic.broker, topic.fragment)
+        await going
+        await topic.quiet()
+        assert topic.fragment.main.live_count == count
+
+
+@covers("M9", "M7")
+async def test_a_copy_with_a_session_of_its_own_arrives_beside_one_that_has_none() -> None:
+    rules = rule_set("1 = 1", None, "1 = 1", "SET sys.SessionId = 'x'")
+    async with OneTopic({RED: (small(requires_session=True), rules)}) as topic:
+        await topic.schedule("a", in_s=10.0)
+        await topic.pass_time(10.0)
+        subscription = topic.subscription(RED)
+        assert (await subscription.peek(), await subscription.dead_letters()) == (["a"], ["a"])
 
 
 @covers("M9", "M7")
