@@ -12,12 +12,13 @@ MARK = "mark"
 PING = "application/vnd.ms-servicebus-ping"
 
 
-def build_message(key: bytes, ttl_ms: int | None, scheduled_at_ms: int) -> bytes:
+def build_message(key: bytes, ttl_ms: int | None, scheduled_at_ms: int, session_id: str | None = None) -> bytes:
     header = b"" if ttl_ms is None else b"\x00\x53\x70" + encode([True, None, uint(ttl_ms)])
     annotations = b""
     if scheduled_at_ms:
         annotations = message_annotations_section({"x-opt-scheduled-enqueue-time": timestamp(scheduled_at_ms)})
-    return header + annotations + properties_section(message_id=key.decode()) + data_section(key)
+    properties = properties_section(message_id=key.decode(), group_id=session_id)
+    return header + annotations + properties + data_section(key)
 
 
 def build_ping() -> bytes:

@@ -8,7 +8,6 @@ from tandembus.broker.consumers import LaneConsumers
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.reading import read_messages
-from tandembus.broker.session_reading import serve_sessions
 from tandembus.message import Message
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ async def hand_over(broker: MessageBroker, fragment: Fragment) -> None:
     """Deliver what is ready; read on while somebody has credit for more."""
     for consumers in fragment.lane_consumers:
         if consumers.sessions is not None:
-            await serve_sessions(broker, fragment)
-            consumers.finish_drains()
+            broker.session_serving.hand_over(fragment)
         elif not consumers.is_empty():
             await _serve_lane(broker, fragment, consumers)
             consumers.finish_drains()

@@ -20,6 +20,7 @@ from tandembus.broker.handing_over import hand_over
 from tandembus.broker.loading import load
 from tandembus.broker.moving import has_transfers
 from tandembus.broker.reading import bodies_of_locks
+from tandembus.broker.session_serving import SessionServing
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.timers import DueWork
 from tandembus.broker.topics import family_of
@@ -78,6 +79,7 @@ class MessageBroker:
         self.damage_count = 0
         self.when_broken: WhenBroken = carry_on
         self._due = DueWork(self, clock)
+        self.session_serving = SessionServing(self)
         self.forwarding = Forwarding(self, clock)
         self._forwarder: asyncio.Task[None] | None = None
 
@@ -103,6 +105,7 @@ class MessageBroker:
             essential(self._commit_loop(), "commit loop", self.when_broken),
             essential(self._due.run(), "due work", self.when_broken),
             essential(self._watch_commits(), "watching commits", self.when_broken),
+            essential(self.session_serving.run(), "session serving", self.when_broken),
         ]
         self._forwarder = essential(self.forwarding.run(), "forwarding", self.when_broken)
 
@@ -260,6 +263,8 @@ class MessageBroker:
 
     def want(self, fragment: Fragment) -> None:
         """Somebody has credit for more than is in memory, or drains."""
+        if fragment.sessions is not None:
+            self.session_serving.want(fragment)
         self._hungry.append(fragment)
         self._work.set()
 

@@ -20,7 +20,6 @@ from tandembus.broker.session_locks import (
     accept_session,
     await_session,
     gave_up_session,
-    grant_sessions,
     leave_session,
     set_session_state,
 )
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
 COLUMNS_SLICE = 64
 """Columns read in one go: those of 65,536 messages."""
-ROUNDS = 8
-"""Reads for one fragment in one turn."""
 AHEAD_BODIES = 32
 """Bodies of a session read when somebody gets it, or to learn its name: its receiver will ask for them next."""
 READ_BYTES = 4 * 1024 * 1024
@@ -88,24 +85,20 @@ async def read_columns(broker: MessageBroker, fragment: Fragment, lane: Lane, bl
     return columns
 
 
-async def serve_sessions(broker: MessageBroker, fragment: Fragment) -> None:
-    """Give sessions to who waits for one, and messages to who holds one; read what that takes."""
-    index = fragment.sessions
-    for _ in range(ROUNDS):
-        grant_sessions(fragment)
-        fragment.pump()
-        if index is None or not _is_wanting(index):
-            return
-        if index.wants != NOTHING:
-            await _read_for_accept(broker, fragment, index)
-        await _feed(broker, fragment, index)
-        if fragment.sessions is not index or fragment.is_void:
-            return  # the store was opened anew meanwhile
-    broker.want(fragment)
-
-
-def _is_wanting(index: SessionIndex) -> bool:
+def is_wanting(index: SessionIndex) -> bool:
+    """Whether something has to be read for who waits for a session, or holds one."""
     return index.wants != NOTHING or len(index.starving) > 0 or len(index.granted) > 0
+
+
+async def read_for_sessions(broker: MessageBroker, fragment: Fragment) -> None:
+    """One slice of what the sessions of a fragment need."""
+    index = fragment.sessions
+    if index is None:
+        return
+    if index.wants != NOTHING:
+        await _read_for_accept(broker, fragment, index)
+    if fragment.sessions is index:  # else the store was opened anew meanwhile
+        await _feed(broker, fragment, index)
 
 
 async def _read_for_accept(broker: MessageBroker, fragment: Fragment, index: SessionIndex) -> None:

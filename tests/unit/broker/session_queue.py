@@ -80,8 +80,9 @@ class SessionQueue(OneQueue):
     async def quiet(self) -> None:
         """Also until nothing more is searched for."""
         await super().quiet()
-        while self.broker._work.is_set():
-            await self.broker.next_turn()
+        while not self.broker.session_serving.is_idle():
+            await asyncio.sleep(0)
+            await super().quiet()
 
     async def send_to(self, session_id: str, *bodies: str, ttl_ms: int | None = None) -> list[int]:
         answers = [self.stage(message(body, ttl_ms, session_id=session_id)) for body in bodies]

@@ -184,6 +184,10 @@ class AmqpConnection(asyncio.Protocol):
         """Somebody here could take more of this fragment."""
         self._front_end.namespace.broker.want(fragment)
 
+    def serve_sessions(self, fragment: Fragment) -> None:
+        """Somebody here has come for a session, or left one."""
+        self._front_end.namespace.broker.session_serving.want(fragment)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Without a close, what the client has locked stays locked until it lapses: it may come back and settle."""
         self._end(is_orderly=False)
@@ -292,10 +296,9 @@ class AmqpConnection(asyncio.Protocol):
                 consumers.drain(context)
                 consumers.finish_drains()
             if context.session is not None:
-                is_hungry = has_session_work(fragment)
-            else:
-                is_hungry = context.credit > 0 and not consumers.lane.is_exhausted()
-            if link.drain or is_hungry:
+                if link.drain or has_session_work(fragment):
+                    self.serve_sessions(fragment)
+            elif link.drain or (context.credit > 0 and not consumers.lane.is_exhausted()):
                 self.want(fragment)
         elif isinstance(context, ReplyLink):
             context.flow()

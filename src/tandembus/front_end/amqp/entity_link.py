@@ -135,7 +135,7 @@ class EntityLink:
         self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
         await_session(fragment, self._waiting)
         grant_sessions(fragment)  # at once, if one is known to be free: the answer shares a write with others
-        self._connection.want(fragment)
+        self._connection.serve_sessions(fragment)
 
     def _session_granted(self, link: OutgoingLink, meter: Meter, lock: SessionLock) -> None:
         self._stop_waiting()
@@ -197,7 +197,7 @@ class EntityLink:
         else:
             # A session is free at once, however its receiver left: it is locked by the link, not by the client.
             leave_session(half.fragment, half.session_lock)
-            self._connection.want(half.fragment)
+            self._connection.serve_sessions(half.fragment)
 
     def feed(self) -> None:
         """There is room for deliveries again."""
