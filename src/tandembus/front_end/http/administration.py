@@ -16,6 +16,7 @@ from tandembus.front_end.http.message_paths import HEAD, MESSAGES
 from tandembus.front_end.http.request import allow, is_update, origin_of, read_xml_body
 from tandembus.front_end.http.resource_paths import Resource, ResourcePath, parse_resource_path
 from tandembus.front_end.http.rules import RuleAdministration
+from tandembus.front_end.http.upkeep import parse_upkeep_path
 from tandembus.metering import Meter
 from tandembus.metering.slot import MANAGE, NORMAL
 from tandembus.namespace.namespace import Namespace
@@ -99,7 +100,7 @@ class Administration:
             return await self._entities.get(path, origin)
         if request.method == "DELETE":
             return await self._entities.delete(path, origin)
-        if path.name.lower() == METER_PATH or path.name.lower().endswith(HEAD_SUFFIX):
+        if _is_taken(path.name):
             raise InvalidArgument(f"The name '{path.name}' is taken by what the namespace itself has at that address.")
         body = await read_xml_body(request, self._namespace.limits)
         check = functools.partial(self._access.check_forwarding, request, claims)
@@ -112,3 +113,9 @@ class Administration:
             return await self._rules.delete(path, origin)
         body = await read_xml_body(request, self._namespace.limits)
         return await self._rules.put(path, body, is_update(request), origin)
+
+
+def _is_taken(name: str) -> bool:
+    """Whether requests to this address mean something else: an entity called so could not be deleted again."""
+    folded = name.lower()
+    return folded == METER_PATH or folded.endswith(HEAD_SUFFIX) or parse_upkeep_path(name) is not None

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.clock import Clock
-from tandembus.errors import EntityNotFound
+from tandembus.errors import EntityNotFound, Unauthorized
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.message_paths import MessagePath, Target
 from tandembus.front_end.http.receiving import HttpReceiver
@@ -20,7 +20,9 @@ from tandembus.front_end.http.sending import HttpSender
 from tandembus.metering.meter import Meter
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.namespace import Namespace
-from tandembus.security.claims import Right
+from tandembus.namespace.paths import EntityAddress
+from tandembus.security.claims import Claims, Right
+from tandembus.security.scopes import covers
 
 METHODS: Final[Mapping[Target, tuple[str, ...]]] = {
     Target.ALL: ("POST",),
@@ -43,6 +45,7 @@ class MessagesOverHttp:
         allow(request, *METHODS[path.target])
         right = Right.SEND if path.target is Target.ALL else Right.LISTEN
         claims = self._access.check(request, right, path.claim_path)
+        self._check_is_meant(claims, path.address)
         entity = await self._entity(path)
         lane = path.address.sub_queue.lane
         with entity.in_use():
@@ -51,6 +54,16 @@ class MessagesOverHttp:
             if path.target is Target.HEAD:
                 return await self._receiver.receive(request, path, entity, lane, claims)
             return await self._receiver.settle(request, path, entity, lane)
+
+    def _check_is_meant(self, claims: Claims, address: EntityAddress) -> None:
+        """A claim for `orders/messages` is one for the messages of `orders`, unless an entity is called so itself."""
+        if covers(claims.scope, address.claim_path):
+            return
+        place = claims.scope
+        while len(place) > len(address.claim_path):
+            if self._namespace.catalog.find(place) is not None:
+                raise Unauthorized(f"The token is one for '{place}', which is another entity.")
+            place = place.rpartition("/")[0]
 
     async def _entity(self, path: MessagePath) -> Entity:
         if path.address.is_management:

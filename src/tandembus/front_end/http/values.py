@@ -76,10 +76,9 @@ def parse_time_span(text: str, name: str) -> timedelta:
     """A duration that is somebody's value and no setting: as long, or as negative, as it may be."""
     duration_s, is_negative = _duration(text, name)
     try:
-        span = timedelta(seconds=duration_s)
+        return timedelta(seconds=-duration_s if is_negative else duration_s)
     except OverflowError:
         raise InvalidArgument(f"{name}: '{text[:64]}' is too long.") from None
-    return -span if is_negative else span
 
 
 def format_time_span(span: timedelta) -> str:

@@ -657,8 +657,24 @@ async def test_a_ping_is_counted_apart_and_not_kept(orders: RunningFrontEnd) -> 
     assert await counts(orders) == (0, 0)
 
 
+@covers("B1", "M15")
+@pytest.mark.parametrize("policy", ["entity", "namespace"])
+async def test_a_token_for_an_entity_called_messages_opens_nothing_above_it(
+    orders: RunningFrontEnd, policy: str
+) -> None:
+    inner = "orders/messages"
+    await orders.namespace.create_queue(QueueDescription(inner))
+    orders.authorizer.set_policies(inner, [Policy("entity", "a2V5", "", frozenset([Right.SEND, Right.LISTEN]))])
+    token = orders.token(inner, "entity", "a2V5") if policy == "entity" else orders.token(inner)
+    for method, path in (("POST", "/orders/messages"), ("POST", HEAD), ("DELETE", f"{HEAD}?timeout=0")):
+        assert refusal(await orders.request(method, path, b"body", TEXT, token))[0] == 401
+    assert (await orders.request("POST", f"/{inner}/messages", b"body", TEXT, token)).status == 201
+    assert (await orders.request("DELETE", f"/{inner}/messages/head", token=token)).body == b"body"
+
+
 async def test_names_that_would_hide_behind_message_addresses_are_refused(orders: RunningFrontEnd) -> None:
-    assert refusal(await orders.request("PUT", "/a/messages/head", queue_body()))[0] == 400
+    for name in ("a/messages/head", "a/Messages/17"):
+        assert refusal(await orders.request("PUT", f"/{name}", queue_body()))[0] == 400
     assert (await orders.request("PUT", "/a/messages", queue_body())).status == 201
     assert (await orders.request("GET", "/a/messages")).status == 200
     assert (await orders.request("POST", "/a/messages/messages", b"body", TEXT)).status == 201

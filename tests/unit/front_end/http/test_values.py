@@ -16,6 +16,7 @@ from tandembus.front_end.http.values import (
     parse_boolean,
     parse_duration,
     parse_integer,
+    parse_time_span,
 )
 
 
@@ -91,6 +92,12 @@ def test_durations_are_read_in_every_form_that_clients_send(text: str, duration_
 def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidArgument, match="LockDuration"):
         parse_duration(text, "LockDuration")
+
+
+@pytest.mark.parametrize("text", ["P999999999DT25H", "-P999999999DT12H", "-P1000Y999999999D"])
+def test_a_time_span_that_nothing_can_hold_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="too long"):
+        parse_time_span(text, "length")
 
 
 @settings(deadline=None)
