@@ -42,7 +42,9 @@ class Namespace(Administration):
         broker.forwarding.port = self._transfers
         broker.forwarding.max_hops = limits.max_forward_hops
         self._accesses_recorded_at = 0.0
-        self._policies_lock = asyncio.Lock()
+        self.describing = asyncio.Lock()
+        """Held by whoever reads a description, or policies, to write them back changed: of two at a time, one would undo
+        what the other did."""
         self.when_broken: WhenBroken = carry_on
         self.on_deleted: Callable[[str], None] = _nothing
         """Told when an entity goes on its own; who deletes one otherwise knows already."""
@@ -129,7 +131,7 @@ class Namespace(Administration):
     async def put_policy(self, rule: AuthorizationRule, path: str = "") -> AuthorizationRule:
         """A new policy, or other rights for the one of this name. A key that is empty is kept, or made. Raises
         InvalidArgument, InvalidOperation."""
-        async with self._policies_lock:
+        async with self.describing:
             rules = self._changeable_policies(path, rule.key_name)
             changed = completed(rules, rule, self.clock.now())
             await self._keep_policy(path, rules, changed)
@@ -137,7 +139,7 @@ class Namespace(Administration):
 
     async def regenerate_key(self, name: str, key: KeyKind, path: str = "") -> AuthorizationRule:
         """From now on the old key is worth nothing. Raises EntityNotFound."""
-        async with self._policies_lock:
+        async with self.describing:
             if not path and name == ROOT_POLICY:
                 return self._regenerate_root_key(key)
             rules = self._changeable_policies(path, name)
@@ -147,7 +149,7 @@ class Namespace(Administration):
 
     async def remove_policy(self, name: str, path: str = "") -> None:
         """Raises EntityNotFound, InvalidOperation for the root policy."""
-        async with self._policies_lock:
+        async with self.describing:
             rules = self._changeable_policies(path, name)
             find_policy(rules, name)
             if path:

@@ -124,7 +124,9 @@ class EntityAdministration:
         if (request.kind is EntityKind.SUBSCRIPTION) != bool(path.subscription):
             raise InvalidArgument(f"A description of a {request.kind.value} is not what belongs to '/{path.entity}'.")
         if is_update:
-            return await self._update(request, self._found(path, origin), check, origin)
+            async with self._namespace.describing:
+                updated = await self._update(request, self._found(path, origin), check, origin)
+            return self._told(200, await self._view_after_change(updated), origin)
         created = await self._create(request, path, check, origin)
         return self._told(201, self._view_without_counts(created), origin)
 
@@ -142,26 +144,25 @@ class EntityAdministration:
         check(subscription, None)
         return await self._namespace.create_subscription(subscription, request.default_rule)
 
-    async def _update(self, request: EntityRequest, entry: CatalogEntry, check: Checked, origin: Origin) -> Answer:
+    async def _update(
+        self, request: EntityRequest, entry: CatalogEntry, check: Checked, origin: Origin
+    ) -> CatalogEntry:
         """Names stay as they were written when the entity was made."""
         known = entry.description
-        updated: CatalogEntry
         if request.kind is not known.kind:
             raise InvalidArgument(f"'{known.path}' is a {known.kind.value}, and no {request.kind.value}.")
         if isinstance(known, QueueDescription):
             queue = self._completed(request.queue(known.name, known.authorization_rules), known.authorization_rules)
             _check_version(queue.enable_partitioning, origin)
             check(queue, known)
-            updated = await self._namespace.update_queue(queue)
-        elif isinstance(known, TopicDescription):
+            return await self._namespace.update_queue(queue)
+        if isinstance(known, TopicDescription):
             topic = self._completed(request.topic(known.name, known.authorization_rules), known.authorization_rules)
             _check_version(topic.enable_partitioning, origin)
-            updated = await self._namespace.update_topic(topic)
-        else:
-            subscription = request.subscription(known.topic_name, known.name)
-            check(subscription, known)
-            updated = await self._namespace.update_subscription(subscription)
-        return self._told(200, await self._view_after_change(updated), origin)
+            return await self._namespace.update_topic(topic)
+        subscription = request.subscription(known.topic_name, known.name)
+        check(subscription, known)
+        return await self._namespace.update_subscription(subscription)
 
     async def delete(self, path: ResourcePath, origin: Origin) -> Answer:
         known = self._found(path, origin).description

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from tandembus.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
+from tandembus.front_end.http.atom import Origin
+from tandembus.front_end.http.entities import EntityAdministration
+from tandembus.front_end.http.resource_paths import parse_resource_path
+from tandembus.namespace.policies import KeyKind
 from tests.covers import covers
 from tests.unit.front_end.http.harness import KEY, ROOT, Reply, RunningFrontEnd
-from tests.unit.front_end.http.test_server import refusal
+from tests.unit.front_end.http.test_server import queue_body, refusal
 
 JSON = {"Content-Type": "application/json"}
 
@@ -73,6 +78,29 @@ async def test_a_regenerated_key_replaces_one_and_leaves_the_other(
     for key, status in ((before[name], 401), (after[name], 200)):
         token = entities.token("orders", "worker", key)
         assert (await entities.request("GET", "/orders", token=token)).status == status
+
+
+@covers("M15")
+@pytest.mark.parametrize("is_update_first", [True, False])
+async def test_a_key_and_a_setting_changed_at_the_same_time_are_both_changed(
+    entities: RunningFrontEnd, is_update_first: bool
+) -> None:
+    namespace = entities.namespace
+    old = await namespace.put_policy(AuthorizationRule("worker", "", "", frozenset(["Send"])), "orders")
+    update = EntityAdministration(namespace, entities.clock).put(
+        parse_resource_path("orders"),
+        queue_body("<LockDuration>PT30S</LockDuration>").encode(),
+        True,
+        lambda _wanted, _known: None,
+        Origin("http", "localhost", "2021-05", "contoso"),
+    )
+    regenerate = namespace.regenerate_key("worker", KeyKind.PRIMARY, "orders")
+    await asyncio.gather(*((update, regenerate) if is_update_first else (regenerate, update)))
+    entry = namespace.catalog.find_queue("orders")
+    assert entry is not None
+    (rule,) = entry.description.authorization_rules
+    assert entry.description.lock_duration_s == 30.0
+    assert rule.primary_key != old.primary_key
 
 
 async def test_keys_may_be_given(entities: RunningFrontEnd) -> None:
