@@ -43,8 +43,8 @@ class Namespace(Administration):
         broker.forwarding.max_hops = limits.max_forward_hops
         self._accesses_recorded_at = 0.0
         self.describing = asyncio.Lock()
-        """Held by whoever reads a description, or policies, to write them back changed: of two at a time, one would undo
-        what the other did."""
+        """Held by whoever reads a description, or policies, to write them back changed: of two at a time, one would
+        undo what the other did."""
         self.when_broken: WhenBroken = carry_on
         self.on_deleted: Callable[[str], None] = _nothing
         """Told when an entity goes on its own; who deletes one otherwise knows already."""

@@ -34,6 +34,7 @@ from tandembus.amqp.engine.events import (
     SessionBegun,
     SessionEnded,
     SettlementConfirmed,
+    WorkDropped,
 )
 from tandembus.amqp.engine.link import IncomingLink, Link, OutgoingLink
 from tandembus.amqp.engine.sasl import plain_response, read_plain_response
@@ -72,6 +73,7 @@ __all__ = [
     "SessionEnded",
     "SettlementConfirmed",
     "Terminus",
+    "WorkDropped",
     "declared_state",
     "modified_state",
     "plain_response",

@@ -40,8 +40,8 @@ from tandembus.amqp.engine.events import (
     SessionEnded,
     SettlementConfirmed,
 )
-from tandembus.amqp.engine.link import IncomingLink, Link, OutgoingLink
-from tandembus.amqp.engine.serial import following
+from tandembus.amqp.engine.link import IncomingLink, Link, OutgoingLink, tell_dropped
+from tandembus.amqp.engine.serial import distance, following
 from tandembus.amqp.engine.settings import WINDOW_REFRESH_TRANSFERS
 from tandembus.amqp.engine.states import LinkState, SessionState
 from tandembus.amqp.engine.unsettled import UnsettledDeliveries
@@ -404,6 +404,8 @@ class AmqpSession:
             self._fail(ERRANT_LINK, "Transfer on a link whose receiver is the peer.", events)
         elif link.is_attached or link.state is LinkState.ATTACHING:
             link.take_transfer(transfer, data, end, events)
+        else:
+            tell_dropped(transfer.state, events)
 
     def take_disposition(self, disposition: Disposition, events: list[Event]) -> None:
         if not disposition.is_receiver:
@@ -414,6 +416,8 @@ class AmqpSession:
         deliveries = self.unsettled.take(disposition.first, disposition.last, disposition.settled)
         if deliveries:
             events.append(DispositionReceived(self, deliveries, disposition.state, disposition.settled))
+        if i64(len(deliveries)) <= max(distance(disposition.last, disposition.first), i64(0)):
+            tell_dropped(disposition.state, events)
 
 
 def _source(source: str | Terminus | None) -> Terminus:

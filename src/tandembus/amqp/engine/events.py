@@ -208,6 +208,17 @@ class DispositionReceived(Event):
 
 
 @final
+class WorkDropped(Event):
+    """A part of a transaction that is about nothing: a transfer on a link that is over, or a disposition of deliveries
+    that are. Told, since the transaction must not be carried out without it."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: Outcome) -> None:
+        self.state: Final = state
+
+
+@final
 class SettlementConfirmed(Event):
     """The peer, as sender, spoke about deliveries that we received: the answer to our unsettled disposition.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.delivery_states import AmqpError, Outcome
-from tandembus.amqp.encoding.descriptors import SOURCE, TARGET
+from tandembus.amqp.encoding.descriptors import SOURCE, TARGET, TRANSACTIONAL_STATE
 from tandembus.amqp.encoding.frames import AttachFrame
 from tandembus.amqp.encoding.performatives import Attach, Flow, Transfer
 from tandembus.amqp.encoding.terminus import Terminus
@@ -17,7 +17,7 @@ from tandembus.amqp.engine.conditions import (
     TRANSFER_LIMIT_EXCEEDED,
     ProtocolViolation,
 )
-from tandembus.amqp.engine.events import DeliveryReceived, DeliveryTooLarge, Event, LinkDetached, LinkFlow
+from tandembus.amqp.engine.events import DeliveryReceived, DeliveryTooLarge, Event, LinkDetached, LinkFlow, WorkDropped
 from tandembus.amqp.engine.serial import distance, following
 from tandembus.amqp.engine.settings import MAX_TAG_BYTES, MAX_TRANSFERS_BEYOND_CREDIT, PART_OVERHEAD_BYTES
 from tandembus.amqp.engine.states import LinkState
@@ -27,7 +27,7 @@ from tandembus.errors import InvalidArgument
 if TYPE_CHECKING:
     from tandembus.amqp.engine.amqp_session import AmqpSession
 
-__all__ = ["IncomingLink", "Link", "OutgoingDelivery", "OutgoingLink"]
+__all__ = ["IncomingLink", "Link", "OutgoingDelivery", "OutgoingLink", "tell_dropped"]
 
 
 class Link:
@@ -297,6 +297,7 @@ class IncomingLink(Link):
             if transfer.delivery_id < 0:
                 raise ProtocolViolation(NOT_ALLOWED, "The first transfer of a delivery needs a delivery-id.")
             if not self._count_delivery(events):
+                tell_dropped(transfer.state, events)
                 return
             if not transfer.more and not transfer.aborted:
                 self._take_whole(transfer, data, end, events)
@@ -391,3 +392,9 @@ class IncomingLink(Link):
         events.append(
             DeliveryReceived(self, self._delivery_id, self._tag, self._format, self._settled, payload, self._state)
         )
+
+
+def tell_dropped(state: Outcome | None, events: list[Event]) -> None:
+    """What has this state is not taken; where it was a part of a transaction, somebody must know."""
+    if state is not None and state.code == TRANSACTIONAL_STATE:
+        events.append(WorkDropped(state))

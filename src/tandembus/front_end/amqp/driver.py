@@ -30,6 +30,7 @@ from tandembus.amqp.engine import (
     OutgoingLink,
     SaslInit,
     SessionEnded,
+    WorkDropped,
     read_plain_response,
     rejected_state,
     transactional_state,
@@ -39,7 +40,6 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.session_locks import has_session_work, stir_session
 from tandembus.errors import (
     BusError,
-    InvalidArgument,
     InvalidOperation,
     MalformedData,
     MessageTooLarge,
@@ -47,6 +47,7 @@ from tandembus.errors import (
     ServerBusy,
     Unauthorized,
 )
+from tandembus.front_end.amqp.attaching import Attaching, destination_of, right_for
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.coordinator_link import CoordinatorLink
@@ -73,17 +74,10 @@ MAX_REQUESTS = 200
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 UNREAD_CLOSE_S = 5.0
 """How long a closed connection may take to read what was written before."""
-TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
-"""Link property of a sender: its messages are for this entity and go there via the one that it is attached to."""
-MAX_EARLY_DELIVERIES = 1000
-"""Transfers kept for a link whose entity is still being opened."""
-
-
-class _Attaching:
-    """A link whose entity is being opened: what arrives meanwhile waits here."""
-
-    def __init__(self) -> None:
-        self.early: list[Event] = []
+_BROKEN_ATTACH = MalformedData("The link could not be attached.")
+_WORK_DROPPED = InvalidOperation(
+    "A part of the transaction came on a link that was over, or was about deliveries that were."
+)
 
 
 class _Requests:
@@ -262,6 +256,8 @@ class AmqpConnection(asyncio.Protocol):
                     self._release(link)
         elif isinstance(event, SaslInit):
             self._take_identity(event)
+        elif isinstance(event, WorkDropped):
+            self.host.transactions.doom(event.state, _WORK_DROPPED)
         elif isinstance(event, ConnectionClosed):
             self.host.flush()
             self._end(is_orderly=event.by_peer)
@@ -318,10 +314,8 @@ class AmqpConnection(asyncio.Protocol):
 
     def _take_delivery(self, event: DeliveryReceived) -> None:
         context = event.link.context
-        if isinstance(context, _Attaching):
-            if len(context.early) < MAX_EARLY_DELIVERIES:
-                context.early.append(event)
-            else:
+        if isinstance(context, Attaching):
+            if not context.keep(event):
                 error = ServerBusy("The entity is still being opened.")
                 self.host.transactions.doom(event.state, error)
                 self._reject(event, error)
@@ -414,10 +408,10 @@ class AmqpConnection(asyncio.Protocol):
         """At once where the entity is open already: receivers of sessions come and go by the thousand."""
         entity = self._front_end.namespace.opened(address.key)
         if entity is None or address.is_management or isinstance(link, IncomingLink):
-            link.context = _Attaching()
-            self._start(self._attach_entity(link, address))
+            link.context = attaching = Attaching(self.host)
+            self._start(self._attach_entity(link, address, attaching))
         else:
-            self._attach_link(link, address, EntityLink(self, link, entity, _right(link), address))
+            self._attach_link(link, address, EntityLink(self, link, entity, right_for(link), address))
 
     def _attach_coordinator(self, link: Link) -> None:
         """Whoever has shown any claim may declare transactions: each of their parts needs a claim of its own."""
@@ -444,7 +438,7 @@ class AmqpConnection(asyncio.Protocol):
                 self.held.check(Right.LISTEN, entity_path)
         elif isinstance(link, IncomingLink):
             self._check_sender(address)
-            destination = _destination(link)
+            destination = destination_of(link)
             if destination is not None:
                 self._check_sender(destination)
         else:
@@ -455,31 +449,31 @@ class AmqpConnection(asyncio.Protocol):
         if address.sub_queue is not SubQueue.MAIN:
             raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")
 
-    async def _attach_entity(self, link: Link, address: EntityAddress) -> None:
+    async def _attach_entity(self, link: Link, address: EntityAddress, attaching: Attaching) -> None:
         try:
             namespace = self._front_end.namespace
             entity = await namespace.entity(address.key)
-            destination = _destination(link)
+            destination = destination_of(link)
             if destination is not None:
                 (await namespace.entity(destination.key)).check_can_send()
             if link.state is not LinkState.ATTACHING or not link.session.is_usable():
-                return  # the client has given up meanwhile
-            early = link.context.early if isinstance(link.context, _Attaching) else []
+                raise InvalidOperation("The client has given the link up.")
             link.context = None
             if address.is_management:
                 checks = send_checks(entity, self.limits)
                 node = ManagementNode(namespace, address, self.held, self._front_end.meter, checks, self.host)
                 self._attach_node(link, address.claim_path, node)
             else:
-                entity_link = EntityLink(self, link, entity, _right(link), address, destination)
+                entity_link = EntityLink(self, link, entity, right_for(link), address, destination)
                 self._attach_link(link, address, entity_link)
-            if early:
-                self._handle_all(early)
+            self._handle_all(attaching.take())
         except BusError as error:
             self._refuse(link, error)
+            attaching.drop(error)
         except Exception:
             log.exception("attaching to '%s'", address.path)
-            self._refuse(link, MalformedData("The link could not be attached."))
+            self._refuse(link, _BROKEN_ATTACH)
+            attaching.drop(_BROKEN_ATTACH)
         self.host.flush()
 
     def _attach_link(self, link: Link, address: EntityAddress, entity_link: EntityLink) -> None:
@@ -502,20 +496,3 @@ class AmqpConnection(asyncio.Protocol):
             link.context = ReplyLink(link, address)
             link.accept()
             self.take_flow(link)
-
-
-def _destination(link: Link) -> EntityAddress | None:
-    """The entity that a sender's messages are for, where they go there via another one."""
-    written = (link.properties or {}).get(TRANSFER_DESTINATION)
-    if written is None or not isinstance(link, IncomingLink):
-        return None
-    if not isinstance(written, str):
-        raise InvalidArgument(f"The link property '{TRANSFER_DESTINATION}' must be a string.")
-    destination = parse_address(written)
-    if destination.is_management or destination.is_token_node:
-        raise InvalidOperation("Messages can be sent via an entity to a queue or a topic only.")
-    return destination
-
-
-def _right(link: Link) -> Right:
-    return Right.SEND if isinstance(link, IncomingLink) else Right.LISTEN

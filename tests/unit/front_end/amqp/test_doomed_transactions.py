@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tandembus.amqp.encoding import Described, ubyte, uint
 from tandembus.amqp.encoding.delivery_states import (
     ACCEPTED_STATE,
     modified_state,
@@ -13,9 +14,10 @@ from tandembus.amqp.encoding.delivery_states import (
 )
 from tandembus.amqp.encoding.sections import data_section, properties_section
 from tandembus.descriptions import EntityStatus, QueueDescription
+from tandembus.errors import InvalidOperation
 from tandembus.security.claims import Policy, Right
 from tests.covers import covers
-from tests.unit.amqp.engine.peers import DETACH
+from tests.unit.amqp.engine.peers import ATTACH, DETACH
 from tests.unit.front_end.amqp.transacting import (
     ACCEPTED,
     KEY,
@@ -191,6 +193,58 @@ async def test_a_sender_may_leave_before_the_discharge(server: Server, client: T
     server.life.clock.advance(119.0)
     await server.life.namespace.keep_house()
     await client.commit(txn)
+    assert await waiting(server) == ["a"]
+
+
+@covers("M11")
+@pytest.mark.parametrize("queue", ["orders", "nowhere"])
+async def test_a_message_on_a_link_that_is_over_dooms_its_transaction(
+    server: Server, client: TransactionClient, queue: str
+) -> None:
+    sender = await client.sender("orders")
+    txn = await client.declare()
+    await client.send_in(txn, sender, "a")
+    handle, _ = await client.attach(False, Described(0x28, ["me"]), Described(0x29, [queue]))
+    for entity_link in list(client.connection._links.values())[1:]:
+        entity_link.cut(InvalidOperation("for this test"))
+    client.transfer(handle, properties_section("b") + data_section(b"b"), transactional_state(txn), settled=True)
+    await client.expect(DETACH)
+    assert condition_of(await client.discharge(txn)) == ROLLBACK
+    assert await waiting(server) == []
+
+
+@covers("M11")
+@pytest.mark.parametrize("is_given_up", [False, True])
+async def test_a_message_sent_ahead_of_an_attach_that_fails_dooms_its_transaction(
+    server: Server, client: TransactionClient, is_given_up: bool
+) -> None:
+    sender = await client.sender("orders")
+    txn = await client.declare()
+    await client.send_in(txn, sender, "a")
+    target = Described(0x29, ["bills" if is_given_up else "nowhere"])
+    client.say(ATTACH, ["early", uint(99), False, ubyte(0), ubyte(1), Described(0x28, ["me"]), target])
+    client.transfer(99, properties_section("b") + data_section(b"b"), transactional_state(txn), settled=True)
+    if is_given_up:
+        client.detach(99)
+    await client.expect(ATTACH)
+    await client.expect(DETACH)
+    await server.life.quiet()
+    assert condition_of(await client.discharge(txn)) == ROLLBACK
+    assert await waiting(server) == []
+
+
+@covers("M11")
+async def test_settling_what_is_no_longer_there_dooms(server: Server, client: TransactionClient) -> None:
+    await server.life.send("orders", "a")
+    receiver = await client.receiver("orders", credit=1)
+    delivery_id, _ = await client.delivery()
+    sender = await client.sender("orders")
+    txn = await client.declare()
+    await client.send_in(txn, sender, "b")
+    client.detach(receiver)
+    await client.expect(DETACH)
+    client.dispose(delivery_id, transactional_state(txn, ACCEPTED_STATE), settled=True)
+    assert condition_of(await client.discharge(txn)) == ROLLBACK
     assert await waiting(server) == ["a"]
 
 

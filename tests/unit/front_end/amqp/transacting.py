@@ -20,7 +20,8 @@ from tandembus.amqp.encoding.sections import (
 )
 from tandembus.amqp.encoding.transactions import declare_message, discharge_message
 from tandembus.descriptions import QueueDescription
-from tandembus.front_end.amqp.driver import TRANSFER_DESTINATION, AmqpConnection
+from tandembus.front_end.amqp.attaching import TRANSFER_DESTINATION
+from tandembus.front_end.amqp.driver import AmqpConnection
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.limits import Limits
 from tandembus.metering.meter import Meter
@@ -88,6 +89,7 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.is_closed = False
+        self.is_read = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += bytes(data)
@@ -97,6 +99,12 @@ class Wire(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.is_closed
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
 
     def close(self) -> None:
         self.is_closed = True
@@ -127,8 +135,8 @@ class TransactionClient:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.connection = AmqpConnection(server.front_end, lambda: None)
-        self._wire = Wire()
-        self.connection.connection_made(self._wire)
+        self.wire = Wire()
+        self.connection.connection_made(self.wire)
         self._frames: deque[Frame] = deque()
         self._next_ids = {1: 0}
         self._next_handle = 10
@@ -141,8 +149,8 @@ class TransactionClient:
 
     def heard(self) -> list[Frame]:
         """Everything that came and was not expected yet; credit for senders and opening frames apart."""
-        self._frames.extend(one for one in frames_of(self._wire.written) if one.code not in (FLOW, OPEN, -1))
-        self._wire.written = b""
+        self._frames.extend(one for one in frames_of(self.wire.written) if one.code not in (FLOW, OPEN, -1))
+        self.wire.written = b""
         return list(self._frames)
 
     async def expect(self, code: int) -> Frame:
