@@ -19,6 +19,8 @@ from tandembus.limits import Limits
 Values: TypeAlias = tuple[tuple[str, object], ...]
 """Names and values: str, int, float, bool, datetime, timedelta; over AMQP also UUID, bytes, Typed, Described."""
 
+_LONGEST_SPAN: Final = timedelta(microseconds=2**63 // 10)
+"""AMQP, and .NET, count spans of time in 100 ns, in 64 bits."""
 _PLAIN: Final = (str, bool, int, float, datetime, timedelta, UUID, bytes)
 
 
@@ -143,6 +145,8 @@ def _check_value(name: str, value: object, limits: Limits) -> None:
         _check_text(name, plain, limits)
     if isinstance(plain, int) and not -(2**63) <= plain < 2**64:
         raise InvalidArgument(f"{name} has more than 64 bits.")
+    if isinstance(plain, timedelta) and abs(plain) > _LONGEST_SPAN:
+        raise InvalidArgument(f"{name} is longer than {_LONGEST_SPAN.days} days.")
 
 
 def _check_text(name: str, text: str | bytes, limits: Limits) -> None:

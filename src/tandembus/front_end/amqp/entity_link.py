@@ -129,11 +129,12 @@ class EntityLink:
         if request.session_id is not None:
             self._hold_session(link, accept_session(fragment, request.session_id), meter)
             return
-        self._waiting = SessionAccept(partial(self._session_granted, link, meter), self._session_refused)
+        waiting = SessionAccept(partial(self._session_granted, link, meter), self._session_refused)
+        await_session(fragment, waiting)
+        self._waiting = waiting
         self.entity.attach(self, self._connection.namespace_clock.now())
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
-        await_session(fragment, self._waiting)
         grant_sessions(fragment)  # at once, if one is known to be free: the answer shares a write with others
         self._connection.serve_sessions(fragment)
 

@@ -323,6 +323,8 @@ class ManagementNode:
         return 200, None, {"sequence-numbers": Array(LONG, list(numbers))}
 
     async def _cancel(self, entity: Entity, body: Body) -> Answer:
+        if self._lane != MAIN:
+            raise InvalidOperation("Nothing is scheduled in a dead-letter queue.")
         numbers = self._numbers(entity, body)
         await browsing.cancel_scheduled(self._namespace.broker, entity.fragment, numbers)
         self._count(CANCEL, len(numbers), max(1, len(numbers)), 0)

@@ -205,4 +205,4 @@ def _described_filter(wanted: Filter) -> Described:
 
 
 def _wire_value(value: object) -> object:
-    return encodable(value_of(value)) if isinstance(value, (datetime, timedelta)) else value
+    return encodable(value_of(value)) if isinstance(value, (datetime, timedelta, int)) else value

@@ -18,7 +18,7 @@ from tandembus.descriptions import (
     QueueDescription,
     TopicDescription,
 )
-from tandembus.errors import BusError, EntityNotFound, InvalidArgument
+from tandembus.errors import BusError, EntityNotFound, InvalidArgument, StoreDamaged
 from tandembus.front_end.http.atom import (
     ENTRY_CONTENT_TYPE,
     FEED_CONTENT_TYPE,
@@ -211,11 +211,11 @@ class EntityAdministration:
     async def _view_on_page(self, entry: CatalogEntry) -> EntityView:
         """A list is no snapshot: an entity deleted while its page is made is still on it, and empty.
 
-        Leaving it out would make a full page look like the last one.
+        Leaving it out would make a full page look like the last one. One that is damaged must not hide the others.
         """
         try:
             return await self._view(entry)
-        except EntityNotFound:
+        except (EntityNotFound, StoreDamaged):
             return self._view_without_counts(entry)
 
     async def _view_after_change(self, entry: CatalogEntry) -> EntityView:

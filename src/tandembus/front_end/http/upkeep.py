@@ -28,7 +28,7 @@ from tandembus.metering.meter import Meter
 from tandembus.metering.slot import COMPLETE, DELETE_BATCH, NORMAL, RECEIVE, SEND
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.paths import EntityAddress, SubQueue, decode_http_path, parse_address
+from tandembus.namespace.paths import EntityAddress, SubQueue, decode_http_path, parse_address, split_subscription
 from tandembus.security.claims import Claims, Right
 
 logger = logging.getLogger(__name__)
@@ -157,8 +157,8 @@ class EntityUpkeep:
 
 def _home(address: EntityAddress) -> str:
     """Where messages of this entity are sent to: a subscription's come through its topic."""
-    topic, separator, _ = address.path.lower().rpartition("/subscriptions/")
-    return address.path[: len(topic)] if separator else address.path
+    found = split_subscription(address.path)
+    return address.path if found is None else found[0]
 
 
 def _line(progress: Progress, more: dict[str, object]) -> bytes:

@@ -214,6 +214,18 @@ def test_an_action_is_told_as_a_described_list() -> None:
 
 
 @covers("M9")
+@pytest.mark.parametrize("value", [2**64 - 1, -(2**63), timedelta(days=10_675_199), True, NOON, GUID])
+def test_every_value_that_a_rule_may_have_can_be_told(value: object) -> None:
+    rule = RuleDescription("r", CorrelationFilter(properties=(("k", value),))).validated(Limits())
+    assert len(encoded_rules([rule])) == 1
+
+
+@pytest.mark.parametrize("days", [10_675_200, -10_675_200])
+def test_a_span_that_amqp_cannot_tell_is_no_value_of_a_rule(days: int) -> None:
+    with pytest.raises(InvalidArgument, match="longer than 10675199 days"):
+        RuleDescription("r", SqlFilter("a = @p", (("@p", timedelta(days=days)),))).validated(Limits())
+
+
 def test_an_answer_is_bounded_but_never_empty() -> None:
     huge = CorrelationFilter(properties=tuple((f"p{number}", "x" * 1_024) for number in range(128)))
     rules = [RuleDescription(f"r{number}", huge) for number in range(100)]

@@ -52,6 +52,17 @@ def ids(reply: Reply) -> list[str]:
 
 
 @covers("B1", "M9")
+async def test_a_topic_that_is_damaged_does_not_hide_the_others(front_end: RunningFrontEnd) -> None:
+    await made(front_end, "audit")
+    await front_end.namespace.create_topic(TopicDescription("news"))
+    front_end.namespace.catalog._directory.incomplete_topics.add("events")
+    assert titles(await front_end.request("GET", "/$Resources/topics")) == ["events", "news"]
+    assert titles(await front_end.request("GET", "/events/subscriptions")) == ["audit"]
+    assert (await front_end.request("GET", "/events")).status == 500
+    assert (await front_end.request("DELETE", "/events")).status == 200
+
+
+@covers("B1", "M9")
 async def test_a_topic_is_created_read_updated_and_deleted(front_end: RunningFrontEnd) -> None:
     created = await front_end.request("PUT", "/Events", body("Topic"))
     assert (created.status, created.headers["Content-Type"]) == (201, ENTRY_TYPE)
