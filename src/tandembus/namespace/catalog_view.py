@@ -120,11 +120,14 @@ class CatalogView:
     def check_complete(self, topic: str) -> None:
         """Raises StoreDamaged for a topic of which a subscription or rule cannot be read: a message sent to it now
         would be missing there for good."""
-        if fold(topic) in self._directory.incomplete_topics:
+        if not self.is_complete(topic):
             raise StoreDamaged(
                 f"The catalog's record of a subscription or rule of '{topic}' is damaged; its messages are kept. "
                 "Restore the catalog, or delete the topic."
             )
+
+    def is_complete(self, topic: str) -> bool:
+        return fold(topic) not in self._directory.incomplete_topics
 
     def tombstones(self) -> list[Tombstone]:
         """Fragments to drop, or to go on dropping after a restart."""

@@ -112,9 +112,10 @@ class OpenEntities:
         return self._entities.setdefault(entry.key, new)
 
     async def _open_by_key(self, fragment_key: int) -> Fragment | None:
-        """For due work of fragments that nobody has used yet."""
+        """For due work of fragments that nobody has used yet. What is due in a topic that cannot be opened waits: that
+        is no failure of the store."""
         entry = self._catalog.find_by_fragment(fragment_key)
-        if entry is None:
+        if entry is None or not self._catalog.is_complete(_topic_of(entry)):
             return None
         try:
             return (await self.open(entry.key)).fragment
@@ -171,7 +172,7 @@ class OpenEntities:
         """What nobody has used for a while leaves the memory, a topic with all its subscriptions."""
         families: dict[str, list[Entity]] = {}
         for entity in self._entities.values():
-            families.setdefault(_family_key(entity), []).append(entity)
+            families.setdefault(_topic_of(entity.entry), []).append(entity)
         for key, family in families.items():
             is_unused = all(
                 one.is_unused() and now - one.last_needed_at >= self._limits.fragment_idle_s for one in family
@@ -184,8 +185,8 @@ class OpenEntities:
                     del self._entities[one.entry.key]
 
 
-def _family_key(entity: Entity) -> str:
-    entry = entity.entry
+def _topic_of(entry: Entry) -> str:
+    """A subscription's topic; a queue or topic stands for itself."""
     return entry.topic_key if isinstance(entry, SubscriptionEntry) else entry.key
 
 

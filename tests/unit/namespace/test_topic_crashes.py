@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tandembus.descriptions import (
+    QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
@@ -210,6 +211,14 @@ async def test_a_topic_with_a_damaged_subscription_is_not_opened_and_loses_nothi
         for path in ("news", MAIL_PATH):
             with pytest.raises(StoreDamaged):
                 await life.namespace.entity(path)
+        machine.clock.advance(1000.0)  # 'later' is due
+        await life.broker.catch_up()
+        await life.namespace.create_queue(QueueDescription("others"))
+        await life.send("others", "x", scheduled_in_s=1.0)
+        machine.clock.advance(1.0)
+        await life.broker.catch_up()
+        assert (life.broker.failure, await life.peek("others")) == (None, ["x"])
+        machine.clock.advance(-1001.0)
     machine.records.documents[b"s" + AUDIT_PATH.encode()] = kept
     machine.records.damaged = []
     async with machine.life() as life:
