@@ -194,15 +194,20 @@ def _collect_removals(fragment: Fragment, changes: Changes) -> None:
 
 
 def _collect_activations(fragment: Fragment, changes: Changes, now_ms: i64) -> None:
-    for activation in fragment.staged.activations:
-        fragment.staged.committing_locks.append(activation.lock)
-        if fragment.fan_out is not None:
-            _publish_activated(fragment, fragment.fan_out, activation, now_ms, changes)
-            continue
-        arrived = write_activation(fragment.main, activation.message, activation.due_ms, now_ms, changes)
-        fragment.staged.committing_arrivals.append(arrived)
-    fragment.staged.activations = []
-    fragment.staged.activating_bytes = 0
+    staged, fan_out = fragment.staged, fragment.fan_out
+    count = 0
+    for activation in staged.activations:
+        if count > 0 and fan_out is not None and fan_out.evaluation_count >= MAX_EVALUATIONS:
+            break
+        count += 1
+        staged.activating_bytes -= len(activation.message.sections)
+        staged.committing_locks.append(activation.lock)
+        if fan_out is not None:
+            _publish_activated(fragment, fan_out, activation, now_ms, changes)
+        else:
+            arrived = write_activation(fragment.main, activation.message, activation.due_ms, now_ms, changes)
+            staged.committing_arrivals.append(arrived)
+    del staged.activations[:count]
 
 
 def _publish_activated(

@@ -9,6 +9,7 @@ from tandembus.broker.duplicates import TRIM_SLICE
 from tandembus.broker.topics import drop_subscription, family_of
 from tandembus.errors import EntityNotFound
 from tandembus.store.messaging_store import (
+    BLOCK_SIZE,
     LANES,
     BodyRange,
     Changes,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 DROP_SLICE = 1000
 """Records that go in one commit."""
+LAST_NUMBER = (1 << 48) - 1
 
 
 async def drop_fragment(broker: MessageBroker, key: int) -> None:
@@ -54,11 +56,20 @@ async def drop_fragment(broker: MessageBroker, key: int) -> None:
 
 
 async def _drop_records(broker: MessageBroker, key: int, lane: int) -> None:
+    blocks = await broker.store.blocks(key, lane)
+    for record in blocks:
+        first = record.block * BLOCK_SIZE
+        overlays = await broker.store.overlays(key, lane, first, first + BLOCK_SIZE - 1)
+        if overlays:
+            changes = Changes()
+            changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in overlays]
+            await broker.commit_alone(changes)
+        await asyncio.sleep(0)
     changes = Changes()
-    changes.dropped_blocks = [Place(key, lane, record.block) for record in await broker.store.blocks(key, lane)]
-    overlays = await broker.store.overlays(key, lane, 0, (1 << 48) - 1)
-    changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in overlays]
-    changes.dropped_columns = [BodyRange(key, lane, 0, (1 << 48) - 1)]
+    changes.dropped_blocks = [Place(key, lane, record.block) for record in blocks]
+    left_over = await broker.store.overlays(key, lane, 0, LAST_NUMBER)
+    changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in left_over]
+    changes.dropped_columns = [BodyRange(key, lane, 0, LAST_NUMBER)]
     await broker.commit_alone(changes)
 
 

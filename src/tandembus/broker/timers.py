@@ -27,6 +27,8 @@ log = logging.getLogger("tandembus.broker")
 LONGEST_SLEEP_S = 1.0
 SHORTEST_SLEEP_S = 0.01
 DUE_SLICE = 500
+MOST_WAITING = 10_000
+"""Due entries that wait (for room, or for an entity that cannot be opened) and are passed over at each look."""
 THIN_SLICE = 64
 """Blocks freed of settled bodies in one go."""
 SWEEP_SLICE = 32
@@ -41,6 +43,11 @@ class DueWork:
         self._broker = broker
         self._clock = clock
         self._commits_seen = 0
+        self._waiting_schedules = 0
+        self._waiting_expiries = 0
+        """Due entries that had to wait last time: those behind them are looked at all the same."""
+        self._stored: set[int] | None = None
+        """The fragments that the store has, as of this look; None: nobody has asked."""
         self._leading_nowhere = Changes()
         """Due entries found to be left over: they go together at the end of the turn."""
         self._woken = asyncio.Event()
@@ -117,18 +124,21 @@ class DueWork:
             await trim_history(broker, fragment)
         broker.forwarding.retry_due()
         now_ms = self._clock.now_ms()
-        is_done = True
-        for due in await broker.store.schedules_before(now_ms + 1, DUE_SLICE):
-            is_done = await self._activate(due) and is_done
-        for due in await broker.store.expiries_before(now_ms + 1, DUE_SLICE):
-            is_done = await self._sweep(due) and is_done
+        most = DUE_SLICE + min(self._waiting_schedules, MOST_WAITING)
+        schedules = await broker.store.schedules_before(now_ms + 1, most)
+        self._stored = None
+        self._waiting_schedules = [await self._activate(due) for due in schedules].count(False)
+        most = DUE_SLICE + min(self._waiting_expiries, MOST_WAITING)
+        expiries = await broker.store.expiries_before(now_ms + 1, most)
+        self._stored = None
+        self._waiting_expiries = [await self._sweep(due) for due in expiries].count(False)
         if self._leading_nowhere.dropped_schedules or self._leading_nowhere.dropped_expiries:
             changes, self._leading_nowhere = self._leading_nowhere, Changes()
             await broker.forget_due(changes)
         if broker.commit_count == self._commits_seen or broker.is_short_of_room:
             await self._thin()
         self._commits_seen = broker.commit_count
-        return is_done
+        return self._waiting_schedules == 0 and self._waiting_expiries == 0
 
     async def _thin(self) -> None:
         for _ in range(THIN_SLICE):
@@ -160,23 +170,26 @@ class DueWork:
             return True
         if fragment.is_full and fragment.settings.dead_letter_expired:
             return False
-        numbers = fragment.main.begin_sweep(due.number)
+        lane = fragment.main
+        numbers = lane.begin_sweep(due.number)
         earliest = NEVER
         position = 0
-        while position < len(numbers) and not fragment.is_void:
+        while position < len(numbers) and not fragment.is_void and fragment.main is lane:
             messages = await self._read(fragment, numbers[position : position + SWEEP_SLICE])
             position += SWEEP_SLICE
             found = int(sweep(fragment, messages))
             if found != NEVER and (earliest == NEVER or found < earliest):
                 earliest = found
-        if not fragment.is_void:
+        if not fragment.is_void and fragment.main is lane:  # read anew, it knows nothing of this sweep
             end_sweep(fragment, due.number, earliest)
         return True
 
     async def _forget_if_dropped(self, due: Due, forgotten: list[Due]) -> bool:
         """Of a fragment that nobody knows. Unless the store says that it was dropped, the entry stays: what it leads to
         may be known later, and nothing else would ever activate a scheduled message."""
-        if any(head.fragment == due.fragment for head in await self._broker.store.heads()):
+        if self._stored is None:
+            self._stored = {head.fragment for head in await self._broker.store.heads()}
+        if due.fragment in self._stored:
             return False
         forgotten.append(due)
         return True

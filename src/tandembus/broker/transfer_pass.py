@@ -196,7 +196,10 @@ class TransferPass:
     def _reach_the_end(self) -> None:
         """What came back meanwhile has a number below the cursor: look once more from the beginning."""
         job = self._job
-        if job.path() is None and job.cursor > 1 and not job.waiting:
+        is_from_beginning = job.path() is not None or job.cursor == 1
+        if is_from_beginning and not self._plans:
+            job.waiting.clear()  # what waited was taken away by somebody else
+        elif not is_from_beginning and not job.waiting:
             job.is_asked_again = True
         job.cursor = 1
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tandembus.broker import browsing
 from tandembus.broker.locks import ABANDON, MessageLock
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.broker.operations import CallbackConsumer
@@ -551,3 +552,16 @@ async def test_whichever_commit_fails_each_message_arrives_once_and_in_order(fau
             await queues.send("end", *arrived)
             assert await queues.peek("end") == arrived, "whatever came is known by its id"
     assert failing > 4
+
+
+@covers("M10")
+async def test_nobody_is_asked_any_more_for_messages_that_were_deleted() -> None:
+    async with SeveralQueues({"a": settings(forward_to="b"), "b": settings()}) as queues:
+        queues.refusals["b"] = ServerBusy("not now")
+        await queues.send("a", "x", "y")
+        await browsing.delete_batch(queues.broker, await queues.open("a"), MAIN, 10, 1 << 60)
+        del queues.refusals["b"]
+        await queues.pass_time(61.0)
+        asked = queues.find_count
+        await queues.pass_time(61.0)
+        assert queues.find_count == asked

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
 from tandembus.broker.budget import Budget
 from tandembus.broker.dropping import drop_fragment
-from tandembus.broker.locks import COMPLETE
+from tandembus.broker.locks import COMPLETE, DEFER
 from tandembus.clock import ManualClock
 from tandembus.errors import (
     EntityNotFound,
@@ -18,7 +19,7 @@ from tandembus.errors import (
     StoreUnavailable,
 )
 from tandembus.store.memory import Fault, MemoryDisk
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN
+from tandembus.store.messaging_store import BLOCK_SIZE, DEAD_LETTER, MAIN
 from tests.covers import covers
 from tests.unit.broker.one_queue import KEY, OneQueue, message, ping, small
 
@@ -459,3 +460,26 @@ async def test_two_brokers_never_hold_one_store() -> None:
         other = OneQueue(disk=disk)
         with pytest.raises(StoreUnavailable):
             await other.broker.start()
+
+
+@covers("M1")
+async def test_a_queue_of_many_deferred_messages_is_dropped_in_slices() -> None:
+    settings = small(block_size=BLOCK_SIZE, max_locks=10_000, window_messages=4000)
+    async with OneQueue(settings) as queue:
+        queue.stage(*(message(f"m{number}") for number in range(3000)))
+        await queue.quiet()
+        receiver = queue.receiver()
+        await receiver.take(3000)
+        for lock in receiver.locks:
+            queue.settle(lock, DEFER)
+        await queue.quiet()
+        assert len(queue.disk.overlays) == 3000
+        left: list[int] = []
+
+        async def note() -> None:
+            left.append(len(queue.disk.overlays))
+
+        queue.disk.before_read = note
+        await drop_fragment(queue.broker, KEY)
+        assert queue.disk.overlays == {}
+        assert all(before - after <= BLOCK_SIZE for before, after in itertools.pairwise(left))

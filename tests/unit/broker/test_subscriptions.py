@@ -18,6 +18,8 @@ from tandembus.amqp.encoding.sections import (
     properties_section,
 )
 from tandembus.broker.loading import load
+from tandembus.broker.subscriptions import MAX_EVALUATIONS
+from tandembus.broker.timers import DueWork
 from tandembus.broker.topics import RELEASE_SLICE
 from tandembus.descriptions import RuleDescription, SqlAction, TrueFilter
 from tandembus.errors import InvalidOperation, StoreFull
@@ -445,3 +447,23 @@ async def test_random_publications_and_settlements_with_crashes_lose_and_repeat_
             live = set(expected[RED]) | set(expected[ALWAYS]) | set(expected[OTHER])
             assert topic.fragment.main.live_count == len(live)
             topic = await topic.after_crash()
+
+
+@covers("M9", "M5", "F15")
+async def test_scheduled_messages_of_a_topic_with_many_rules_come_a_few_at_a_time() -> None:
+    rules = rule_set(*([f"colour = '{number}'", None][at] for number in range(999) for at in (0, 1)), "1 = 1")
+    async with OneTopic({RED: (small(), rules)}) as topic:
+        at_ms = topic.clock.now_ms() + 1000
+        await topic.publish(*(message(f"m{number}", scheduled_at_ms=at_ms) for number in range(30)))
+        stored = {number for _, _, number in topic.disk.bodies}
+        topic.clock.advance(1.0)
+        before = topic.disk.commit_count
+        topic.disk.faults[before + 2] = Fault.HANG
+        due = asyncio.create_task(DueWork(topic.broker, topic.clock).work())
+        await asyncio.wait_for(topic.disk.is_hanging.wait(), 5.0)
+        came = {number for _, _, number in topic.disk.bodies} - stored
+        topic.disk.go_on.set()
+        await due
+        await topic.quiet()
+        assert len(came) == MAX_EVALUATIONS // 1000
+        assert await topic.subscription(RED).receiver().take(50) == [f"m{number}" for number in range(30)]
