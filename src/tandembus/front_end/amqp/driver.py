@@ -251,9 +251,8 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(event, LinkDetached):
             self._release(event.link)
         elif isinstance(event, SessionEnded):
-            for link in [*self._links, *self._coordinators]:
-                if link.session is event.session:
-                    self._release(link)
+            for link in event.session.links.values():
+                self._release(link)
         elif isinstance(event, SaslInit):
             self._take_identity(event)
         elif isinstance(event, WorkDropped):
@@ -306,6 +305,8 @@ class AmqpConnection(asyncio.Protocol):
         coordinator = self._coordinators.pop(link, None)
         if coordinator is not None:
             coordinator.end()
+        if isinstance(link.context, ReplyLink):
+            link.context.end()
 
     def forget(self, entity_link: EntityLink) -> None:
         self._links.pop(entity_link.link, None)
@@ -493,6 +494,6 @@ class AmqpConnection(asyncio.Protocol):
             link.accept(max_message_size=MAX_REQUEST_BYTES)
             link.grant(NODE_CREDIT)
         elif isinstance(link, OutgoingLink):
-            link.context = ReplyLink(link, address)
+            link.context = ReplyLink(link, address, self.host)
             link.accept()
             self.take_flow(link)

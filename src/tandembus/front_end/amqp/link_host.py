@@ -58,6 +58,8 @@ class LinkHost:
         self._is_stalled: bool = False
         """A delivery was put off because of what is unsent; it is asked for again when there is room."""
         self.unacknowledged_bytes: i64 = 0
+        self.waiting_reply_bytes: i64 = 0
+        """Of answers to requests, for which the peer has given no credit yet."""
         self.is_unread: bool = False
         """The peer sends faster than we store: its socket is not read for the moment."""
         self._resume: Final = resume

@@ -35,13 +35,14 @@ class Access:
     def is_current(self, claims: Claims) -> bool:
         return self._authorizer.is_current(claims, self._clock.now())
 
-    def check_target(self, request: web.Request, header: str, claims: Claims, target: str) -> None:
+    def check_target(self, request: web.Request, header: str, claims: Claims, target: str) -> Claims:
         """Whether messages may be sent on to another entity: a token for it in a header of its own proves that, or
         without one the request's own."""
         tokens = request.headers.getall(header, [])
         proof = self._claims(tokens, header) if tokens else claims
         if not proof.allows(Right.SEND, target, self._clock.now()):
             raise Unauthorized(f"No token of the request grants Send on '{target[:300]}' ({header}).")
+        return proof
 
     def check_forwarding(
         self, request: web.Request, claims: Claims, wanted: EntityDescription, known: EntityDescription | None

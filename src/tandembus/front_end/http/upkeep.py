@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -16,7 +17,7 @@ from aiohttp import web
 
 from tandembus.broker import browsing
 from tandembus.clock import Clock
-from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound
+from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound, Unauthorized
 from tandembus.front_end.amqp.entity_link import send_checks
 from tandembus.front_end.http.access import SUPPLEMENTARY, Access
 from tandembus.front_end.http.message_paths import MESSAGES
@@ -115,19 +116,33 @@ class EntityUpkeep:
         target_address = parse_address("/" + (chosen or _home(address)))
         if target_address.sub_queue is not SubQueue.MAIN or target_address.is_management:
             raise InvalidOperation("Dead letters can be resubmitted to a queue or topic.")
-        self._access.check_target(request, SUPPLEMENTARY, claims, target_address.claim_path)
+        proof = self._access.check_target(request, SUPPLEMENTARY, claims, target_address.claim_path)
         target = await self._namespace.entity(target_address.key)
         target.check_can_send()
         checks = send_checks(target, self._namespace.limits)
         lane = address.sub_queue.lane
         resubmission = Resubmission(self._namespace.broker, source, lane, target, not chosen, checks)
+
+        def check() -> None:
+            if not (self._access.is_current(claims) and self._access.is_current(proof)):
+                raise Unauthorized("The token has expired or is no longer valid.")
+            source.check_can_receive(lane)
+            target.check_can_send()
+
         with target.in_use():
-            return await self._stream(request, resubmission, source, target, max_count)
+            return await self._stream(request, resubmission, source, target, max_count, check)
 
     async def _stream(
-        self, request: web.Request, resubmission: Resubmission, source: Entity, target: Entity, max_count: int
+        self,
+        request: web.Request,
+        resubmission: Resubmission,
+        source: Entity,
+        target: Entity,
+        max_count: int,
+        check: Callable[[], None],
     ) -> web.StreamResponse:
-        """A line of JSON for every slice that was moved; the last one says that it is the last, and why."""
+        """A line of JSON for every slice that was moved; the last one says that it is the last, and why. `check` raises
+        when what was allowed at first is so no longer."""
         response = web.StreamResponse(headers={"Content-Type": LINES_CONTENT_TYPE})
         await response.prepare(request)
         progress = Progress()
@@ -138,6 +153,7 @@ class EntityUpkeep:
                 self._count(source, target, progress.moved - moved, progress.moved_bytes - moved_bytes)
                 moved, moved_bytes = progress.moved, progress.moved_bytes
                 await response.write(_line(progress, {}))
+                check()
         except BusError as error:
             end = {"done": False, "error": str(error)}
         except ConnectionError:

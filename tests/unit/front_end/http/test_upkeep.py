@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from tandembus.amqp.encoding.sections import data_section
@@ -17,6 +18,7 @@ from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.transfer_destination import set_destination
 from tandembus.clock import ManualClock
 from tandembus.descriptions import (
+    AuthorizationRule,
     EntityStatus,
     QueueDescription,
     RuleDescription,
@@ -24,8 +26,10 @@ from tandembus.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from tandembus.front_end.http.rest_message import BATCH_TYPE
 from tandembus.limits import Limits
 from tandembus.message import parse_message
+from tandembus.namespace.policies import KeyKind
 from tandembus.security.claims import Policy, Right
 from tests.covers import covers
 from tests.unit.front_end.http.harness import Reply, RunningFrontEnd, running_front_end
@@ -163,11 +167,41 @@ async def test_dead_letters_go_to_another_queue_where_asked(orders: RunningFront
     assert await bodies(orders, "/again") == ["a", "b"]
 
 
+@covers("M15")
+@pytest.mark.parametrize("how", ["key", "status"])
+async def test_what_is_no_longer_allowed_goes_no_further(orders: RunningFrontEnd, how: str) -> None:
+    namespace = orders.namespace
+    await namespace.create_queue(QueueDescription("mortal", dead_lettering_on_message_expiration=True))
+    again = (await namespace.create_queue(QueueDescription("again"))).description
+    policy = await namespace.put_policy(AuthorizationRule("once", "", "", frozenset(["Send", "Listen"])))
+    batch = json.dumps([{"Body": "x", "BrokerProperties": {"TimeToLive": 1}}] * 2000)
+    await orders.request("POST", "/mortal/messages", batch, {"Content-Type": BATCH_TYPE})
+    assert isinstance(orders.clock, ManualClock)
+    orders.clock.advance(2.0)
+    await namespace.broker.catch_up()
+    assert await counts(orders, "mortal") == (0, 0, 2000)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"http://127.0.0.1:{orders.port}/mortal/$DeadLetterQueue/$resubmit?to=again",
+            headers={"Authorization": orders.token("", "once", policy.primary_key)},
+        ) as response,
+    ):
+        await response.content.readline()
+        if how == "key":
+            await namespace.regenerate_key("once", KeyKind.PRIMARY)
+        else:
+            await namespace.update_queue(replace(again, status=EntityStatus.SEND_DISABLED))
+        last = json.loads((await response.content.read()).splitlines()[-1])
+    assert last["done"] is False
+    assert ("no longer valid" if how == "key" else "disabled") in last["error"]
+    assert 100 <= last["moved"] < 2000
+    assert (await counts(orders, "mortal"))[2] == 2000 - last["moved"]
+
+
 async def test_progress_is_told_slice_by_slice(orders: RunningFrontEnd) -> None:
     batch = json.dumps([{"Body": str(number)} for number in range(250)])
-    await orders.request(
-        "POST", "/orders/messages", batch, {"Content-Type": "application/vnd.microsoft.servicebus.json"}
-    )
+    await orders.request("POST", "/orders/messages", batch, {"Content-Type": BATCH_TYPE})
     for _ in range(250):
         await orders.request("PUT", locked(await orders.request("POST", HEAD)))
     moved = [line["moved"] for line in lines(await orders.request("POST", f"{DEAD}/$resubmit"))]
