@@ -58,6 +58,7 @@ from tandembus.front_end.amqp.management_node import ManagementNode
 from tandembus.front_end.amqp.receiver_link import ReceiverLink
 from tandembus.front_end.amqp.reply_link import ReplyLink
 from tandembus.front_end.amqp.sender_link import SenderLink
+from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
 from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
@@ -98,7 +99,7 @@ class AmqpConnection(asyncio.Protocol):
         self.began_at = self.clock.monotonic()
         self._bytes_before_claims = 0
         self._links: dict[Link, EntityLink] = {}
-        self._coordinators: dict[Link, CoordinatorLink] = {}
+        self._listings = RecentListings()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_lost = False
         self._is_stopping = False
@@ -302,10 +303,7 @@ class AmqpConnection(asyncio.Protocol):
         entity_link = self._links.pop(link, None)
         if entity_link is not None:
             entity_link.release(is_orderly=True)
-        coordinator = self._coordinators.pop(link, None)
-        if coordinator is not None:
-            coordinator.end()
-        if isinstance(link.context, ReplyLink):
+        if isinstance(link.context, CoordinatorLink | ReplyLink):
             link.context.end()
 
     def forget(self, entity_link: EntityLink) -> None:
@@ -422,7 +420,6 @@ class AmqpConnection(asyncio.Protocol):
             raise Unauthorized("Unauthorized access. A valid token is required to declare transactions.")
         coordinator = CoordinatorLink(link, self.host, self.host.transactions)
         link.context = coordinator
-        self._coordinators[link] = coordinator
         coordinator.start()
 
     def _refuse(self, link: Link, error: BusError) -> None:
@@ -462,7 +459,8 @@ class AmqpConnection(asyncio.Protocol):
             link.context = None
             if address.is_management:
                 checks = send_checks(entity, self.limits)
-                node = ManagementNode(namespace, address, self.held, self._front_end.meter, checks, self.host)
+                meter, held = self._front_end.meter, self.held
+                node = ManagementNode(namespace, address, held, meter, checks, self.host, self._listings)
                 self._attach_node(link, address.claim_path, node)
             else:
                 entity_link = EntityLink(self, link, entity, right_for(link), address, destination)

@@ -46,7 +46,7 @@ from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
 from tandembus.front_end.amqp.requests import Body, plain
 from tandembus.front_end.amqp.rule_requests import RuleRequests
 from tandembus.front_end.amqp.sender_link import SendChecks
-from tandembus.front_end.amqp.session_requests import SessionRequests
+from tandembus.front_end.amqp.session_requests import RecentListings, SessionRequests
 from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
@@ -115,6 +115,7 @@ class ManagementNode:
         meter: Meter,
         checks: SendChecks,
         host: LinkHost,
+        listings: RecentListings,
     ) -> None:
         self._namespace = namespace
         self._address = address
@@ -123,7 +124,7 @@ class ManagementNode:
         self._checks = checks
         self._transactions = host.transactions
         self._lane = address.sub_queue.lane
-        self._sessions = SessionRequests(namespace, self._lane, host, self._count)
+        self._sessions = SessionRequests(namespace, self._lane, host, self._count, listings)
         rules = RuleRequests(namespace, address, self._count)
         self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
             "com.microsoft:peek-message": (Right.LISTEN, self._peek),

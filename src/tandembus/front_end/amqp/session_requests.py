@@ -20,6 +20,7 @@ from tandembus.metering.slot import LIST_SESSIONS, RENEW_SESSION_LOCK, SESSION_S
 from tandembus.store.messaging_store import MAIN
 
 if TYPE_CHECKING:
+    from tandembus.broker.fragment import Fragment
     from tandembus.front_end.amqp.link_host import LinkHost
     from tandembus.front_end.amqp.requests import Body
     from tandembus.namespace.entity import Entity
@@ -30,19 +31,44 @@ EVERY_SESSION_MS = 253_402_300_800_000
 """The year 10000, where a time is expected: all sessions that are in use are meant."""
 MOST_REMEMBERED = 100_000
 """Sessions of a listing kept for the next page; beyond that each page is looked for from the start."""
+MOST_LISTINGS = 4
+"""Of one connection: who lists more entities at the same time gets the older ones from the start."""
 
 Answer = tuple[int, str | None, object]
 Count = Callable[[str, int, int, int], None]
 
 
+class RecentListings:
+    """The listings that a connection's client is in the middle of, by the node that it asks. They may be large."""
+
+    def __init__(self) -> None:
+        self._listings: dict[object, tuple[SessionListing, Fragment, int]] = {}
+
+    def find(self, node: object, fragment: Fragment, after_ms: int) -> SessionListing | None:
+        """None too for a fragment that has left the memory meanwhile, or is another one's by now."""
+        listing, of_fragment, of_time = self._listings.get(node, (None, None, 0))
+        return listing if of_fragment is fragment and of_time == after_ms else None
+
+    def keep(self, node: object, listing: SessionListing, fragment: Fragment, after_ms: int) -> None:
+        self._listings.pop(node, None)
+        self._listings[node] = (listing, fragment, after_ms)
+        if len(self._listings) > MOST_LISTINGS:
+            del self._listings[next(iter(self._listings))]
+
+    def forget(self, node: object) -> None:
+        self._listings.pop(node, None)
+
+    def __len__(self) -> int:
+        return len(self._listings)
+
+
 class SessionRequests:
-    def __init__(self, namespace: Namespace, lane: int, host: LinkHost, count: Count) -> None:
+    def __init__(self, namespace: Namespace, lane: int, host: LinkHost, count: Count, listings: RecentListings) -> None:
         self._namespace = namespace
         self._lane = lane
         self._host = host
         self._count = count
-        self._listing: SessionListing | None = None
-        self._listed_after_ms = 0
+        self._listings = listings
         self.operations: Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]] = {
             "com.microsoft:get-session-state": self._get_state,
             "com.microsoft:set-session-state": self._set_state,
@@ -112,18 +138,18 @@ class SessionRequests:
         skip = body.integer("skip", least=0, most=2**31 - 1)
         top = body.integer("top", least=1, most=2**31 - 1)
         top = min(top, self._namespace.limits.max_management_messages)
-        listing = self._listing_for(entity, after_ms, skip)
+        fragment = entity.fragment
+        # The first page begins anew, the next ones go on.
+        listing = self._listings.find(self, fragment, after_ms) if skip > 0 else None
+        if listing is None:
+            since = None if after_ms >= EVERY_SESSION_MS else after_ms
+            listing = SessionListing(self._namespace.broker, fragment, since)
         ids = list(await listing.page(skip, top))
-        self._listing = listing if len(listing) <= MOST_REMEMBERED else None
+        if len(ids) == top and len(listing) <= MOST_REMEMBERED:
+            self._listings.keep(self, listing, fragment, after_ms)
+        else:
+            self._listings.forget(self)
         self._count(LIST_SESSIONS, 0, 1, 0)
         if not ids:
             return 204, "com.microsoft:session-not-found", None
         return 200, None, {"skip": int_(skip + len(ids)), "sessions-ids": Array(STRING, list(ids))}
-
-    def _listing_for(self, entity: Entity, after_ms: int, skip: int) -> SessionListing:
-        """The first page begins anew, the next ones go on."""
-        if self._listing is None or skip == 0 or after_ms != self._listed_after_ms:
-            since = None if after_ms >= EVERY_SESSION_MS else after_ms
-            self._listing = SessionListing(self._namespace.broker, entity.fragment, since)
-            self._listed_after_ms = after_ms
-        return self._listing

@@ -307,17 +307,19 @@ class TransactionClient:
 
     # Management.
 
-    async def node(self, queue: str) -> int:
+    async def node(self, queue: str, channel: int = 1) -> int:
         address = f"{queue}/$management"
-        await self.receiver(address, credit=100)
-        return await self.sender(address)
+        await self.receiver(address, credit=100, channel=channel)
+        return await self.sender(address, channel)
 
-    async def ask(self, node: int, operation: str, body: object, txn_id: bytes | None = None) -> tuple[int, str]:
+    async def ask(
+        self, node: int, operation: str, body: object, txn_id: bytes | None = None, channel: int = 1
+    ) -> tuple[int, str]:
         """Status and condition of the reply."""
         payload = properties_section("request", reply_to="me")
         payload += application_properties_section({"operation": operation}) + amqp_value_section(body)
         state = b"" if txn_id is None else transactional_state(txn_id)
-        answer = await self.answer_to(self.transfer(node, payload, state))
+        answer = await self.answer_to(self.transfer(node, payload, state, channel=channel))
         expected = ACCEPTED_STATE if txn_id is None else transactional_state(txn_id, ACCEPTED_STATE)
         assert encode(answer) == expected
         reply = decode_message((await self.expect(TRANSFER)).payload).application_properties or {}
