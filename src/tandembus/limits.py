@@ -66,6 +66,7 @@ class Limits:
     max_correlation_rules: int = setting(
         100_000, "rules with a correlation filter of one topic's subscriptions together", minimum=1
     )
+    max_plain_rules: int = setting(100, "rules with a true or false filter of one subscription", minimum=1)
     max_sql_length: int = setting(
         1024, "characters of a SQL expression, and of a value in a rule", minimum=1, maximum=1024
     )

@@ -49,7 +49,12 @@ from tandembus.namespace.entries import (
     Tombstone,
     TopicEntry,
 )
-from tandembus.namespace.quotas import check_entity_count, check_rule_counts, check_subscription_count
+from tandembus.namespace.quotas import (
+    check_entity_count,
+    check_plain_rule_count,
+    check_rule_counts,
+    check_subscription_count,
+)
 from tandembus.namespace.rule_table import RuleCounts, count_of
 from tandembus.security.scopes import fold
 from tandembus.store.embedded.catalog_store import CatalogStore, Document
@@ -268,7 +273,7 @@ class Catalog(CatalogView):
             entry = self.get_subscription(topic, subscription)
             if self.find_rule(topic, subscription, rule.name) is not None:
                 raise EntityAlreadyExists(f"The rule '{rule.name}' of '{entry.description.path}' already exists.")
-            self._check_new_rules(self.get_topic(topic), [rule], limits)
+            self._check_new_rule(entry, rule, limits)
             return await self._put_rule(entry, replace(rule, created_at=now), now)
 
     @_uninterrupted
@@ -281,7 +286,7 @@ class Catalog(CatalogView):
             entry = self.get_subscription(topic, subscription)
             old = self.get_rule(topic, subscription, rule.name)
             if count_of(old) != count_of(rule):
-                self._check_new_rules(self.get_topic(topic), [rule], limits)
+                self._check_new_rule(entry, rule, limits)
             return await self._put_rule(entry, replace(rule, name=old.name, created_at=old.created_at), now)
 
     @_uninterrupted
@@ -361,6 +366,12 @@ class Catalog(CatalogView):
                 f"The catalog's record of '{path}' is damaged, and its messages are kept. "
                 "Restore the catalog, or use another name."
             )
+
+    def _check_new_rule(self, entry: SubscriptionEntry, rule: RuleDescription, limits: Limits) -> None:
+        if count_of(rule).plain:
+            plain_count = self._directory.rules(entry.fragment_key).counts.plain
+            check_plain_rule_count(entry.description.path, plain_count, limits)
+        self._check_new_rules(self.get_topic(entry.topic_key), [rule], limits)
 
     def _check_new_rules(self, topic: TopicEntry, rules: Sequence[RuleDescription], limits: Limits) -> None:
         added = RuleCounts()

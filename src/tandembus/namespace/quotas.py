@@ -20,7 +20,8 @@ def check_subscription_count(topic: str, subscription_count: int, limits: Limits
 
 
 def check_rule_counts(topic: str, counts: RuleCounts, added: RuleCounts, limits: Limits) -> None:
-    """Whether so many more rules may be added to a topic's subscriptions. True and false filters cost nothing."""
+    """Whether so many more rules may be added to a topic's subscriptions. True and false filters cost nothing to
+    evaluate."""
     has = f"The topic '{topic}' has"
     if added.sql:
         kind = "rules with a SQL filter"
@@ -29,6 +30,13 @@ def check_rule_counts(topic: str, counts: RuleCounts, added: RuleCounts, limits:
         kind = "rules with a correlation filter"
         most = limits.max_correlation_rules
         _check(has, kind, counts.correlation + added.correlation - 1, most, "max_correlation_rules")
+
+
+def check_plain_rule_count(subscription: str, rule_count: int, limits: Limits) -> None:
+    """Whether one more rule with a true or false filter may be added: each with an action makes another copy of every
+    message."""
+    has = f"The subscription '{subscription}' has"
+    _check(has, "rules with a true or false filter", rule_count, limits.max_plain_rules, "max_plain_rules")
 
 
 def _check(has: str, kind: str, count: int, most: int, setting: str) -> None:

@@ -273,6 +273,22 @@ async def test_topics_count_among_the_entities_and_subscriptions_do_not(catalog:
 
 
 @covers("M9", "M13", "F15")
+async def test_rules_that_cost_nothing_to_evaluate_are_not_endless(catalog: Catalog) -> None:
+    limits = replace(LIMITS, max_plain_rules=2)
+    await create_topic(catalog)
+    await create_subscription(catalog, "news", "a")
+    await create_subscription(catalog, "news", "b")
+    await catalog.create_rule("news", "a", default_rule("all"), limits, NOW)
+    with pytest.raises(QuotaExceeded, match="max_plain_rules"):
+        await catalog.create_rule("news", "a", default_rule("more"), limits, NOW)
+    await catalog.create_rule("news", "a", CHEAP, limits, NOW)
+    with pytest.raises(QuotaExceeded, match="max_plain_rules"):
+        await catalog.update_rule("news", "a", default_rule(CHEAP.name), limits, NOW)
+    await catalog.update_rule("news", "a", default_rule("all"), limits, NOW)
+    await catalog.create_rule("news", "b", default_rule("all"), limits, NOW)
+
+
+@covers("M9", "M13", "F15")
 async def test_rules_are_limited_per_topic_and_kind(catalog: Catalog) -> None:
     limits = replace(LIMITS, max_sql_rules=2, max_correlation_rules=1)
     await create_topic(catalog)
