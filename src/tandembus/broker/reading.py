@@ -33,7 +33,8 @@ async def read_messages(
     """Bodies with their overlays laid over them; damaged ones are taken out of the queue and reported."""
     key, code = int(fragment.key), int(lane.code)
     records = await _bodies(broker, fragment, lane, numbers, max_bytes)
-    overlays = {overlay.number: overlay for overlay in await _overlays(broker, key, code, numbers[: len(records)])}
+    found = await _overlays(broker, key, code, numbers[: len(records)])
+    overlays = {overlay.number: overlay for overlay in found}
     for record in records:
         overlay = overlays.get(int(record.number))
         if isinstance(record, Damage):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -63,6 +64,8 @@ class EntityAddress:
     def claim_path(self) -> str:
         """What a claim must cover; suffixes count, so that a token for a dead-letter queue opens just
         that."""
+        if self.sub_queue is SubQueue.MAIN and not self.is_management:
+            return self.key.lstrip("/")
         management = f"/{MANAGEMENT}" if self.is_management else ""
         return (self.key + fold(self.sub_queue.value) + management).lstrip("/")
 
@@ -71,6 +74,12 @@ def parse_address(address: str) -> EntityAddress:
     """An AMQP address or audience. Nothing is percent-decoded: the SDKs write names as they are."""
     if len(address) > MAX_ADDRESS_LENGTH:
         raise InvalidArgument(f"The address has more than {MAX_ADDRESS_LENGTH} characters.")
+    return _parsed(address)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(address: str) -> EntityAddress:
+    """The same few addresses come again and again, with every link."""
     if any(character <= " " or character == "\x7f" for character in address):
         raise InvalidArgument("The address contains spaces or control characters.")
     segments = strip_host(address).split("/")

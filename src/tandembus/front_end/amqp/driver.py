@@ -285,6 +285,8 @@ class AmqpConnection(asyncio.Protocol):
         if isinstance(context, ReceiverLink) and isinstance(link, OutgoingLink):
             fragment = context.fragment
             context.flow()
+            if context.credit == 0 and not link.drain:
+                return
             stir_session(fragment, context)
             fragment.pump()
             consumers = fragment.consumers(context.lane)

@@ -78,6 +78,7 @@ class EntityLink:
         self.destination = destination
         """What a sender's messages are for, where they only go via this entity."""
         self.is_sender = right is Right.SEND
+        self._key = address.key
         self._connection = connection
         self._half: SenderLink | ReceiverLink | None = None
         self._waiting: SessionAccept | None = None
@@ -113,7 +114,7 @@ class EntityLink:
         link.accept()
 
     def _receiver(self, link: OutgoingLink, meter: Meter) -> ReceiverLink:
-        key, reason = self.entity.entry.key, self._reason()
+        key, reason = self._key, self._reason()
         names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
         counters = ReceiveMeter(*[meter.slot(key, name, reason) for name in names])
         is_destructive = link.snd_settle_mode == 1
@@ -167,7 +168,7 @@ class EntityLink:
     def _reason(self) -> str:
         """Why the traffic is there: senders of a backlog queue have failed over; its receivers bring messages home, and
         say so on the links that carry them there."""
-        if BACKLOG_SEGMENT in self.entity.entry.key.split("/"):
+        if BACKLOG_SEGMENT in self._key.split("/"):
             return FAILOVER if self.is_sender else SYPHON
         if (self.link.properties or {}).get(PURPOSE) == SYPHON:
             return SYPHON

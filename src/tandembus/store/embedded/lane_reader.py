@@ -152,6 +152,9 @@ def read_overlays_at(
     numbers: Sequence[int],
     report: Report,
 ) -> list[Overlay]:
+    """One look tells whether there is any overlay in the whole range: mostly there is none."""
+    if not numbers or not _has_any(txn, opened, fragment, lane, min(numbers), max(numbers)):
+        return []
     overlays: list[Overlay] = []
     for number in numbers:
         key = place_key(OVERLAY, fragment, lane, number)
@@ -159,6 +162,14 @@ def read_overlays_at(
         if value is not None:
             _add_overlay(overlays, key, value, report)
     return overlays
+
+
+def _has_any(
+    txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: int, lane: int, first: int, last: int
+) -> bool:
+    with txn.cursor(opened.state) as cursor:
+        found = cursor.set_range(place_key(OVERLAY, fragment, lane, first))
+        return found and cursor.key() <= place_key(OVERLAY, fragment, lane, last)
 
 
 def _add_overlay(overlays: list[Overlay], key: bytes, value: bytes, report: Report) -> None:
