@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from tandembus.broker.budget import NO_ROOM
 from tandembus.broker.locks import OPEN
 from tandembus.broker.operations import Consumer, StateOperation
-from tandembus.broker.session import SessionAccept, SessionLock
+from tandembus.broker.session import Session, SessionAccept, SessionLock
 from tandembus.broker.sessions import SESSION_LOST, SessionIndex
 from tandembus.errors import BusError, InvalidOperation, SessionLockLost, StoreFull
 from tandembus.store.messaging_store import MAIN
@@ -22,9 +22,29 @@ def accept_session(fragment: Fragment, session_id: str) -> SessionLock:
     """A session by its name, whether it has messages or not. Raises SessionCannotBeLocked."""
     lapse_sessions(fragment)
     sessions = session_index(fragment)
-    session = sessions.get(session_id)
+    return _lock(fragment, sessions, sessions.get(session_id))
+
+
+def _lock(fragment: Fragment, sessions: SessionIndex, session: Session) -> SessionLock:
     now, now_ms = fragment.clock.monotonic(), i64(fragment.clock.now_ms())
-    return sessions.lock(session, now, now_ms, fragment.settings.lock_duration_s)
+    lock = sessions.lock(session, now, now_ms, fragment.settings.lock_duration_s)
+    sessions.granted.append(session)
+    return lock
+
+
+def take_session(fragment: Fragment) -> SessionLock | None:
+    """The next available session, if one is known of, and nobody has been waiting for it."""
+    sessions = session_index(fragment)
+    if sessions.next_accept() is not None:
+        return None
+    lapse_sessions(fragment)
+    session = sessions.next_session()
+    return None if session is None else _lock(fragment, sessions, session)
+
+
+def is_awaited(fragment: Fragment) -> bool:
+    """Whether somebody waits for a session here."""
+    return fragment.sessions is not None and fragment.sessions.next_accept() is not None
 
 
 def await_session(fragment: Fragment, accept: SessionAccept) -> None:
@@ -70,13 +90,11 @@ def grant_sessions(fragment: Fragment) -> None:
     if sessions is None or fragment.is_void or sessions.next_accept() is None:
         return
     lapse_sessions(fragment)
-    now, now_ms = fragment.clock.monotonic(), i64(fragment.clock.now_ms())
     while sessions.next_accept() is not None:
         session = sessions.next_session()
         if session is None:
             return
-        lock = sessions.lock(session, now, now_ms, fragment.settings.lock_duration_s)
-        sessions.granted.append(session)
+        lock = _lock(fragment, sessions, session)
         sessions.take_accept().granted(lock)
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from tandembus.errors import Unauthorized
@@ -214,5 +215,6 @@ def _narrowed(claims: Claims, audience: str) -> Claims:
     return Claims(claims.policy, claims.rights, audience, claims.expires_at, claims.policy_scope, claims.key_mark)
 
 
+@lru_cache(maxsize=256)
 def _mark(key: str) -> bytes:
     return hashlib.sha256(b"tandembus key mark\n" + key.encode()).digest()[:16]

@@ -52,15 +52,16 @@ from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.coordinator_link import CoordinatorLink
 from tandembus.front_end.amqp.dispatch import dispatch
-from tandembus.front_end.amqp.entity_link import EntityLink, send_checks
+from tandembus.front_end.amqp.entity_link import EntityLink, receive_meter, send_checks
 from tandembus.front_end.amqp.link_host import LinkHost
 from tandembus.front_end.amqp.management_node import ManagementNode
-from tandembus.front_end.amqp.receiver_link import ReceiverLink
+from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.reply_link import ReplyLink
 from tandembus.front_end.amqp.sender_link import SenderLink
 from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
+from tandembus.namespace.entries import Entry
 from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
 from tandembus.security.claims import Right
 
@@ -100,6 +101,7 @@ class AmqpConnection(asyncio.Protocol):
         self._bytes_before_claims = 0
         self._links: dict[Link, EntityLink] = {}
         self._listings = RecentListings()
+        self._receive_meters: dict[tuple[int, str], ReceiveMeter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_lost = False
         self._is_stopping = False
@@ -178,6 +180,14 @@ class AmqpConnection(asyncio.Protocol):
     def want(self, fragment: Fragment) -> None:
         """Somebody here could take more of this fragment."""
         self._front_end.namespace.broker.want(fragment)
+
+    def receive_meter(self, entry: Entry, key: str, reason: str) -> ReceiveMeter:
+        """Kept as long as the entity lives: receivers of sessions come and go by the thousand."""
+        place = (entry.incarnation, reason)
+        found = self._receive_meters.get(place)
+        if found is None:
+            found = self._receive_meters[place] = receive_meter(self._front_end.meter, key, reason)
+        return found
 
     def serve_sessions(self, fragment: Fragment) -> None:
         """Somebody here has come for a session, or left one."""
@@ -484,7 +494,7 @@ class AmqpConnection(asyncio.Protocol):
             entity_link.start_sending(link, self._front_end.meter, self.limits)
         elif isinstance(link, OutgoingLink):
             entity.check_can_receive(entity_link.lane)
-            entity_link.start_receiving(link, self._front_end.meter)
+            entity_link.start_receiving(link)
         self._links[link] = entity_link
         self.take_flow(link)  # credit may have come along with the attach
 

@@ -13,9 +13,10 @@ from tandembus.broker.session_locks import (
     accept_session,
     await_session,
     gave_up_session,
-    grant_sessions,
+    is_awaited,
     leave_session,
     stir_session,
+    take_session,
 )
 from tandembus.errors import BusError, InvalidOperation, OperationTimeout, Unauthorized
 from tandembus.front_end.amqp.conditions import amqp_error
@@ -97,58 +98,61 @@ class EntityLink:
         link.accept(max_message_size=int(checks.max_message_bytes))
         half.top_up()
 
-    def start_receiving(self, link: OutgoingLink, meter: Meter) -> None:
+    def start_receiving(self, link: OutgoingLink) -> None:
         """The client receives: answer its attach, and wait for its credit."""
         fragment = self.entity.fragment
         request = session_request(link, self._connection.limits)
         if request is not None:
-            self._start_session(link, request, meter)
+            self._start_session(link, request)
             return
         if fragment.sessions is not None and self.lane == MAIN:
             raise InvalidOperation(
                 f"'{self.entity.name}' requires sessions: only a session receiver can receive from it."
             )
-        half = self._receiver(link, meter)
+        half = self._receiver(link)
         self._attach(half)
         fragment.consumers(self.lane).add(half)
         link.accept()
 
-    def _receiver(self, link: OutgoingLink, meter: Meter) -> ReceiverLink:
-        key, reason = self._key, self._reason()
-        names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
-        counters = ReceiveMeter(*[meter.slot(key, name, reason) for name in names])
+    def _receiver(self, link: OutgoingLink) -> ReceiverLink:
+        counters = self._connection.receive_meter(self.entity.entry, self._key, self._reason())
         is_destructive = link.snd_settle_mode == 1
         host, fragment = self._connection.host, self.entity.fragment
         return ReceiverLink(link, host, fragment, self.lane, is_destructive, counters, b"", 0)
 
     # Sessions: the answer to the attach is held until there is one.
 
-    def _start_session(self, link: OutgoingLink, request: SessionRequest, meter: Meter) -> None:
+    def _start_session(self, link: OutgoingLink, request: SessionRequest) -> None:
         fragment = self.entity.fragment
         if fragment.sessions is None or self.lane != MAIN:
             raise InvalidOperation(f"'{self.entity.name}' does not require sessions: it has no session to receive.")
-        if request.session_id is not None:
-            self._hold_session(link, accept_session(fragment, request.session_id), meter)
-            return
-        waiting = SessionAccept(partial(self._session_granted, link, meter), self._session_refused)
-        await_session(fragment, waiting)
+        # At once, if there is one: the answer to the attach shares a write with others.
+        name = request.session_id
+        lock = take_session(fragment) if name is None else accept_session(fragment, name)
+        if lock is not None:
+            self._hold_session(link, lock)
+        else:
+            self._wait_for_session(link, request.timeout_s)
+        self._connection.serve_sessions(fragment)
+
+    def _wait_for_session(self, link: OutgoingLink, timeout_s: float) -> None:
+        waiting = SessionAccept(partial(self._session_granted, link), self._session_refused)
+        await_session(self.entity.fragment, waiting)
         self._waiting = waiting
         self.entity.attach(self, self._connection.namespace_clock.now())
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
-        grant_sessions(fragment)  # at once, if one is known to be free: the answer shares a write with others
-        self._connection.serve_sessions(fragment)
+        self._timer = loop.call_later(timeout_s, self._session_refused, _NO_SESSION)
 
-    def _session_granted(self, link: OutgoingLink, meter: Meter, lock: SessionLock) -> None:
+    def _session_granted(self, link: OutgoingLink, lock: SessionLock) -> None:
         self._stop_waiting()
         if link.state is not LinkState.ATTACHING or not link.session.is_usable():
             leave_session(self.entity.fragment, lock)
             return
-        self._hold_session(link, lock, meter)
+        self._hold_session(link, lock)
         self._connection.take_flow(link)  # credit may have come along with the attach
 
-    def _hold_session(self, link: OutgoingLink, lock: SessionLock, meter: Meter) -> None:
-        half = self._receiver(link, meter)
+    def _hold_session(self, link: OutgoingLink, lock: SessionLock) -> None:
+        half = self._receiver(link)
         self._attach(half)
         link.accept(source=granted_source(link, lock), properties=granted_properties(lock))
         half.hold_session(lock, self.cut)
@@ -199,7 +203,8 @@ class EntityLink:
         else:
             # A session is free at once, however its receiver left: it is locked by the link, not by the client.
             leave_session(half.fragment, half.session_lock)
-            self._connection.serve_sessions(half.fragment)
+            if is_awaited(half.fragment):
+                self._connection.serve_sessions(half.fragment)
 
     def feed(self) -> None:
         """There is room for deliveries again."""
@@ -250,6 +255,11 @@ class EntityLink:
         if self.destination is None:
             return [self.claim_path]
         return [self.claim_path, self.destination.claim_path]
+
+
+def receive_meter(meter: Meter, key: str, reason: str) -> ReceiveMeter:
+    names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
+    return ReceiveMeter(*[meter.slot(key, name, reason) for name in names])
 
 
 def send_checks(entity: Entity, limits: Limits) -> SendChecks:
