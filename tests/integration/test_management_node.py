@@ -158,9 +158,7 @@ def test_a_wrong_argument_gets_the_status_that_says_so(
     assert bus.counts(queue) == Counts(0)
 
 
-@pytest.mark.parametrize(
-    "operation", ["", "nonsense", "com.microsoft:renew-everything", "READ", 7, None, symbol("x")]
-)
+@pytest.mark.parametrize("operation", ["", "nonsense", "com.microsoft:renew-everything", "READ", 7, None, symbol("x")])
 def test_an_unknown_operation_is_not_implemented(node: Node, operation: object) -> None:
     found = texts(node.ask({"operation": operation}, {}).application_properties)
     assert (plain(found["statusCode"]), plain(found["errorCondition"])) == NOT_IMPLEMENTED
