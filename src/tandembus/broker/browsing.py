@@ -23,6 +23,8 @@ from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NEVER, SCHED
 
 DELETE_SLICE = 1000
 READ_BYTES = 8 * 1024 * 1024
+DEFERRED_BYTES = 32 * 1024 * 1024
+"""Of deferred messages received at once; one may be larger."""
 
 
 class Peeked:
@@ -93,10 +95,11 @@ async def receive_deferred(
     numbers: Sequence[int],
     is_destructive: bool,
     session_lock: SessionLock | None = None,
+    max_bytes: int = DEFERRED_BYTES,
 ) -> list[tuple[MessageLock, Message]]:
     """Lock deferred messages by number: all of them or none. Destructive: they are gone when this returns. In a session
     they are locked with it, and only its own can be had."""
-    messages = await _parked_messages(broker, fragment, code, numbers, DEFERRED)
+    messages = await _parked_messages(broker, fragment, code, numbers, DEFERRED, max_bytes)
     for message in messages:
         if session_lock is not None and not _is_of(message, session_lock.session.name):
             raise _not_found(int(message.number), "deferred")
@@ -117,13 +120,25 @@ async def receive_deferred(
 
 
 async def _parked_messages(
-    broker: MessageBroker, fragment: Fragment, code: int, numbers: Sequence[int], state: int
+    broker: MessageBroker,
+    fragment: Fragment,
+    code: int,
+    numbers: Sequence[int],
+    state: int,
+    max_bytes: int | None = None,
 ) -> list[Message]:
     """The messages of these numbers, if all of them are in this state. Nobody has any of them when this returns."""
     what = "deferred" if state == DEFERRED else "scheduled"
     if len(set(numbers)) != len(numbers):
         raise InvalidArgument("A sequence number stands twice in the request.")
-    messages = [await _parked_message(broker, fragment, code, number, state) for number in numbers]
+    messages: list[Message | None] = []
+    size = 0
+    for number in numbers:
+        message = await _parked_message(broker, fragment, code, number, state)
+        messages.append(message)
+        size += 0 if message is None else len(message.sections)
+        if max_bytes is not None and size > max_bytes and len(messages) > 1:
+            raise InvalidArgument(f"These messages have more than {max_bytes} bytes together: ask for fewer at once.")
     for number, message in zip(numbers, messages, strict=True):
         # Reading took its time: who came first meanwhile has it.
         if message is None or not fragment.lane(code).is_resting(number):

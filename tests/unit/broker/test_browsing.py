@@ -149,6 +149,17 @@ async def test_a_deferred_message_that_was_received_can_be_completed() -> None:
         assert queue.fragment.main.deferred_count == 0
 
 
+@covers("M3", "M14")
+async def test_more_deferred_messages_than_one_answer_may_hold_are_not_received_at_all() -> None:
+    async with OneQueue() as queue:
+        numbers = await deferred(queue, "a", "b")
+        broker, fragment = queue.broker, queue.fragment
+        with pytest.raises(InvalidArgument, match="ask for fewer"):
+            await browsing.receive_deferred(broker, fragment, MAIN, numbers, True, max_bytes=1)
+        for number in numbers:
+            assert len(await browsing.receive_deferred(broker, fragment, MAIN, [number], True, max_bytes=1)) == 1
+
+
 @covers("M3")
 async def test_a_deferred_message_that_is_abandoned_is_deferred_again_and_counted() -> None:
     async with OneQueue() as queue:
