@@ -24,8 +24,9 @@ def fragment_settings(description: EntityDescription, limits: Limits) -> Fragmen
         settings.max_delivery_count = description.max_delivery_count
         settings.dead_letter_expired = description.dead_lettering_on_message_expiration
         settings.requires_session = description.requires_session
-        settings.forward_to = description.forward_to or ""
-        settings.forward_dead_letters_to = description.forward_dead_lettered_messages_to or ""
+        if description.status.can_receive:  # forwarding is a receiver, too: it pauses with all others
+            settings.forward_to = description.forward_to or ""
+            settings.forward_dead_letters_to = description.forward_dead_lettered_messages_to or ""
     return settings
 
 

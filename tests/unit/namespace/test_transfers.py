@@ -108,6 +108,49 @@ async def test_forwarding_that_is_asked_for_later_moves_what_is_there_and_ends_r
 
 
 @covers("M10")
+@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
+async def test_what_must_not_be_received_is_not_forwarded_until_it_may_be_again(status: EntityStatus) -> None:
+    machine = Machine()
+    async with machine.life() as life:
+        await chained(life)
+        await life.namespace.create_topic(TopicDescription("News"))
+        subscription = SubscriptionDescription("News", "All", forward_to="work")
+        await life.namespace.create_subscription(replace(subscription, status=status))
+        await life.namespace.update_queue(replace(INBOX, status=EntityStatus.RECEIVE_DISABLED))
+        await life.send("inbox", "a")
+        await life.send("news", "n")
+        await life.namespace.update_queue(replace(INBOX, status=status))
+        await life.forwarded()
+        assert [await life.peek(path) for path in ("inbox", "news/subscriptions/all", "work")] == [["a"], ["n"], []]
+        with pytest.raises(InvalidOperation, match="forwards its messages"):
+            (await life.namespace.entity("inbox")).check_can_receive()
+    async with machine.life() as life:
+        await life.forwarded()
+        assert await life.peek("work") == []
+        await life.namespace.update_queue(INBOX)
+        await life.namespace.update_subscription(subscription)
+        await life.forwarded()
+        assert sorted(await life.peek("work")) == ["a", "n"]
+
+
+@covers("M10")
+async def test_dead_letters_wait_while_their_queue_is_disabled_for_receiving() -> None:
+    orders = QueueDescription("Orders", forward_dead_lettered_messages_to="work")
+    async with Machine().life() as life:
+        await life.namespace.create_queue(WORK)
+        await life.namespace.create_queue(orders)
+        await life.send("orders", "a")
+        (lock,) = await life.receive("orders", 1)
+        await life.namespace.update_queue(replace(orders, status=EntityStatus.RECEIVE_DISABLED))
+        await life.settle("orders", lock, TO_DEAD_LETTERS)
+        await life.forwarded()
+        assert (await life.peek("orders", DEAD_LETTER), await life.peek("work")) == (["a"], [])
+        await life.namespace.update_queue(orders)
+        await life.forwarded()
+        assert (await life.peek("orders", DEAD_LETTER), await life.peek("work")) == ([], ["a"])
+
+
+@covers("M10")
 async def test_a_message_that_is_too_large_for_the_target_is_refused_for_good() -> None:
     limits = Limits(max_message_size_bytes=1 << 20)
     async with Machine(limits).life() as life:
