@@ -152,9 +152,17 @@ def parse_connection_string(text: str) -> ConnectionString:
         key_name=key_name,
         key=key,
         entity_path=parts.get("entitypath", "").strip("/") or None,
-        use_emulator=parts.get("usedevelopmentemulator") == "true",
+        use_emulator=_flag(parts, "UseDevelopmentEmulator"),
         signature=parts.get("sharedaccesssignature"),
     )
+
+
+def _flag(parts: dict[str, str], name: str) -> bool:
+    """`true` as the SDKs want it. What they take for no is refused, so that nobody wonders why TLS is spoken."""
+    value = parts.get(name.lower(), "false")
+    if value != "true" and value.lower() != "false":
+        raise InvalidArgument(f"{name} in the connection string is '{value[:64]}': it can be true or false.")
+    return value == "true"
 
 
 def _connection_parts(text: str) -> dict[str, str]:

@@ -183,7 +183,7 @@ def test_the_sdk_reads_our_connection_strings_as_we_do(
         ),
         ("Endpoint=amqps://h:1/x;EntityPath=/q/", ConnectionString("h", 1, entity_path="q")),
         ("Endpoint=h:1", ConnectionString("h", 1)),
-        ("Endpoint=sb://h/;UseDevelopmentEmulator=True", ConnectionString("h")),
+        ("Endpoint=sb://h/;UseDevelopmentEmulator=False", ConnectionString("h")),
         (
             "Endpoint=sb://h/;SharedAccessSignature=SharedAccessSignature sr=a&sig=b",
             ConnectionString("h", signature="SharedAccessSignature sr=a&sig=b"),
@@ -208,6 +208,8 @@ def test_connection_strings_are_read(text: str, expected: ConnectionString) -> N
         "Endpoint=sb://h/;Endpoint=sb://i/",
         "Endpoint=sb:///",
         "Endpoint=sb://h:0/",
+        "Endpoint=sb://h/;UseDevelopmentEmulator=trueXX",
+        "Endpoint=sb://h/;UseDevelopmentEmulator=True",
         "Endpoint=sb://h:65536/",
         "Endpoint=sb://h:x/",
         "Endpoint=sb://[::1/",

@@ -30,6 +30,7 @@ from tandembus.broker.locks import (
 )
 from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.transactions import TransactionSettlement
+from tandembus.descriptions import EntityKind
 from tandembus.errors import (
     BusError,
     InvalidArgument,
@@ -65,6 +66,7 @@ from tandembus.namespace.entity import Entity
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import EntityAddress
 from tandembus.security.claims import Right
+from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTERS
 from tandembus.store.messaging_store import MAIN
 
 log = logging.getLogger("tandembus.amqp")
@@ -197,6 +199,8 @@ class ManagementNode:
         return [sequence_number & ((1 << 48) - 1) for sequence_number in sequence_numbers]
 
     async def _peek(self, entity: Entity, body: Body) -> Answer:
+        if entity.kind is EntityKind.TOPIC and self._lane == DEAD_LETTERS:
+            raise InvalidOperation(f"'{entity.name}' is a topic: dead letters are in its subscriptions.")
         count = body.integer("message-count", least=1, most=None)
         start = body.integer("from-sequence-number", least=None, most=None)
         limits = self._namespace.limits

@@ -39,9 +39,14 @@ class Access:
         """Whether messages may be sent on to another entity: a token for it in a header of its own proves that, or
         without one the request's own."""
         tokens = request.headers.getall(header, [])
-        proof = self._claims(tokens, header) if tokens else claims
+        refusal = f"No token of the request grants Send on '{target[:300]}' ({header})"
+        try:
+            proof = self._claims(tokens, header) if tokens else claims
+        except Unauthorized as error:
+            # Such as the key of an entity, which is worth nothing at another: what is missing is the claim there.
+            raise Unauthorized(f"{refusal}: {error}") from error
         if not proof.allows(Right.SEND, target, self._clock.now()):
-            raise Unauthorized(f"No token of the request grants Send on '{target[:300]}' ({header}).")
+            raise Unauthorized(f"{refusal}.")
         return proof
 
     def check_forwarding(

@@ -104,7 +104,11 @@ def broker_properties_of(value: object) -> BrokerProperties:
         raise InvalidArgument(f"{HEADER} must be a JSON object.")
     for key in value:
         known = _BY_FOLDED.get(key.lower())
-        if known is not None and known != key:
+        if known is None:
+            raise InvalidArgument(
+                f"{HEADER}: '{key[:MAX_SHOWN]}' is an unknown key; the application's own are headers."
+            )
+        if known != key:
             raise InvalidArgument(f"{HEADER}: '{key}' must be written {known}.")
     fields: dict[str, str | None] = {field: _text(value, key) for key, field in _TEXTS.items()}
     if not isinstance(value.get(_FORCE_PERSISTENCE, False), bool | None):

@@ -115,7 +115,8 @@ def _read_batched(message: object, now_ms: int) -> bytes:
         raise InvalidArgument("Each message of a batch must be a JSON object.")
     unknown = set(message) - {"Body", "BrokerProperties", "UserProperties"}
     if unknown:
-        raise InvalidArgument(f"A message of a batch has no '{min(unknown)[:64]}'.")
+        known = "Body, BrokerProperties and UserProperties"
+        raise InvalidArgument(f"A message of a batch has {known}; '{min(unknown)[:64]}' is an unknown key.")
     body = message.get("Body")
     if body is not None and not isinstance(body, str):
         raise InvalidArgument("The Body of a message in a batch must be a string.")

@@ -21,6 +21,7 @@ from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.reading import read_messages
 from tandembus.broker.transactions import CallbackTransactionReply, TransactionOperation, TransactionSettlement
 from tandembus.broker.transfer_destination import destination_of
+from tandembus.descriptions import EntityKind
 from tandembus.errors import BusError, InvalidOperation, StoreUnavailable
 from tandembus.front_end.amqp.sender_link import SendChecks
 from tandembus.message import Message
@@ -139,7 +140,16 @@ class Resubmission:
         if error is not None:
             raise error
         if message.number == 0:
-            raise InvalidOperation("The target would drop it: as a duplicate, or because no subscription takes it.")
+            raise InvalidOperation(self._why_dropped())
+
+    def _why_dropped(self) -> str:
+        duplicate = f"as a duplicate, since '{self._target.name}' has seen its message id within its detection window"
+        unwanted = "because no subscription takes it"
+        if self._target.kind is not EntityKind.TOPIC:
+            return f"The target would drop it: {duplicate}."
+        if self._target.fragment.duplicates is None:
+            return f"The target would drop it: {unwanted}."
+        return f"The target would drop it: {duplicate}, or {unwanted}."
 
     async def _move_in_one_commit(self, move: Move) -> None:
         done: asyncio.Future[BusError | None] = asyncio.get_running_loop().create_future()

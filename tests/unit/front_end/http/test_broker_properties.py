@@ -51,7 +51,7 @@ def test_everything_a_sender_may_say_is_read() -> None:
 
 
 def test_what_only_the_broker_says_is_skipped_as_clients_send_back_what_they_got() -> None:
-    header = {"SequenceNumber": 7, "LockToken": "x", "DeliveryCount": 3, "State": "Active", "Unheard": [1], "To": None}
+    header = {"SequenceNumber": 7, "LockToken": "x", "DeliveryCount": 3, "State": "Active", "To": None}
     assert read_broker_properties(json.dumps(header)) == BrokerProperties()
 
 
@@ -78,6 +78,7 @@ def test_a_time_to_live_is_at_least_a_millisecond_and_at_most_the_longest(second
         '{"MessageId": ["m"]}',
         '{"MessageId": "a", "MessageId": "b"}',
         '{"messageid": "a"}',
+        '{"Unheard": 1}',
         '{"Label": {"a": 1}}',
         '{"To": "\\ud800"}',
         '{"TimeToLive": NaN}',

@@ -61,6 +61,7 @@ async def test_forwarding_needs_a_token_for_the_target(
         status, detail = refusal(reply)
         assert status == 401
         assert SENDER not in detail
+        assert "grants Send on 'target'" in detail
     assert entities.namespace.catalog.version == version
     for headers, token in (
         ({HEADERS[element]: entities.token("target", "sender", SENDER)}, owner),

@@ -284,6 +284,7 @@ async def test_a_batch_is_stored_in_its_order(orders: RunningFrontEnd) -> None:
         '[{"Body": "a"}, {"body": "b"}]',
         '[{"Body": "a"}, {"Body": "\\ud800"}]',
         '[{"Body": "a"}, {"Body": "b", "BrokerProperties": []}]',
+        '[{"Body": "a"}, {"Body": "b", "BrokerProperties": {"Subject": "s"}}]',
         '[{"Body": "a"}, {"Body": "b", "BrokerProperties": [1]}]',
         '[{"Body": "a"}, {"Body": "b", "BrokerProperties": {"TimeToLive": NaN}}]',
         '[{"Body": "a"}, {"Body": "b", "BrokerProperties": {"SessionId": "s", "PartitionKey": "p"}}]',
@@ -297,6 +298,16 @@ async def test_a_batch_is_stored_in_its_order(orders: RunningFrontEnd) -> None:
 async def test_of_a_batch_with_anything_wrong_nothing_is_stored(orders: RunningFrontEnd, batch: str | bytes) -> None:
     reply = await orders.request("POST", "/orders/messages", batch, {"Content-Type": BATCH_TYPE})
     assert refusal(reply)[0] == 400
+    assert await counts(orders) == (0, 0)
+
+
+async def test_an_unknown_key_is_called_one(orders: RunningFrontEnd) -> None:
+    batch = {"Content-Type": BATCH_TYPE}
+    reply = await orders.request("POST", "/orders/messages", '[{"Body": "a", "Label": "b"}]', batch)
+    assert "'Label' is an unknown key" in refusal(reply)[1]
+    reply = await orders.request("POST", "/orders/messages", b"a", {"BrokerProperties": '{"Subject": "s"}'})
+    status, detail = refusal(reply)
+    assert (status, "'Subject' is an unknown key" in detail) == (400, True)
     assert await counts(orders) == (0, 0)
 
 
