@@ -137,7 +137,12 @@ class TestSingleMessages:
         numbers = {each["body"]: str(each["sequence_number"]) for each in lines(run("peek", queue, "--json"))}
         chosen = ["--sequence-number", numbers["b"], "--sequence-number", numbers["later"]]
         gone = one(run("message", "delete", queue, *chosen, "--json"))
-        assert gone == {"entity": queue, "sub_queue": None, "deleted": [int(numbers["b"]), int(numbers["later"])]}
+        assert gone == {
+            "entity": queue,
+            "sub_queue": None,
+            "deleted": [int(numbers["b"]), int(numbers["later"])],
+            "not_deleted": [],
+        }
         run("message", "delete", queue, "--sequence-number", numbers["b"], exit_code=3)
         run("message", "delete", "nowhere", "--sequence-number", "1", exit_code=3)
         assert [each["body"] for each in received(run, queue, "--dead-letter")] == ["a", "c"]

@@ -2,20 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from tandembus.cli.failures import FAILED, Failure, failure_from
+from tandembus.cli.failures import EXISTS_ALREADY, FAILED, NOT_FOUND, Failure, failure_from
 from tandembus.cli.target import Target
 from tandembus.client.administration import Administration
-from tandembus.errors import QuotaExceeded
+from tandembus.client.entities import TopicSettings
+from tandembus.client.errors import OtherKind
+from tandembus.errors import BusError, EntityAlreadyExists, EntityNotFound, QuotaExceeded
 
 T = TypeVar("T")
 TOO_MANY: Final = "Delete what is not needed, or raise the namespace's limit (limits.max_entities and its like)."
 
 
-def administration(target: Target) -> Administration:
-    return Administration(target.connection_string, ca_path=target.ca_path)
+@asynccontextmanager
+async def administration(
+    target: Target, topic: str | None = None, subscription: str | None = None, entity: str | None = None
+) -> AsyncIterator[Administration]:
+    """The namespace to administer.
+
+    `topic`, `subscription` and `entity` (a queue or topic) are what must be there for the command to mean anything. If
+    something is not found it may be one of them, and then the failure is about that one.
+    """
+    async with Administration(target.connection_string, ca_path=target.ca_path) as namespace:
+        try:
+            yield namespace
+        except OtherKind as error:
+            raise _other_kind(error) from error
+        except EntityNotFound as error:
+            missing = await _missing(namespace, topic, subscription, entity)
+            raise missing or error from error
+
+
+def _other_kind(error: OtherKind) -> Failure:
+    advice = (
+        f"`tandembus {error.kind} show {error.name}` tells of it; `tandembus {error.kind} --help`, what can be done."
+    )
+    return Failure(str(error), NOT_FOUND, advice, type(error).__name__)
+
+
+async def _missing(
+    namespace: Administration, topic: str | None, subscription: str | None, entity: str | None
+) -> Failure | None:
+    """None if all of them are there, or if we may not know."""
+    missing = f"topic '{topic}'", "`tandembus topic list` shows what there is; `tandembus topic create` makes one."
+    try:
+        if topic is not None:
+            await namespace.get_topic(topic)
+        if topic is not None and subscription is not None:
+            look = f"`tandembus subscription list {topic}` shows what there is; `subscription create` makes one."
+            missing = f"subscription '{subscription}' of '{topic}'", look
+            await namespace.get_subscription(topic, subscription)
+        if entity is not None:
+            missing = f"queue or topic '{entity}'", "`tandembus queue list` and `topic list` show what there is."
+            await namespace.get_entity(entity)
+    except OtherKind as error:
+        return _other_kind(error)
+    except EntityNotFound as error:
+        return Failure(f"There is no {missing[0]}.", NOT_FOUND, missing[1], type(error).__name__)
+    except BusError:
+        return None
+    return None
 
 
 async def creating(work: Awaitable[T]) -> T:
@@ -25,3 +74,18 @@ async def creating(work: Awaitable[T]) -> T:
     except QuotaExceeded as error:
         failure = failure_from(error)
         raise Failure(failure.message, FAILED, TOO_MANY, failure.kind) from error
+
+
+async def creating_entity(namespace: Administration, name: str, is_topic: bool, work: Awaitable[T]) -> T:
+    """The name of a queue may be taken by a topic, and the reverse: then it cannot be shown or changed as what was
+    asked for."""
+    try:
+        return await creating(work)
+    except EntityAlreadyExists as error:
+        found = await namespace.get_entity(name)
+        if isinstance(found.settings, TopicSettings) == is_topic:
+            raise
+        kind = "queue" if is_topic else "topic"
+        text = f"There is a {kind} '{name}' already, and queues and topics share their names."
+        advice = f"Choose another name; `tandembus {kind} show {name}` tells of the {kind}."
+        raise Failure(text, EXISTS_ALREADY, advice, type(error).__name__) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import click
@@ -40,16 +41,35 @@ WAIT_S: Final = 1.0
 HEADINGS: Final = ("number", ID_HEADING, "reason", "description", "enqueued", "body")
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which dead letters are sent again."""
+
+    target: Target
+    entity: str
+    part: SubQueue
+
+
 @click.group()
 def deadletter() -> None:
     """List dead-lettered messages and send them again."""
 
 
+sub_queue_option: Final = click.option(
+    "--sub-queue",
+    type=click.Choice([each.value for each in SubQueue]),
+    default=SubQueue.DEAD_LETTER.value,
+    show_default=True,
+    help="Which dead letters: `transfer-dead-letter` holds what could not be forwarded.",
+)
+
+
 @deadletter.command("list")
 @entity_argument
 @maximum(20)
+@sub_queue_option
 @namespace_options
-async def list_dead_letters(target: Target, entity: str, limit: int) -> None:
+async def list_dead_letters(target: Target, entity: str, limit: int, sub_queue: str) -> None:
     """List dead-lettered messages with the reason, without taking them.
 
     ENTITY is a queue, or TOPIC/subscriptions/NAME.
@@ -58,13 +78,14 @@ async def list_dead_letters(target: Target, entity: str, limit: int) -> None:
     Examples:
       tandembus deadletter list orders
       tandembus deadletter list events/subscriptions/audit
+      tandembus deadletter list orders --sub-queue transfer-dead-letter
       tandembus deadletter list orders --max 1000 --json | jq -r .dead_letter_reason | sort | uniq -c
 
     \b
     JSON: one message per line, as `tandembus receive --json` prints them.
     """
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
-        management = await namespace.management(entity, SubQueue.DEAD_LETTER)
+        management = await namespace.management(entity, SubQueue(sub_queue))
         found = [message async for message in peeked(management, 1, limit)]
     if target.as_json:
         for message in found:
@@ -91,8 +112,9 @@ def _row(message: ReceivedMessage) -> list[object]:
     help="How many at most.  [default: all that are there now]",
 )
 @click.option("--to", "destination", metavar="ENTITY", callback=checked_path, help="Send them to this queue or topic.")
+@sub_queue_option
 @namespace_options
-async def resubmit(target: Target, entity: str, limit: int | None, destination: str | None) -> None:
+async def resubmit(target: Target, entity: str, limit: int | None, destination: str | None, sub_queue: str) -> None:
     """Send dead-lettered messages to their entity again, or to another one.
 
     Those of a queue go to the queue; those of a subscription to its topic, where its rules and those of all others are
@@ -109,12 +131,13 @@ async def resubmit(target: Target, entity: str, limit: int | None, destination: 
     \b
     JSON: {"entity", "to", "resubmitted", "refused"}
     """
+    source = Source(target, entity, SubQueue(sub_queue))
     destination = destination or _home(entity)
     with progress_bar() as progress:
         task = progress.add_task("resubmitting", total=limit)
-        outcome = await _resubmit_there(target, entity, destination, limit, progress, task)
+        outcome = await _resubmit_there(source, destination, limit, progress, task)
         if outcome is None:
-            outcome = await _resubmit_here(target, entity, destination, limit, progress, task)
+            outcome = await _resubmit_here(source, destination, limit, progress, task)
     if target.as_json:
         facts = {"entity": entity, "to": destination}
         print_json({**facts, "resubmitted": outcome.moved, "refused": outcome.refused})
@@ -128,15 +151,16 @@ async def resubmit(target: Target, entity: str, limit: int | None, destination: 
 
 
 async def _resubmit_there(
-    target: Target, entity: str, destination: str, limit: int | None, progress: Progress, task: TaskID
+    source: Source, destination: str, limit: int | None, progress: Progress, task: TaskID
 ) -> Resubmitted | None:
     """By the namespace itself: no message travels, and none can be in two places. None if it does not know how."""
     outcome: Resubmitted | None = None
-    async with administration(target) as namespace:
+    async with administration(source.target) as namespace:
         try:
             if limit is None and not progress.disable:
-                progress.update(task, total=await _total(namespace, entity))
-            async for outcome in Upkeep(namespace.requests).resubmit(entity, destination, limit):
+                progress.update(task, total=await _total(namespace, source))
+            upkeep = Upkeep(namespace.requests)
+            async for outcome in upkeep.resubmit(source.entity, destination, limit, source.part):
                 progress.update(task, completed=outcome.moved)
         except (EntityNotFound, NotSupported, ConnectionLost):
             # Another service, or one whose HTTP is elsewhere. If it is the entity that is not there, AMQP says so.
@@ -146,13 +170,14 @@ async def _resubmit_there(
 
 
 async def _resubmit_here(
-    target: Target, entity: str, destination: str, limit: int | None, progress: Progress, task: TaskID
+    source: Source, destination: str, limit: int | None, progress: Progress, task: TaskID
 ) -> Resubmitted:
     """By receiving and sending, as every Service Bus knows it."""
+    target = source.target
     async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
-        left = limit if limit is not None else await _bound(target, entity)
+        left = limit if limit is not None else await _bound(source)
         progress.update(task, total=left)
-        moved, refusals = await _resubmit(namespace, entity, destination, left, progress, task)
+        moved, refusals = await _resubmit(namespace, source, destination, left, progress, task)
     return Resubmitted(moved, len(refusals), tuple([failure_from(each).message for each in refusals]))
 
 
@@ -162,40 +187,42 @@ def _home(entity: str) -> str:
     return entity if subscription is None else subscription[0]
 
 
-async def _total(namespace: Administration, entity: str) -> int | None:
+async def _total(namespace: Administration, source: Source) -> int | None:
     """How many there are, to show how far it is; None for who may not know."""
     try:
-        return await _count(namespace, entity)
+        return await _count(namespace, source)
     except Unauthorized:
         return None
 
 
-async def _count(namespace: Administration, entity: str) -> int:
-    subscription = subscription_of(entity)
+async def _count(namespace: Administration, source: Source) -> int:
+    subscription = subscription_of(source.entity)
     if subscription is not None:
-        return (await namespace.get_subscription(*subscription)).counts.dead_letter
-    return (await namespace.get_queue(entity)).counts.dead_letter
+        counts = (await namespace.get_subscription(*subscription)).counts
+    else:
+        counts = (await namespace.get_queue(source.entity)).counts
+    return counts.dead_letter if source.part is SubQueue.DEAD_LETTER else counts.transfer_dead_letter
 
 
-async def _bound(target: Target, entity: str) -> int:
+async def _bound(source: Source) -> int:
     """How many dead letters there are now.
 
     A bound is needed: a receiver of the entity may dead-letter what was just resubmitted, and this would never
     end.
     """
-    async with administration(target) as namespace:
+    async with administration(source.target) as namespace:
         try:
-            return await _count(namespace, entity)
+            return await _count(namespace, source)
         except Unauthorized as error:
             advice = "Say how many with --max: only a policy with the Manage right can count them."
             raise Failure(str(error), NOT_AUTHORIZED, advice, "Unauthorized") from error
 
 
 async def _resubmit(
-    namespace: ServiceBus, entity: str, destination: str, left: int, progress: Progress, task: TaskID
+    namespace: ServiceBus, source: Source, destination: str, left: int, progress: Progress, task: TaskID
 ) -> tuple[int, list[Exception]]:
     sender = await namespace.sender(destination)
-    receiver = await namespace.receiver(entity, SubQueue.DEAD_LETTER)
+    receiver = await namespace.receiver(source.entity, source.part)
     moved = 0
     refused: list[ReceivedMessage] = []
     refusals: list[Exception] = []

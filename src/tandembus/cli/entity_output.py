@@ -17,8 +17,6 @@ from tandembus.client.entities import EntityInfo, QueueSettings, Settings, Subsc
 from tandembus.descriptions import CorrelationFilter, FalseFilter, Filter, RuleDescription, SqlFilter, TrueFilter
 
 Entity = EntityInfo[QueueSettings] | EntityInfo[TopicSettings] | EntityInfo[SubscriptionSettings]
-ENTITY_HEADINGS: Final = ("status", "active", "dead-letter", "scheduled")
-SIZE_HEADING: Final = "size (bytes)"
 RULE_HEADINGS: Final = ("rule", "filter", "action")
 
 
@@ -89,24 +87,29 @@ def show_entities(target: Target, noun: str, found: Sequence[Entity], topic: str
         arguments = "NAME" if topic is None else f"{topic} NAME"
         say((f"no {noun}s; `tandembus {noun} create {arguments}` makes one", "dim"))
     else:
-        is_topic = _is_topic(found[0].settings)
-        headings = [noun, *ENTITY_HEADINGS, *(["subscriptions"] if is_topic else [])]
-        rows = [_row(each, is_topic, topic is None) for each in found]
-        print_table(headings if topic else [*headings, SIZE_HEADING], rows)
+        _print_entities(noun, found, topic is None)
+
+
+def _print_entities(noun: str, found: Sequence[Entity], has_size: bool) -> None:
+    """What could not be forwarded has a column only where there is some: it is rare, and must not go unseen."""
+    columns: dict[str, list[object]] = {
+        noun: [each.name for each in found],
+        "status": [each.settings.status for each in found],
+        "active": [each.counts.active for each in found],
+        "dead-letter": [each.counts.dead_letter for each in found],
+        "scheduled": [each.counts.scheduled for each in found],
+    }
+    if any(each.counts.transfer_dead_letter for each in found):
+        columns["transfer-dead-letter"] = [each.counts.transfer_dead_letter for each in found]
+    if _is_topic(found[0].settings):
+        columns["subscriptions"] = [each.subscription_count for each in found]
+    if has_size:
+        columns["size (bytes)"] = [each.counts.size_bytes for each in found]
+    print_table(list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 
 def _is_topic(settings: Settings) -> bool:
     return isinstance(settings, TopicSettings)
-
-
-def _row(entity: Entity, is_topic: bool, has_size: bool) -> list[object]:
-    counts = entity.counts
-    row: list[object] = [entity.name, entity.settings.status, counts.active, counts.dead_letter, counts.scheduled]
-    if is_topic:
-        row.append(entity.subscription_count)
-    if has_size:
-        row.append(counts.size_bytes)
-    return row
 
 
 def show_deleted(target: Target, noun: str, name: str, **context: str) -> None:

@@ -69,7 +69,12 @@ _TABLE: Final = (
         "Is the namespace busy or stopped? The outcome may be unknown: look before repeating.",
     ),
     (ServerBusy, TRY_LATER, "Wait ten seconds, then repeat."),
-    (EntityDisabled, TRY_LATER, "`tandembus queue update NAME --status Active` enables it again; likewise for topics."),
+    (
+        EntityDisabled,
+        TRY_LATER,
+        "`tandembus queue update NAME --status Active` enables it again; likewise `topic update NAME`, and "
+        "`subscription update TOPIC NAME`.",
+    ),
     (QuotaExceeded, TRY_LATER, "Receive or purge messages, or give the entity a larger --max-size-mb."),
     (SessionCannotBeLocked, TRY_LATER, "Another receiver holds this session: wait until it is done, then repeat."),
     (SessionLockLost, TRY_LATER, "What was not settled is back in the session: repeat."),

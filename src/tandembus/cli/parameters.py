@@ -51,6 +51,19 @@ def moment(text: str) -> float:
         ) from None
 
 
+def past_moment(text: str) -> float:
+    """Wall time, from a duration until now (`1h`: an hour ago) or ISO 8601."""
+    seconds = _short_duration(text)
+    if seconds is not None:
+        return SystemClock().now() - seconds
+    try:
+        return _iso_moment(text)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is no time: write a duration until now (1h: an hour ago) or 2030-01-31T08:00:00Z"
+        ) from None
+
+
 def typed_property(text: str) -> tuple[str, object]:
     """An application property: `name=value`, a string, or `name:type=value` for any other AMQP type."""
     name_and_type, equals, value = text.partition("=")

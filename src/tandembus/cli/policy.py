@@ -80,7 +80,7 @@ async def list_policies(target: Target, entity: str | None) -> None:
     \b
     JSON: one policy per line: {"name", "rights", "entity"}
     """
-    async with administration(target) as namespace:
+    async with administration(target, entity=entity) as namespace:
         found = await _policies(namespace, entity).all()
     if target.as_json:
         for each in found:
@@ -105,7 +105,7 @@ async def show(target: Target, name: str, entity: str | None) -> None:
 
     JSON: the policy.
     """
-    async with administration(target) as namespace:
+    async with administration(target, entity=entity) as namespace:
         _show(target, await _policies(namespace, entity).get(name), entity)
 
 
@@ -129,7 +129,7 @@ async def create(
     JSON: the policy.
     """
     asked = AccessPolicy(name, rights, primary_key, secondary_key)
-    async with administration(target) as namespace:
+    async with administration(target, entity=entity) as namespace:
         _show(target, await creating(_policies(namespace, entity).create(asked)), entity, "created")
 
 
@@ -147,7 +147,7 @@ async def update(target: Target, name: str, rights: tuple[str, ...], entity: str
 
     JSON: the policy.
     """
-    async with administration(target) as namespace:
+    async with administration(target, entity=entity) as namespace:
         _show(target, await _policies(namespace, entity).allow(name, rights), entity, "updated")
 
 
@@ -172,7 +172,7 @@ async def regenerate(target: Target, name: str, secondary: bool, entity: str | N
 
     JSON: the policy.
     """
-    async with administration(target) as namespace:
+    async with administration(target, entity=entity) as namespace:
         _show(target, await _policies(namespace, entity).regenerate(name, secondary), entity, "regenerated")
 
 
@@ -188,7 +188,7 @@ async def delete(target: Target, name: str, entity: str | None) -> None:
     \b
     JSON: {"policy", "deleted": true}
     """
-    async with administration(target) as namespace:
+    async with administration(target, entity=entity) as namespace:
         await _policies(namespace, entity).remove(name)
     show_deleted(target, "policy", name)
 

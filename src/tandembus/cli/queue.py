@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tandembus.cli import purging
-from tandembus.cli.administering import administration, creating
+from tandembus.cli.administering import administration, creating_entity
 from tandembus.cli.arguments import named_entity, sub_queue_option
 from tandembus.cli.entity_output import show_created, show_deleted, show_entities, show_entity
 from tandembus.cli.settings import setting_options
@@ -42,7 +42,8 @@ async def create(target: Target, entity: str, **settings: Any) -> None:
     JSON: the queue.
     """
     async with administration(target) as namespace:
-        made = await creating(namespace.create_queue(entity, QueueSettings(**settings)))
+        work = namespace.create_queue(entity, QueueSettings(**settings))
+        made = await creating_entity(namespace, entity, False, work)
     show_created(target, made, f"queue show {made.name}")
 
 

@@ -49,7 +49,7 @@ async def add(target: Target, topic: str, subscription: str, name: str, rule: di
     JSON: the rule.
     """
     made = rule_from_options(name, rule)
-    async with administration(target) as namespace:
+    async with administration(target, topic, subscription) as namespace:
         if replace:
             show_rule(target, await namespace.update_rule(topic, subscription, made), "replaced")
         else:
@@ -64,7 +64,7 @@ async def list_rules(target: Target, topic: str, subscription: str) -> None:
 
     JSON: one rule per line.
     """
-    async with administration(target) as namespace:
+    async with administration(target, topic, subscription) as namespace:
         show_rules(target, [each async for each in namespace.rules(topic, subscription)])
 
 
@@ -77,7 +77,7 @@ async def show(target: Target, topic: str, subscription: str, name: str) -> None
 
     JSON: the rule.
     """
-    async with administration(target) as namespace:
+    async with administration(target, topic, subscription) as namespace:
         show_rule(target, await namespace.get_rule(topic, subscription, name))
 
 
@@ -93,6 +93,6 @@ async def delete(target: Target, topic: str, subscription: str, name: str) -> No
     \b
     JSON: {"topic", "subscription", "rule", "deleted": true}
     """
-    async with administration(target) as namespace:
+    async with administration(target, topic, subscription) as namespace:
         await namespace.delete_rule(topic, subscription, name)
     show_deleted(target, "rule", name, topic=topic, subscription=subscription)

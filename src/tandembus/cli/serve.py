@@ -102,7 +102,7 @@ async def _serve(settings: ServeSettings, emulator: EmulatorConfig | None = None
     except (BusError, OSError, ConfigurationError) as error:
         click.echo(f"tandembus cannot start: {error}", err=True)
         if isinstance(error, OSError):
-            click.echo("Try: --amqp-port, --http-port and --amqps-port choose other ports (0: any free one).", err=True)
+            click.echo(f"Try: {_advice_for(error)}", err=True)
         return EXIT_REFUSED
     _calm_collector()
     _allow_many_connections(settings.limits.max_connections)
@@ -122,6 +122,13 @@ async def _serve(settings: ServeSettings, emulator: EmulatorConfig | None = None
         )
         return EXIT_REFUSED
     return EXIT_REFUSED if node.broken.is_set() else 0
+
+
+def _advice_for(error: OSError) -> str:
+    """Trouble with a file names it; trouble with a port cannot."""
+    if error.filename is not None:
+        return "--data chooses another data folder, one that this user may write to."
+    return "--amqp-port, --http-port and --amqps-port choose other ports (0: any free one)."
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ import click
 
 from tandembus.cli.arguments import entity as entity_argument
 from tandembus.cli.output import counted, print_json, say, text_and_base64, text_or_binary
-from tandembus.cli.parameters import content_of, moment
+from tandembus.cli.parameters import content_of, past_moment
 from tandembus.cli.target import Target, confirmed, namespace_options
 from tandembus.client import SessionReceiver, connect
 
@@ -34,7 +34,7 @@ def session() -> None:
 
 @session.command("list")
 @entity_argument
-@click.option("--since", type=moment, help="Only sessions whose state was set after this moment.")
+@click.option("--since", type=past_moment, help="Only sessions whose state was set since then.")
 @namespace_options
 async def list_sessions(target: Target, entity: str, since: float | None) -> None:
     """List the sessions of an entity that have messages or a state.
@@ -42,6 +42,7 @@ async def list_sessions(target: Target, entity: str, since: float | None) -> Non
     \b
     Examples:
       tandembus session list orders
+      tandembus session list orders --since 1h
       tandembus session list orders --since 2030-01-31T08:00:00Z
 
     \b

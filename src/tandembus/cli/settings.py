@@ -29,7 +29,7 @@ class Setting:
     type: Any
     help: str
     is_fixed: bool = False
-    """Chosen when the entity is made, and never again."""
+    """Chosen when the entity is made, and never again; such a setting is a flag."""
 
 
 SETTINGS: Final = (
@@ -99,11 +99,12 @@ NOT_OPTIONS: Final = frozenset(("policies",))
 def setting_options(kind: type[Settings], *, creating: bool) -> Callable[[T], T]:
     """The options of all settings that this kind of entity has; once it is there, of those that can be changed."""
     had = {each.name for each in fields(kind)}
-    offered = [each for each in SETTINGS if each.field in had and (creating or not each.is_fixed)]
+    offered = [each for each in SETTINGS if each.field in had]
 
     def add(command: T) -> T:
         for setting in reversed(offered):
-            command = _option_of(setting)(command)
+            option = _option_of(setting) if creating or not setting.is_fixed else _fixed_option_of(setting)
+            command = option(command)
         return command
 
     return add
@@ -111,6 +112,29 @@ def setting_options(kind: type[Settings], *, creating: bool) -> Callable[[T], T]
 
 def _option_of(setting: Setting) -> Callable[[T], T]:
     if setting.type is FLAG:
-        names = [f"{name}/--no-{name.removeprefix('--')}" for name in setting.names]
-        return click.option(*names, setting.field, default=None, help=setting.help)
+        return click.option(*_flag_names(setting), setting.field, default=None, help=setting.help)
     return click.option(*setting.names, setting.field, type=setting.type, help=setting.help)
+
+
+def _fixed_option_of(setting: Setting) -> Callable[[T], T]:
+    """Known, but not shown: who tries to change it is told that it cannot be changed."""
+    return click.option(
+        *_flag_names(setting),
+        setting.field,
+        default=None,
+        help=setting.help,
+        hidden=True,
+        expose_value=False,
+        callback=_refuse_change,
+    )
+
+
+def _flag_names(setting: Setting) -> list[str]:
+    return [f"{name}/--no-{name.removeprefix('--')}" for name in setting.names]
+
+
+def _refuse_change(_: click.Context, option: click.Parameter, value: object) -> None:
+    if value is not None:
+        raise click.UsageError(
+            f"{option.opts[0]} is chosen when the entity is created, and cannot be changed. Create another one with it."
+        )

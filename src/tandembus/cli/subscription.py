@@ -51,7 +51,7 @@ async def create(target: Target, topic: str, subscription: str, rule: dict[str, 
     """
     first = rule_from_options(DEFAULT_RULE_NAME, rule) if rule else None
     chosen = SubscriptionSettings(**settings)
-    async with administration(target) as namespace:
+    async with administration(target, topic) as namespace:
         made = await creating(namespace.create_subscription(topic, subscription, chosen, first))
     show_created(target, made, f"subscription show {topic} {made.name}", topic)
 
@@ -64,7 +64,7 @@ async def list_subscriptions(target: Target, topic: str) -> None:
 
     JSON: one subscription per line.
     """
-    async with administration(target) as namespace:
+    async with administration(target, topic) as namespace:
         show_entities(target, "subscription", [each async for each in namespace.subscriptions(topic)], topic)
 
 
@@ -76,7 +76,7 @@ async def show(target: Target, topic: str, subscription: str) -> None:
 
     JSON: the subscription.
     """
-    async with administration(target) as namespace:
+    async with administration(target, topic) as namespace:
         show_entity(target, await namespace.get_subscription(topic, subscription), topic=topic)
 
 
@@ -97,7 +97,7 @@ async def update(target: Target, topic: str, subscription: str, **settings: Any)
     changes = SubscriptionSettings(**settings)
     if changes == SubscriptionSettings():
         raise click.UsageError("Nothing to change: name at least one setting.")
-    async with administration(target) as namespace:
+    async with administration(target, topic) as namespace:
         show_entity(target, await namespace.update_subscription(topic, subscription, changes), "updated", topic)
 
 
@@ -112,7 +112,7 @@ async def delete(target: Target, topic: str, subscription: str) -> None:
     \b
     JSON: {"topic", "subscription", "deleted": true}
     """
-    async with administration(target) as namespace:
+    async with administration(target, topic) as namespace:
         await namespace.delete_subscription(topic, subscription)
     show_deleted(target, "subscription", subscription, topic=topic)
 

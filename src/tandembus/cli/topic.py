@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tandembus.cli.administering import administration, creating
+from tandembus.cli.administering import administration, creating_entity
 from tandembus.cli.arguments import named_entity
 from tandembus.cli.entity_output import show_created, show_deleted, show_entities, show_entity
 from tandembus.cli.settings import setting_options
@@ -44,7 +44,8 @@ async def create(target: Target, entity: str, **settings: Any) -> None:
     JSON: the topic.
     """
     async with administration(target) as namespace:
-        made = await creating(namespace.create_topic(entity, TopicSettings(**settings)))
+        work = namespace.create_topic(entity, TopicSettings(**settings))
+        made = await creating_entity(namespace, entity, True, work)
     show_created(target, made, f"topic show {made.name}")
 
 

@@ -20,8 +20,10 @@ from tandembus.client.entities import (
     changed,
     description_of,
     entity_of,
+    is_queue,
     is_topic,
 )
+from tandembus.client.errors import OtherKind
 from tandembus.client.rules import rule_element, rule_of
 from tandembus.clock import Clock
 from tandembus.descriptions import RuleDescription
@@ -35,7 +37,8 @@ DEAD_LETTER_FORWARD_TOKEN: Final = "ServiceBusDlqSupplementaryAuthorization"
 class Administration:
     """The entities of one namespace. Use it as `async with Administration(connection_string) as administration`.
 
-    Creating what is there raises `EntityAlreadyExists`; everything else about what is not there, `EntityNotFound`.
+    Creating what is there raises `EntityAlreadyExists`; everything else about what is not there, `EntityNotFound`; its
+    child `OtherKind` where a topic was asked for and a queue is there, or the reverse.
     An update changes what it names and leaves the rest; an empty text removes a forwarding or the metadata.
     """
 
@@ -69,12 +72,13 @@ class Administration:
         return entity_of(await self._put(name, settings or QueueSettings()), QueueSettings)
 
     async def get_queue(self, name: str) -> EntityInfo[QueueSettings]:
-        return entity_of(await self.requests.entry("GET", name), QueueSettings)
+        return entity_of(await self._found(name, is_wanted_topic=False), QueueSettings)
 
     async def update_queue(self, name: str, changes: QueueSettings) -> EntityInfo[QueueSettings]:
         return await self._update(await self.get_queue(name), name, changes)
 
     async def delete_queue(self, name: str) -> None:
+        await self._found(name, is_wanted_topic=False)
         await self.requests.entry("DELETE", name)
 
     async def queues(self) -> AsyncIterator[EntityInfo[QueueSettings]]:
@@ -86,13 +90,14 @@ class Administration:
         return entity_of(await self._put(name, settings or TopicSettings()), TopicSettings)
 
     async def get_topic(self, name: str) -> EntityInfo[TopicSettings]:
-        return entity_of(await self.requests.entry("GET", name), TopicSettings)
+        return entity_of(await self._found(name, is_wanted_topic=True), TopicSettings)
 
     async def update_topic(self, name: str, changes: TopicSettings) -> EntityInfo[TopicSettings]:
         return await self._update(await self.get_topic(name), name, changes)
 
     async def delete_topic(self, name: str) -> None:
         """With all its subscriptions and their messages."""
+        await self._found(name, is_wanted_topic=True)
         await self.requests.entry("DELETE", name)
 
     async def topics(self) -> AsyncIterator[EntityInfo[TopicSettings]]:
@@ -147,6 +152,16 @@ class Administration:
         """All rules of a subscription, by name."""
         async for entry in self.requests.entries(f"{subscription_path(topic, subscription)}/Rules"):
             yield rule_of(entry)
+
+    async def _found(self, name: str, is_wanted_topic: bool) -> Element:
+        """Queues and topics share their names and addresses, so only the answer tells which of them it is: raises
+        `OtherKind`. What is deleted is looked at first, since the service would delete either."""
+        entry = await self.requests.entry("GET", name)
+        if is_topic(entry) and not is_wanted_topic:
+            raise OtherKind(name, "topic", "queue")
+        if is_queue(entry) and is_wanted_topic:
+            raise OtherKind(name, "queue", "topic")
+        return entry
 
     async def _put(
         self,

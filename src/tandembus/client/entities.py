@@ -181,7 +181,15 @@ def description_of(
 
 def is_topic(entry: ElementTree.Element) -> bool:
     """Queues and topics share their names, so an answer may be about either."""
-    return entry.find(f"{ATOM}content/{CONNECT}{DESCRIPTIONS[TopicSettings]}") is not None
+    return _describes(entry, TopicSettings)
+
+
+def is_queue(entry: ElementTree.Element) -> bool:
+    return _describes(entry, QueueSettings)
+
+
+def _describes(entry: ElementTree.Element, kind: type[Settings]) -> bool:
+    return entry.find(f"{ATOM}content/{CONNECT}{DESCRIPTIONS[kind]}") is not None
 
 
 def entity_of(entry: ElementTree.Element, kind: type[S]) -> EntityInfo[S]:

@@ -42,6 +42,15 @@ class ConnectionLost(ConnectionError):
     retryable = True
 
 
+class OtherKind(EntityNotFound):
+    """There is something of this name, but it is not what was asked for: a topic and no queue, or the reverse."""
+
+    def __init__(self, name: str, kind: str, wanted: str) -> None:
+        super().__init__(f"'{name}' is a {kind}, and no {wanted}.")
+        self.name = name
+        self.kind = kind
+
+
 ClientFailure = (BusError, OSError)
 """For `except`: everything that using a namespace may raise."""
 

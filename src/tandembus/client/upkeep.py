@@ -37,7 +37,11 @@ class Upkeep:
         await self._requests.send("DELETE", f"{address_of(entity, sub_queue)}/messages/{sequence_number}")
 
     async def resubmit(
-        self, entity: str, to: str | None = None, max_messages: int | None = None
+        self,
+        entity: str,
+        to: str | None = None,
+        max_messages: int | None = None,
+        sub_queue: SubQueue = SubQueue.DEAD_LETTER,
     ) -> AsyncIterator[Resubmitted]:
         """Move dead letters to where they came from or to another entity, step by step, without losing one.
 
@@ -45,7 +49,7 @@ class Upkeep:
         """
         query = "" if to is None else f"&to={quote(to, safe='')}"
         query += "" if max_messages is None else f"&max={max_messages}"
-        path = f"{address_of(entity, SubQueue.DEAD_LETTER)}/$resubmit"
+        path = f"{address_of(entity, sub_queue)}/$resubmit"
         is_over = False
         async for line in self._requests.lines("POST", path, query):
             if line.get("error"):
