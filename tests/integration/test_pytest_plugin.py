@@ -134,3 +134,11 @@ def test_every_option_and_method_is_documented() -> None:
     assert fixtures
     assert [name for name in (*names, *fixtures) if f"`{name}" not in text] == []
     assert "--tandembus-scope" in text
+
+
+@covers("B6")
+def test_a_conftest_can_load_the_plugin_where_it_is_not_installed(suite: Suite) -> None:
+    suite.write("conftest.py", f'pytest_plugins = ["{PLUGIN}"]\n')
+    suite.write("test_it.py", 'def test_it(tandembus_namespace):\n    tandembus_namespace.create_queue("orders")\n')
+    outcome = suite.run(plugins=())
+    assert "1 passed" in outcome.stdout, outcome.stdout

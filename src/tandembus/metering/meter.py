@@ -100,6 +100,7 @@ class Meter:
         forgotten = [
             EntityTotal(OTHER_ENTITIES, operation, reason, count)
             for (operation, reason), count in self._forgotten.items()
+            if count.calls
         ]
         since_start = [
             EntityTotal(slot.entity, slot.operation, slot.reason, _count_of(slot))

@@ -326,6 +326,8 @@ def test_a_deleted_entity_gives_its_slots_back_and_late_counts_are_still_written
     held = meter.slot("orders", SEND, NORMAL)
     held.add(1, 1, 1)
     meter.forget("orders")
+    meter.slot("unused", MANAGE, NORMAL)
+    meter.forget("unused")
     held.add(1, 1, 1)
     assert meter.slot("invoices", SEND, NORMAL).entity == "invoices"
     assert [(row.entity, row.count.calls) for row in meter.totals().since_start] == [(OTHER_ENTITIES, 1)]

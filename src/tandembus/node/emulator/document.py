@@ -230,14 +230,29 @@ class _Reading:
         if properties is None:
             return {}
         found: dict[str, object] = {}
-        for key, place in properties.members(table).items():
-            found[key] = table[key][1](place)
-            if key == "EnablePartitioning" and found[key]:
-                raise place.fault("partitioned entities are not available in this version; set it to false")
+        for key, place in self._members(properties, table).items():
+            try:
+                found[key] = _value(key, place, table[key][1])
+            except ConfigurationError as fault:
+                self._faults.append(fault)
         return found
 
+    def _members(self, properties: Place, table: Mapping[str, tuple[str, Reader]]) -> dict[str, Place]:
+        """Those that are known; of the others, each is a mistake of its own."""
+        members = properties.all_members()
+        self._faults += [part.unknown(key, table) for key, part in members.items() if key not in table]
+        return {key: part for key, part in members.items() if key in table}
+
     def _checked(self, description: D, place: Place) -> D:
-        """Within the namespace's limits, and something that this version can do."""
+        """Within the namespace's limits, and something that this version can do. If not, that is a mistake, and what
+        stands below it is looked at all the same."""
+        try:
+            return self._valid(description, place)
+        except ConfigurationError as fault:
+            self._faults.append(fault)
+            return description
+
+    def _valid(self, description: D, place: Place) -> D:
         if not isinstance(description, TopicDescription):
             self._check_forwards(description, place.member("Properties"))
         try:
@@ -293,6 +308,13 @@ class _Reading:
             first = seen.setdefault(fold(name.text()), name)
             if first is not name:
                 self._faults.append(name.fault(f"{name.text()!r} is the name of {first.path}, too; rename one"))
+
+
+def _value(key: str, place: Place, read: Reader) -> object:
+    value = read(place)
+    if key == "EnablePartitioning" and value:
+        raise place.fault("partitioned entities are not available in this version; set it to false")
+    return value
 
 
 def _fields(values: Mapping[str, object], table: Mapping[str, tuple[str, Reader]]) -> dict[str, object]:

@@ -45,11 +45,14 @@ class Place:
             raise self.fault(f"the key {value.repeated!r} is there twice; remove one")
         for key in value:
             if key not in known:
-                raise self.member(key).fault(_not_known(key, known))
+                raise self.member(key).unknown(key, known)
         for key in required:
             if key not in value:
                 raise self.fault(f"{key!r} is missing; add it")
         return {key: self.member(key) for key in value}
+
+    def unknown(self, key: str, known: Collection[str]) -> ConfigurationError:
+        return self.fault(_not_known(key, known))
 
     def all_members(self) -> dict[str, Place]:
         """Of an object whose keys are the user's own."""

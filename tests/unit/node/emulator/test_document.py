@@ -127,6 +127,7 @@ NAMESPACE = "UserConfig.Namespaces[0]"
 SUBSCRIPTION = f"{NAMESPACE}.Topics[0].Subscriptions[0]"
 FIRST_RULE = f"{SUBSCRIPTION}.Rules[0].Properties"
 SECOND_RULE = f"{SUBSCRIPTION}.Rules[1].Properties"
+SQL_EXPRESSION = f"{SECOND_RULE}.SqlFilter.SqlExpression"
 
 
 @covers("B2", "M9")
@@ -285,6 +286,26 @@ def test_all_mistakes_are_told_at_once_up_to_a_bound(tmp_path: Path) -> None:
     assert len(told) == 21
     assert told[0].startswith(f"{NAMESPACE}.Queues[1].Properties.LockDuration: ")
     assert told[-1] == "... and 5 more"
+
+
+@covers("B2", "M9")
+def test_one_mistake_does_not_hide_another_in_the_same_entity_or_below_it(tmp_path: Path) -> None:
+    wrong = {**TOPIC, "Properties": {"Size": 1, "RequiresDuplicateDetection": 1, "DefaultMessageTimeToLive": "soon"}}
+    below = changed(
+        config(queue("q", LockDuration="PT1H", MaxDeliveryCount="3"), topics=[wrong]), SQL_EXPRESSION, "a >"
+    )
+    told = [line.partition(": ")[0].removeprefix(f"{NAMESPACE}.") for line in refusal(tmp_path, below).splitlines()]
+    properties = "Topics[0].Properties"
+    assert sorted(told) == sorted(
+        [
+            "Queues[0].Properties.LockDuration",
+            "Queues[0].Properties.MaxDeliveryCount",
+            f"{properties}.Size",
+            f"{properties}.RequiresDuplicateDetection",
+            f"{properties}.DefaultMessageTimeToLive",
+            SQL_EXPRESSION.removeprefix(f"{NAMESPACE}."),
+        ]
+    )
 
 
 JSON = st.recursive(
