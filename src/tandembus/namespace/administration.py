@@ -7,6 +7,7 @@ to the fragments, and nothing is stored of what was refused.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -23,7 +24,7 @@ from tandembus.descriptions import (
     subscription_path,
 )
 from tandembus.descriptions import default_rule as rule_for_everything
-from tandembus.errors import EntityNotFound
+from tandembus.errors import BusError, EntityNotFound
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog, Entry, QueueEntry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.dropping import Dropper
@@ -31,6 +32,8 @@ from tandembus.namespace.forwarding import Forwarding, check_forwarding
 from tandembus.namespace.opening import OpenEntities
 from tandembus.rules import compile_rule
 from tandembus.security.scopes import fold
+
+log = logging.getLogger("tandembus.namespace")
 
 E = TypeVar("E", bound=Entry)
 
@@ -67,7 +70,8 @@ class Administration:
         async with self._forwarding(description, old.description):
             entry = await self.catalog.update_queue(description, self.clock.now())
             self._open.changed(entry)
-            return entry
+        await self._resume(entry)
+        return entry
 
     async def delete_queue(self, name: str) -> None:
         entry = self.catalog.find_queue(name)
@@ -130,7 +134,8 @@ class Administration:
             async with self._forwarding(description, old):
                 entry = await self.catalog.update_subscription(description, self.clock.now())
                 self._open.changed(entry)
-                return entry
+        await self._resume(entry)
+        return entry
 
     async def delete_subscription(self, topic: str, name: str) -> None:
         async with self._open.changing(fold(topic)):
@@ -194,6 +199,17 @@ class Administration:
         """What cannot be dropped is not deleted: its name would be free while the store is out of reach."""
         if self.broker.failure is not None:
             raise self.broker.failure
+
+    async def _resume(self, entry: QueueEntry | SubscriptionEntry) -> None:
+        """What may forward from now on does so once it is open, and it may have left the memory while it paused. The
+        change is durable: that it cannot be opened right now must not make it look undone."""
+        description = entry.description
+        targets = (description.forward_to, description.forward_dead_lettered_messages_to)
+        if description.status.can_receive and targets != (None, None):
+            try:
+                await self._open.open(entry.key)
+            except BusError as error:
+                log.warning("'%s' does not forward its messages yet: %s", description.path, error)
 
     @asynccontextmanager
     async def _forwarding(self, new: Forwarding, old: Forwarding | None) -> AsyncIterator[None]:

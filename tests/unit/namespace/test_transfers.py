@@ -134,6 +134,26 @@ async def test_what_must_not_be_received_is_not_forwarded_until_it_may_be_again(
 
 
 @covers("M10")
+async def test_what_paused_goes_on_also_when_nobody_has_used_its_queue_meanwhile() -> None:
+    async with Machine().life() as life:
+        await chained(life)
+        await life.namespace.create_topic(TopicDescription("News"))
+        subscription = SubscriptionDescription("News", "All", forward_to="work", status=EntityStatus.DISABLED)
+        await life.namespace.create_subscription(subscription)
+        await life.namespace.update_queue(replace(INBOX, status=EntityStatus.RECEIVE_DISABLED))
+        await life.send("inbox", "a")
+        await life.send("news", "n")
+        await life.forwarded()
+        life.clock.advance(1000.0)
+        await life.namespace.keep_house()
+        assert list(life.namespace._open.all()) == []
+        await life.namespace.update_queue(INBOX)
+        await life.namespace.update_subscription(replace(subscription, status=EntityStatus.ACTIVE))
+        await life.forwarded()
+        assert sorted(await life.peek("work")) == ["a", "n"]
+
+
+@covers("M10")
 async def test_dead_letters_wait_while_their_queue_is_disabled_for_receiving() -> None:
     orders = QueueDescription("Orders", forward_dead_lettered_messages_to="work")
     async with Machine().life() as life:
