@@ -428,7 +428,7 @@ class Fragment:
         """When the earliest lock of any kind may lapse; 0 where there is none."""
         lapse = self.locks.next_lapse()
         sessions = self.sessions
-        session_lapse = sessions.next_lapse() if sessions is not None else 0.0
+        session_lapse = sessions.lapses.next_lapse() if sessions is not None else 0.0
         if lapse == 0.0 or (session_lapse != 0.0 and session_lapse < lapse):
             return session_lapse
         return lapse

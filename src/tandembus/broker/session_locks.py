@@ -35,7 +35,7 @@ def _lock(fragment: Fragment, sessions: SessionIndex, session: Session) -> Sessi
 def take_session(fragment: Fragment) -> SessionLock | None:
     """The next available session, if one is known of, and nobody has been waiting for it."""
     sessions = session_index(fragment)
-    if sessions.next_accept() is not None:
+    if sessions.waiting.has_next():
         return None
     lapse_sessions(fragment)
     session = sessions.next_session()
@@ -44,18 +44,18 @@ def take_session(fragment: Fragment) -> SessionLock | None:
 
 def is_awaited(fragment: Fragment) -> bool:
     """Whether somebody waits for a session here."""
-    return fragment.sessions is not None and fragment.sessions.next_accept() is not None
+    return fragment.sessions is not None and fragment.sessions.waiting.has_next()
 
 
 def await_session(fragment: Fragment, accept: SessionAccept) -> None:
     """The next available session, as soon as there is one."""
-    session_index(fragment).wait(accept)
+    session_index(fragment).waiting.add(accept)
 
 
 def gave_up_session(fragment: Fragment, accept: SessionAccept) -> None:
     """Whoever waits for a session does so no longer."""
     if fragment.sessions is not None:
-        fragment.sessions.gave_up(accept)
+        fragment.sessions.waiting.gave_up(accept)
 
 
 def hold_session(fragment: Fragment, lock: SessionLock, consumer: Consumer) -> None:
@@ -87,15 +87,15 @@ def session_index(fragment: Fragment) -> SessionIndex:
 def grant_sessions(fragment: Fragment) -> None:
     """Sessions that wait for a receiver meet receivers that wait for a session, in the order of both."""
     sessions = fragment.sessions
-    if sessions is None or fragment.is_void or sessions.next_accept() is None:
+    if sessions is None or fragment.is_void or not sessions.waiting.has_next():
         return
     lapse_sessions(fragment)
-    while sessions.next_accept() is not None:
+    while sessions.waiting.has_next():
         session = sessions.next_session()
         if session is None:
             return
         lock = _lock(fragment, sessions, session)
-        sessions.take_accept().granted(lock)
+        sessions.waiting.take().granted(lock)
 
 
 def held_session(fragment: Fragment, session_id: str) -> SessionLock | None:
@@ -132,7 +132,7 @@ def lapse_sessions(fragment: Fragment) -> bool:
     sessions = fragment.sessions
     if sessions is None:
         return False
-    lapsed = sessions.lapsed(fragment.clock.monotonic())
+    lapsed = sessions.lapses.take_lapsed(fragment.clock.monotonic())
     for lock in lapsed:
         consumer = lock.session.consumer
         leave_session(fragment, lock)
@@ -155,9 +155,10 @@ def lose_all_sessions(fragment: Fragment, error: BusError) -> None:
     sessions = fragment.sessions
     if sessions is None:
         return
-    for lock in sessions.locks():
+    for lock in sessions.lapses.locks():
         lock.is_over = True
         consumer = lock.session.consumer
         if consumer is not None:
             consumer.session_lost(SessionLockLost(SESSION_LOST))
-    sessions.refuse_all(error)
+    while sessions.waiting.has_next():
+        sessions.waiting.take().refused(error)

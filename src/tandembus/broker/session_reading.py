@@ -150,6 +150,8 @@ async def _feed(broker: MessageBroker, fragment: Fragment, index: SessionIndex) 
         if consumer is None or session.lock is None:
             continue
         index.stir(session)
+        if session.returning_count > 0:
+            continue  # what comes back is next, and stirs it again
         if index.next_number(session) > 0:
             numbers = index.numbers_to_read(session, min(int(consumer.credit), most))
             most -= len(numbers)

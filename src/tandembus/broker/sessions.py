@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections import deque
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -20,15 +19,14 @@ from mypy_extensions import i64
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import MessageLock
 from tandembus.broker.operations import Consumer
-from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionAccept, SessionLock
+from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionLock
 from tandembus.broker.session_columns import end_of_run, entry_count, hash_at, offset_at, offsets_of, session_hash
+from tandembus.broker.session_memory import BodyCache, SessionTable
+from tandembus.broker.session_orders import LEAST_OVER, AcceptQueue, LapseOrder
 from tandembus.broker.settings import FragmentSettings
-from tandembus.errors import BusError, InvalidOperation, SessionCannotBeLocked, SessionLockLost
+from tandembus.errors import InvalidOperation, SessionCannotBeLocked, SessionLockLost
 from tandembus.message import Message, session_id_of
 from tandembus.store.messaging_store import Damage
-
-LEAST_OVER: Final = 64
-"""Entries that are over, before it is worth the while to clear them away."""
 
 # What the next grant has to wait for.
 NOTHING: Final = 0
@@ -70,64 +68,27 @@ class SessionIndex:
         self.granted: list[Session] = []
         """Sessions that somebody has just got, and will want messages of."""
         self._stirred: list[Session] = []
-        self._by_id: dict[str, Session] = {}
-        self._by_hash: dict[bytes, Session] = {}
-        self._count: i64 = 0
+        self.waiting: Final = AcceptQueue()
+        self.lapses: Final = LapseOrder()
+        self._table: Final = SessionTable()
+        self._bodies: Final = BodyCache(lane, settings.window_messages, settings.window_bytes)
         self._offers: list[tuple[int, int, Session]] = []
         self._offer_count: int = 0
-        self._waiting: deque[SessionAccept] = deque()
-        self._given_up_count: i64 = 0
-        self._lapses: list[tuple[float, int, SessionLock]] = []
-        self._lock_count: int = 0
-        self._bodies: dict[int, Message] = {}
-        self._max_messages: i64 = settings.window_messages
-        self._max_bytes: i64 = settings.window_bytes
         self._max_sessions: i64 = settings.max_sessions
         self._max_numbers: i64 = settings.max_session_numbers
 
     def __len__(self) -> int:
-        return int(self._count)
+        return len(self._table)
 
     # Sessions in memory.
 
     def find(self, session_id: str) -> Session | None:
-        session = self._by_id.get(session_id)
-        if session is not None:
-            return session
-        return self._adopt(session_id, session_hash(session_id))
-
-    def _adopt(self, session_id: str, hash_of_id: bytes) -> Session | None:
-        """One whose id nobody has read yet is taken for this one. Should a body say otherwise later, it goes astray to
-        where it belongs."""
-        session = self._by_hash.get(hash_of_id)
-        while session is not None:
-            if session.id is None:
-                self.name(session, session_id)
-                return session
-            session = session.same_hash
-        return None
-
-    def name(self, session: Session, session_id: str) -> None:
-        session.id = session_id
-        self._by_id[session_id] = session
+        return self._table.find(session_id)
 
     def get(self, session_id: str) -> Session:
         """The session, known from now on. What is not known has no available message below `columns_end`."""
-        session = self.find(session_id)
-        if session is None:
-            session = self._new(session_id, session_hash(session_id))
-        return session
-
-    def _new(self, session_id: str | None, hash_of_id: bytes) -> Session:
-        session = Session(session_id, hash_of_id, FOLLOWING, 0)
-        session.same_hash = self._by_hash.get(hash_of_id)
-        if session.same_hash is not None:
-            session.mode = ALONE  # what it has may stand among the numbers of the other: searched for from the start
-        self._by_hash[hash_of_id] = session
-        if session_id is not None:
-            self._by_id[session_id] = session
-        self._count += 1
-        return session
+        session = self._table.find(session_id)
+        return session if session is not None else self._table.add(session_id, session_hash(session_id))
 
     def _forget_if_empty(self, session: Session) -> bool:
         """Whatever a forgotten session has above `columns_end` is found there again."""
@@ -135,25 +96,9 @@ class SessionIndex:
             return False
         if session.mode == ALONE and (self.is_at_tail or session.searched_to < self.columns_end):
             return False
-        self._forget(session)
-        return True
-
-    def _forget(self, session: Session) -> None:
-        self._count -= 1
         session.offered_at = -1
-        if session.id is not None:
-            self._by_id.pop(session.id, None)
-        first = self._by_hash.get(session.hash)
-        if first is session:
-            if session.same_hash is None:
-                del self._by_hash[session.hash]
-            else:
-                self._by_hash[session.hash] = session.same_hash
-            return
-        while first is not None:
-            if first.same_hash is session:
-                first.same_hash = session.same_hash
-            first = first.same_hash
+        self._table.remove(session)
+        return True
 
     def knows_all_of(self, session: Session) -> bool:
         return session.mode == AHEAD or (session.mode == FOLLOWING and self.is_at_tail)
@@ -170,13 +115,13 @@ class SessionIndex:
         """A durable message becomes available at the tail."""
         session_id = _note_id(message)
         number = message.number
-        session = self._by_id.get(session_id)
+        session = self._table.named(session_id)
         if session is None:
             session = self._take_in(session_id, number)
             if session is None:
                 return
         if self.knows_all_of(session) and self._append(session, number):
-            self._keep(message)
+            self._bodies.keep(message)
         if session.lock is not None:
             self.stir(session)
         else:
@@ -187,14 +132,14 @@ class SessionIndex:
         if not self.is_at_tail:
             return None
         hash_of_id = session_hash(session_id)
-        session = self._adopt(session_id, hash_of_id)
+        session = self._table.adopt(session_id, hash_of_id)
         if session is not None:
             return session
-        if self._count >= self._max_sessions:
+        if len(self._table) >= self._max_sessions:
             self.is_at_tail = False
             self.columns_end = number
             return None
-        return self._new(session_id, hash_of_id)
+        return self._table.add(session_id, hash_of_id)
 
     def _append(self, session: Session, number: i64) -> bool:
         if len(session.numbers) < self._max_numbers:
@@ -243,9 +188,9 @@ class SessionIndex:
         at = bisect_left(session.numbers, int(number))
         if at < len(session.numbers) and session.numbers[at] == number:
             session.numbers.pop(at)
-        other = self._by_id.get(session_id)
+        other = self._table.named(session_id)
         if other is None:
-            other = self._new(session_id, session.hash)
+            other = self._table.add(session_id, session.hash)
         elif self._covers(other, number):
             self._insert(other, number)
         if other.lock is not None:
@@ -262,7 +207,7 @@ class SessionIndex:
         session.offered_at = -1
         lock = SessionLock(session, now + duration_s, now_ms + i64(int(duration_s * 1000)))
         session.lock = lock
-        self._push_lapse(lock)
+        self.lapses.add(lock)
         return lock
 
     def renew(self, lock: SessionLock, now: float, now_ms: i64, duration_s: float) -> None:
@@ -270,14 +215,7 @@ class SessionIndex:
             raise SessionLockLost(SESSION_LOST)
         lock.locked_until = now + duration_s
         lock.locked_until_ms = now_ms + i64(int(duration_s * 1000))
-        self._push_lapse(lock)
-
-    def _push_lapse(self, lock: SessionLock) -> None:
-        self._lock_count += 1
-        heapq.heappush(self._lapses, (lock.locked_until, self._lock_count, lock))
-        if len(self._lapses) > 2 * len(self._by_id) + LEAST_OVER:
-            self._lapses = [entry for entry in self._lapses if _is_current(entry)]
-            heapq.heapify(self._lapses)
+        self.lapses.add(lock)
 
     def hold(self, lock: SessionLock, consumer: Consumer) -> None:
         """Messages of the session go to this consumer from now on."""
@@ -294,48 +232,7 @@ class SessionIndex:
         if session.returning_count == 0:
             self._offer(session)
 
-    def lapsed(self, now: float) -> list[SessionLock]:
-        found: list[SessionLock] = []
-        while self._lapses and (self._lapses[0][0] <= now or not _is_current(self._lapses[0])):
-            entry = heapq.heappop(self._lapses)
-            if _is_current(entry):
-                found.append(entry[2])
-        return found
-
-    def next_lapse(self) -> float:
-        """When the earliest entry comes up; 0 where there is none."""
-        return self._lapses[0][0] if self._lapses else 0.0
-
-    def locks(self) -> list[SessionLock]:
-        return [entry[2] for entry in self._lapses if _is_current(entry)]
-
     # Waiting for a session.
-
-    def wait(self, accept: SessionAccept) -> None:
-        self._waiting.append(accept)
-
-    def gave_up(self, accept: SessionAccept) -> None:
-        """Nobody waits for this one any more."""
-        if accept.is_over:
-            return
-        accept.is_over = True
-        self._given_up_count += 1
-        if self._given_up_count > i64(len(self._waiting)) // 2 + LEAST_OVER:
-            self._waiting = deque([one for one in self._waiting if not one.is_over])
-            self._given_up_count = 0
-
-    def next_accept(self) -> SessionAccept | None:
-        while self._waiting:
-            if not self._waiting[0].is_over:
-                return self._waiting[0]
-            self._waiting.popleft()
-            self._given_up_count = max(self._given_up_count - 1, i64(0))
-        return None
-
-    def take_accept(self) -> SessionAccept:
-        accept = self._waiting.popleft()
-        accept.is_over = True
-        return accept
 
     def _offer(self, session: Session) -> None:
         """It waits for a receiver, at the place of its oldest message."""
@@ -348,7 +245,7 @@ class SessionIndex:
             session.offered_at = place
             self._offer_count += 1
             heapq.heappush(self._offers, (int(place), self._offer_count, session))
-            if len(self._offers) > 2 * int(self._count) + LEAST_OVER:
+            if len(self._offers) > 2 * len(self._table) + LEAST_OVER:
                 self._offers = [entry for entry in self._offers if entry[2].offered_at == entry[0]]
                 heapq.heapify(self._offers)
 
@@ -378,7 +275,7 @@ class SessionIndex:
         """Whether it may have a message and stands in its right place. What was settled, parked or taken meanwhile does
         not count."""
         while session.numbers and not self._lane.is_waiting(session.numbers[0]):
-            self._bodies_pop(session.numbers.pop(0))
+            self._bodies.drop(session.numbers.pop(0))
         has_rest = len(session.numbers) > 0 or session.mode == ALONE
         if session.returning_count > 0 or self._forget_if_empty(session) or not has_rest:
             session.offered_at = -1
@@ -395,7 +292,7 @@ class SessionIndex:
         if message is None:
             return False
         session_id = message.session_id or ""
-        self._learn_name(session, session_id)
+        self._table.name(session, session_id)
         if session.id is None:
             self.went_astray(session, message.number, session_id)
         return True
@@ -410,6 +307,8 @@ class SessionIndex:
     def scanned(self, block: i64, entries: bytes, visible_end: i64) -> None:
         """Take in the sessions of the block that `columns_end` has come to, as it was when `visible_end` was: what has
         become visible since is left for the next look."""
+        if self.is_at_tail:
+            return
         first = block * self._lane.block_size
         end = min(first + self._lane.block_size, visible_end)
         position: i64 = 0
@@ -427,7 +326,7 @@ class SessionIndex:
 
     def _take_run(self, run: _Run) -> None:
         hash_of_id = hash_at(run.entries, run.position)
-        session = self._by_hash.get(hash_of_id)
+        session = self._table.first_of(hash_of_id)
         if session is None:
             self._take_new_run(hash_of_id, run)
         while session is not None:
@@ -436,12 +335,9 @@ class SessionIndex:
             session = session.same_hash
 
     def _take_new_run(self, hash_of_id: bytes, run: _Run) -> None:
-        session = Session(None, hash_of_id, FOLLOWING, 0)
+        session = self._table.add(None, hash_of_id)
         self._extend(session, run)
-        if session.numbers:
-            self._by_hash[hash_of_id] = session
-            self._count += 1
-            self._offer(session)
+        self._offer(session)  # which forgets it again, if it has nothing
 
     def _extend(self, session: Session, run: _Run) -> None:
         position = run.position
@@ -453,6 +349,8 @@ class SessionIndex:
 
     def begin_search(self, session: Session) -> i64:
         """From where on the session's messages are not known."""
+        if self.knows_all_of(session):
+            return self._lane.visible_end
         if session.mode == FOLLOWING:
             session.mode = ALONE
             session.searched_to = self.columns_end
@@ -461,6 +359,8 @@ class SessionIndex:
     def searched(self, session: Session, block: i64, entries: bytes, visible_end: i64) -> bool:
         """Take in what the next block has of this session, as it was when `visible_end` was. Returns whether the search
         should go on."""
+        if self.knows_all_of(session):
+            return False
         first = block * self._lane.block_size
         end = min(first + self._lane.block_size, visible_end)
         for offset in offsets_of(entries, session.hash):
@@ -474,6 +374,8 @@ class SessionIndex:
         return session.mode == ALONE and len(session.numbers) < self._max_numbers
 
     def searched_all_below(self, session: Session, number: i64) -> None:
+        if self.knows_all_of(session):
+            return
         session.searched_to = number
         if number >= self._lane.visible_end:
             session.mode = FOLLOWING if self.is_at_tail else AHEAD
@@ -504,7 +406,7 @@ class SessionIndex:
         while numbers:
             if self._lane.is_waiting(numbers[0]):
                 return numbers[0]
-            self._bodies_pop(numbers.pop(0))
+            self._bodies.drop(numbers.pop(0))
         return 0
 
     def next_message(self, session: Session) -> Message | None:
@@ -515,7 +417,7 @@ class SessionIndex:
                 if session.returning_count == 0 and not self.knows_all_of(session):
                     self.starving.append(session)
                 return None
-            message = self._bodies.get(int(number))
+            message = self._bodies.get(number)
             if message is None:
                 self.starving.append(session)
                 return None
@@ -525,22 +427,7 @@ class SessionIndex:
 
     def pop(self, session: Session) -> None:
         """The first known message is handed over."""
-        self._bodies_pop(session.numbers.pop(0))
-
-    def _bodies_pop(self, number: int) -> None:
-        message = self._bodies.pop(number, None)
-        if message is not None:
-            self._lane.ready_bytes -= len(message.sections)
-
-    def _keep(self, message: Message) -> None:
-        """The oldest go when there are too many: what was sent last is most likely asked for next."""
-        self._bodies_pop(int(message.number))
-        self._bodies[int(message.number)] = message
-        self._lane.ready_bytes += len(message.sections)
-        while len(self._bodies) > self._max_messages or self._lane.ready_bytes > self._max_bytes:
-            if len(self._bodies) <= 1:
-                return
-            self._bodies_pop(next(iter(self._bodies)))
+        self._bodies.drop(session.numbers.pop(0))
 
     def take_bodies(self, records: list[Message | Damage], owners: dict[int, Session]) -> None:
         """Bodies read for sessions: kept if they are their own."""
@@ -550,19 +437,14 @@ class SessionIndex:
             session = owners[int(message.number)]
             session_id = _note_id(message)
             if session.id is None:
-                self._learn_name(session, session_id)
+                self._table.name(session, session_id)
             if session.id == session_id:
-                self._keep(message)
+                self._bodies.keep(message)
             else:
                 self.went_astray(session, message.number, session_id)
 
-    def _learn_name(self, session: Session, session_id: str) -> None:
-        if session_id not in self._by_id:
-            self.name(session, session_id)
-
     def forget_bodies(self) -> None:
-        self._bodies = {}
-        self._lane.ready_bytes = 0
+        self._bodies.clear()
 
     def numbers_to_read(self, session: Session, count: i64) -> list[int]:
         """The next numbers whose bodies are not here."""
@@ -570,7 +452,7 @@ class SessionIndex:
         for number in session.numbers:
             if len(found) >= count:
                 break
-            if number not in self._bodies and self._lane.is_waiting(number):
+            if self._bodies.get(number) is None and self._lane.is_waiting(number):
                 found.append(number)
         return found
 
@@ -579,11 +461,6 @@ class SessionIndex:
         if session.returning_count > 0 or not self.knows_all_of(session):
             return True
         return self.next_number(session) > 0
-
-    def refuse_all(self, error: BusError) -> None:
-        """Nobody who waits will get a session here."""
-        while self.next_accept() is not None:
-            self.take_accept().refused(error)
 
 
 def _note_id(message: Message) -> str:
@@ -597,7 +474,3 @@ def check_sessions(messages: list[Message]) -> None:
     for message in messages:
         if message.session_id is None:
             raise InvalidOperation("The entity requires sessions: every message sent to it needs a SessionId.")
-
-
-def _is_current(entry: tuple[float, int, SessionLock]) -> bool:
-    return not entry[2].is_over and entry[2].locked_until == entry[0]

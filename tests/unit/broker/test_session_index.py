@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tandembus.broker import session_columns, sessions
+from tandembus.broker import session_columns, session_memory, sessions
 from tandembus.broker.dropping import drop_fragment
 from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, MessageLock
 from tandembus.broker.session_columns import TailColumn, column_entry, column_of, end_of_run, offsets_of, session_hash
@@ -151,7 +151,7 @@ def one_hash_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("compiled functions cannot be replaced")
     from tandembus.broker import session_reading
 
-    for module in (session_columns, sessions, session_reading):
+    for module in (session_columns, session_memory, sessions, session_reading):
         monkeypatch.setattr(module, "session_hash", lambda _: b"samehash")
 
 

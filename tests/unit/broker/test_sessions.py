@@ -6,10 +6,8 @@ import asyncio
 
 import pytest
 
-from tandembus.broker import browsing
 from tandembus.broker.locks import ABANDON, COMPLETE
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
-from tandembus.broker.session_listing import SessionListing
 from tandembus.broker.session_locks import accept_session, leave_session, renew_session
 from tandembus.errors import (
     InvalidOperation,
@@ -17,13 +15,10 @@ from tandembus.errors import (
     OperationTimeout,
     SessionCannotBeLocked,
     SessionLockLost,
-    StoreFull,
-    StoreUnavailable,
 )
-from tandembus.store.memory import Fault
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN
+from tandembus.store.messaging_store import DEAD_LETTER
 from tests.covers import covers
-from tests.unit.broker.one_queue import Answer, body_of, message
+from tests.unit.broker.one_queue import message
 from tests.unit.broker.session_queue import SessionReceiver, session_queue, sessions
 
 # Accepting.
@@ -124,7 +119,7 @@ async def test_many_given_up_accepts_leave_nothing_behind() -> None:
             await asyncio.sleep(0)
             impatient.cancel()
             await asyncio.gather(impatient, return_exceptions=True)
-        assert len(index._waiting) < 200
+        assert len(index.waiting) < 200
         await queue.send_to("a", "a1")
         assert patient.result().session.name == "a"
 
@@ -424,180 +419,3 @@ async def test_a_message_that_expires_while_locked_in_a_session_is_judged_when_t
         await receiver.leave()
         assert queue.active_count == 0
         assert len(queue.fragment.sessions or []) == 0
-
-
-# Browsing and deleting.
-
-
-@covers("M7")
-async def test_peeking_in_a_session_goes_on_where_it_was_and_passes_others_over() -> None:
-    async with session_queue() as queue:
-        for number in range(30):
-            await queue.send_to(f"s{number % 3}", f"m{number}")
-        found = await browsing.peek(queue.broker, queue.fragment, MAIN, 1, 4, 1 << 20, "s1")
-        assert [body_of(one.message) for one in found] == ["m1", "m4", "m7", "m10"]
-        last = int(found[-1].message.number)
-        found = await browsing.peek(queue.broker, queue.fragment, MAIN, last + 1, 100, 1 << 20, "s1")
-        assert [body_of(one.message) for one in found] == [f"m{number}" for number in range(13, 30, 3)]
-        assert await browsing.peek(queue.broker, queue.fragment, MAIN, 1, 100, 1 << 20, "nobody") == []
-
-
-@covers("M7")
-async def test_deleting_in_a_session_leaves_the_others_and_what_is_locked() -> None:
-    async with session_queue() as queue:
-        for number in range(12):
-            await queue.send_to(f"s{number % 2}", f"m{number}")
-        receiver = await queue.accept("s0")
-        await receiver.take(2)
-        before_ms = queue.clock.now_ms() + 1
-        deleted = asyncio.create_task(browsing.delete_batch(queue.broker, queue.fragment, MAIN, 100, before_ms, "s0"))
-        await queue.quiet()
-        assert await deleted == 4
-        assert await receiver.take(10) == []
-        await receiver.leave()
-        assert await queue.drain() == {"s0": ["m0", "m2"], "s1": [f"m{number}" for number in range(1, 12, 2)]}
-
-
-@covers("M7")
-async def test_a_purged_queue_has_no_sessions_to_accept_until_something_comes() -> None:
-    async with session_queue() as queue:
-        await queue.send_to("a", *(f"a{i}" for i in range(20)))
-        await queue.send_to("b", "b1")
-        before_ms = queue.clock.now_ms() + 1
-        purging = asyncio.create_task(browsing.delete_batch(queue.broker, queue.fragment, MAIN, 1000, before_ms))
-        await queue.quiet()
-        assert await purging == 21
-        waiting = queue.accepting()
-        await queue.quiet()
-        assert not waiting.done()
-        await queue.send_to("b", "b2")
-        assert await SessionReceiver(queue, waiting.result()).take(5) == ["b2"]
-
-
-@covers("M7")
-async def test_sessions_are_listed_once_each_with_messages_first_and_states_then() -> None:
-    async with session_queue() as queue:
-        for number in range(30):
-            await queue.send_to(f"s{number % 5}", f"m{number}")
-        at_ms = queue.clock.now_ms() + 60_000
-        queue.stage(message("later", scheduled_at_ms=at_ms, session_id="scheduled"))
-        await queue.quiet()
-        await queue.set_state("s1", b"x")
-        await queue.set_state("idle", b"x")
-        receiver = await queue.accept("s2")
-        await receiver.take(100)
-        listing = SessionListing(queue.broker, queue.fragment, None)
-        pages = [list(await listing.page(skip, 2)) for skip in range(0, 8, 2)]
-        assert pages == [["s0", "s1"], ["s2", "s3"], ["s4", "idle"], []]
-        since = queue.clock.now_ms() + 5
-        queue.clock.advance(1)
-        await queue.set_state("s3", b"x")
-        assert list(await SessionListing(queue.broker, queue.fragment, since).page(0, 10)) == ["s3"]
-
-
-@covers("M7")
-async def test_a_session_of_which_everything_is_deferred_is_listed() -> None:
-    async with session_queue() as queue:
-        await queue.send_to("a", "a1")
-        receiver = await queue.accept("a")
-        await queue.defer(await receiver.take_one())
-        assert list(await SessionListing(queue.broker, queue.fragment, None).page(0, 10)) == ["a"]
-
-
-# State.
-
-
-@covers("M7")
-async def test_a_session_keeps_its_state_without_messages_and_across_a_restart() -> None:
-    async with session_queue() as queue:
-        assert await queue.state_of("a") is None
-        await queue.set_state("a", b"one")
-        await queue.set_state("a", b"two")
-        await queue.set_state("b", b"")
-        again = await queue.again()
-    async with again:
-        assert await again.state_of("a") == b"two"
-        assert await again.state_of("b") == b""
-        await again.set_state("a", None)
-        assert await again.state_of("a") is None
-
-
-@covers("M7")
-async def test_states_set_together_are_the_last_ones_set() -> None:
-    async with session_queue() as queue:
-        await asyncio.gather(*(queue.set_state("a", bytes([i])) for i in range(5)), queue.set_state("b", b"b"))
-        assert (await queue.state_of("a"), await queue.state_of("b")) == (bytes([4]), b"b")
-
-
-@covers("M7", "F4")
-async def test_a_state_that_does_not_fit_is_refused_and_clearing_one_goes_on() -> None:
-    async with session_queue() as queue:
-        await queue.set_state("a", b"old")
-        await queue.set_state("b", b"old")
-        queue.fault_next(Fault.FULL)
-        results = await asyncio.gather(queue.set_state("a", b"new"), queue.set_state("b", None), return_exceptions=True)
-        assert isinstance(results[0], StoreFull)
-        assert results[1] is None
-        assert (await queue.state_of("a"), await queue.state_of("b")) == (b"old", None)
-
-
-@covers("M7", "M13")
-async def test_a_cleared_state_is_refused_with_the_new_one_that_takes_its_place() -> None:
-    async with session_queue() as queue:
-        await queue.set_state("a", b"old")
-        queue.fault_next(Fault.FULL)
-        results = await asyncio.gather(queue.set_state("a", None), queue.set_state("a", b"new"), return_exceptions=True)
-        assert [type(result) for result in results] == [StoreFull, StoreFull]
-        assert await queue.state_of("a") == b"old"
-
-
-# Restarts and failures.
-
-
-@covers("M7", "F2")
-async def test_after_a_crash_sessions_are_free_and_in_order() -> None:
-    async with session_queue() as queue:
-        for number in range(9):
-            for session_id in "abc":
-                await queue.send_to(session_id, f"{session_id}{number}")
-        receiver = await queue.accept("a")
-        await receiver.take(3)
-        await queue.complete(receiver.locks[0])
-        again = await queue.again()
-    async with again:
-        received = await again.drain()
-        assert received["a"] == [f"a{number}" for number in range(1, 9)]
-        assert received["b"] == [f"b{number}" for number in range(9)]
-        assert list(received) == ["b", "c", "a"], "the oldest message decides, and a's first is gone"
-
-
-@covers("M7", "F2")
-async def test_when_the_store_fails_sessions_are_lost_and_waiting_accepts_are_told() -> None:
-    async with session_queue() as queue:
-        await queue.send_to("a", "a1")
-        receiver = await queue.accept("a")
-        await receiver.take_one()
-        waiting = queue.accepting()
-        await queue.quiet()
-        queue.fault_next(Fault.UNKNOWN_LOST)
-        answer: Answer = queue.stage(message("b1", session_id="b"))
-        assert isinstance(await answer.wait(), StoreUnavailable)
-        assert isinstance(receiver.loss, SessionLockLost)
-        with pytest.raises(StoreUnavailable):
-            await waiting
-        await queue.quiet()
-        assert await (await queue.accept("a")).take(5) == ["a1"]
-
-
-@covers("M7", "F4")
-async def test_a_refused_send_leaves_no_trace_in_the_columns() -> None:
-    async with session_queue() as queue:
-        await queue.send_to("a", *(f"a{i}" for i in range(6)))
-        queue.fault_next(Fault.FULL)
-        refused = queue.stage(*(message(f"no{i}", session_id="b") for i in range(20)))
-        assert isinstance(await refused.wait(), StoreFull)
-        queue.broker.check_room()
-        await queue.send_to("c", *(f"c{i}" for i in range(20)))
-        again = await queue.again()
-    async with again:
-        assert await again.drain() == {"a": [f"a{i}" for i in range(6)], "c": [f"c{i}" for i in range(20)]}
