@@ -58,12 +58,13 @@ def sweep(fragment: Fragment, messages: list[Message]) -> i64:
 
 
 def end_sweep(fragment: Fragment, block: i64, earliest: i64) -> None:
-    """The next expiry of a block counts what is locked, too: a crash ends locks without judging their messages.
+    """The next expiry of a block counts what is held, too: a crash ends locks without judging their messages, and what
+    is being settled, or has just been found expired, is there until its own commit, which may not be the next one.
     What is past already is looked at again when its lock may be over."""
     now, now_ms = fragment.clock.monotonic(), i64(fragment.clock.now_ms())
     for lock in fragment.main.held_in_block(block):
-        if lock.settlement == OPEN and lock.expires_at != NEVER and not lock.is_deferred:
-            left_s = max(lock.ends_at() - now, LEAST_LOOK_S)
+        if lock.expires_at != NEVER and not lock.is_deferred:
+            left_s = max(lock.ends_at() - now, LEAST_LOOK_S) if lock.settlement == OPEN else LEAST_LOOK_S
             due = max(lock.expires_at, now_ms + i64(int(left_s * 1000)))
             if earliest == NEVER or due < earliest:
                 earliest = due
