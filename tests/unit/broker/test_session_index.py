@@ -141,6 +141,22 @@ async def test_nothing_of_a_dropped_fragment_is_left() -> None:
         assert (disk.columns, disk.session_states, disk.bodies, disk.blocks) == ({}, {}, {}, {})
 
 
+@covers("M7")
+async def test_a_search_that_comes_too_late_adds_nothing_twice() -> None:
+    async with session_queue(tight(max_session_numbers=100)) as queue:
+        await queue.send_to("a", *(f"m{i}" for i in range(20)))
+        index = queue.fragment.sessions
+        assert index is not None
+        session = index.get("a")
+        before = list(session.numbers)
+        assert index.begin_search(session) == queue.fragment.main.visible_end, "everything is known already"
+        column = column_of([column_entry(session_hash("a"), offset) for offset in range(1, 8)])
+        assert not index.searched(session, 0, column, 8)
+        index.scanned(0, column, 8)
+        assert session.numbers == before
+        assert await (await queue.accept("a")).take(100) == [f"m{i}" for i in range(20)]
+
+
 # Two sessions whose ids have the same hash.
 
 
