@@ -111,3 +111,11 @@ class StoreFull(StoreUnavailable):
 
 class StoreDamaged(StoreUnavailable):
     """The store's files are not what they must be: cut short, or of a newer format."""
+
+
+class FragmentUnavailable(StoreUnavailable):
+    """The fragment's broker or store is out of reach. Nothing was taken: another fragment may be tried."""
+
+
+class OutcomeUnknown(OperationTimeout):
+    """It was handed over and never answered: it may have been carried out, or not."""

@@ -61,6 +61,7 @@ class MessageLock:
         "description",
         "encoded_changes",
         "expires_at",
+        "index",
         "is_damaged",
         "is_deferred",
         "is_quiet",
@@ -84,6 +85,8 @@ class MessageLock:
         self, token: bytes, lane: i64, number: i64, locked_until: float, size_bytes: i64, expires_at: i64
     ) -> None:
         self.token: Final = token
+        self.index: i64 = fragment_index_of(token)
+        """The fragment that gave it: any front end can tell from the token."""
         self.lane: i64 = lane
         self.number: i64 = number
         self.locked_until: float = locked_until
@@ -237,6 +240,11 @@ class LockTable:
             if order and (earliest == 0.0 or order[0][0] < earliest):
                 earliest = order[0][0]
         return earliest
+
+
+def fragment_index_of(token: bytes) -> i64:
+    """Which fragment of its entity gave this token; what is no token names none."""
+    return i64(token[0]) << 8 | i64(token[1]) if len(token) == 16 else -1
 
 
 def is_of_epoch(token: bytes, epoch: int) -> bool:

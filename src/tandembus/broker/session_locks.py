@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
@@ -50,6 +51,12 @@ def is_awaited(fragment: Fragment) -> bool:
 def await_session(fragment: Fragment, accept: SessionAccept) -> None:
     """The next available session, as soon as there is one."""
     session_index(fragment).waiting.add(accept)
+
+
+def watch_sessions(fragment: Fragment, available: Callable[[int, int], None]) -> None:
+    """Somebody looks out for free sessions, and waits in no line for them: told the fragment's index and when the
+    oldest one's first message was enqueued, once, as soon as there is one that nobody in line takes."""
+    session_index(fragment).watcher = available
 
 
 def gave_up_session(fragment: Fragment, accept: SessionAccept) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -70,6 +71,8 @@ class SessionIndex:
         self._stirred: list[Session] = []
         self.waiting: Final = AcceptQueue()
         self.lapses: Final = LapseOrder()
+        self.watcher: Callable[[int, int], None] | None = None
+        """Who is to be told of a free session, once."""
         self._table: Final = SessionTable()
         self._bodies: Final = BodyCache(lane, settings.window_messages, settings.window_bytes)
         self._offers: list[tuple[int, int, Session]] = []

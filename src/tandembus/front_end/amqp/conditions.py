@@ -11,6 +11,7 @@ from tandembus.errors import (
     EntityAlreadyExists,
     EntityDisabled,
     EntityNotFound,
+    FragmentUnavailable,
     InvalidArgument,
     InvalidOperation,
     MalformedData,
@@ -19,6 +20,7 @@ from tandembus.errors import (
     MessageTooLarge,
     NotSupported,
     OperationTimeout,
+    OutcomeUnknown,
     QuotaExceeded,
     ServerBusy,
     SessionCannotBeLocked,
@@ -55,6 +57,8 @@ CONDITIONS: Final[Mapping[type[BusError], str]] = {
     StoreUnavailable: "amqp:internal-error",
     StoreFull: "amqp:internal-error",
     StoreDamaged: "amqp:internal-error",
+    FragmentUnavailable: "amqp:internal-error",
+    OutcomeUnknown: "com.microsoft:timeout",
 }
 
 MANAGEMENT_STATUSES: Final[Mapping[type[BusError], int]] = {
@@ -80,6 +84,8 @@ MANAGEMENT_STATUSES: Final[Mapping[type[BusError], int]] = {
     StoreUnavailable: 500,
     StoreFull: 500,
     StoreDamaged: 500,
+    FragmentUnavailable: 500,
+    OutcomeUnknown: 408,
 }
 
 

@@ -53,6 +53,8 @@ STATUSES: Final[Mapping[type[BusError], Status]] = {
     errors.StoreUnavailable: INTERNAL,
     errors.StoreFull: INTERNAL,
     errors.StoreDamaged: INTERNAL,
+    errors.FragmentUnavailable: INTERNAL,
+    errors.OutcomeUnknown: Status(504, 50400),
 }
 
 

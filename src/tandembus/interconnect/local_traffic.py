@@ -1,0 +1,146 @@
+"""The traffic of one fragment in this process: straight to the fragment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.locks import MessageLock, SettleReply
+from tandembus.broker.operations import Consumer, SendOperation
+from tandembus.broker.session import SessionAccept, SessionLock
+from tandembus.broker.session_locks import (
+    accept_session,
+    await_session,
+    gave_up_session,
+    has_session_work,
+    hold_session,
+    is_awaited,
+    leave_session,
+    stir_session,
+    take_session,
+    watch_sessions,
+)
+from tandembus.broker.transactions import TransactionOperation
+from tandembus.errors import BusError, OperationTimeout
+from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish, Traffic
+
+NO_SESSION: Final = "No session was available in time."
+
+
+@final
+class _Grant:
+    """Turns what the fragment grants into what was wished for."""
+
+    __slots__ = ("index", "wish")
+
+    def __init__(self, wish: SessionWish, index: i64) -> None:
+        self.wish: Final = wish
+        self.index: i64 = index
+
+    def granted(self, lock: SessionLock) -> None:
+        wish = self.wish
+        wish.is_over = True
+        wish.granted(SessionHold(lock.session.name, lock.locked_until_ms, self.index, lock))
+
+    def refused(self, error: BusError) -> None:
+        wish = self.wish
+        wish.is_over = True
+        wish.refused(error)
+
+
+@final
+class LocalTraffic(Traffic):
+    def __init__(
+        self,
+        fragment: Fragment,
+        want: Callable[[Fragment], None],
+        serve_sessions: Callable[[Fragment], None],
+    ) -> None:
+        """`want`: the broker's ear for who could take more; `serve_sessions`: for who comes for a session or leaves
+        one."""
+        super().__init__(fragment.index, False)
+        self.fragment: Final = fragment
+        self._want: Final = want
+        self._serve_sessions: Final = serve_sessions
+
+    def failure(self) -> BusError | None:
+        return self.fragment.failure
+
+    def send(self, operation: SendOperation) -> None:
+        self.fragment.send(operation)
+
+    def transaction_index(self, operation: SendOperation) -> i64:
+        self.fragment.check_messages(operation)
+        return self.index
+
+    def attach(self, consumer: Consumer, lane: i64) -> None:
+        self.fragment.consumers(lane).add(consumer)
+
+    def feed(self, consumer: Consumer, lane: i64, is_draining: bool) -> None:
+        fragment = self.fragment
+        stir_session(fragment, consumer)
+        fragment.pump()
+        consumers = fragment.consumers(lane)
+        if is_draining:
+            consumers.drain(consumer)
+            consumers.finish_drains()
+        if consumer.session is not None:
+            if is_draining or has_session_work(fragment):
+                self._serve_sessions(fragment)
+        elif is_draining or (consumer.credit > 0 and not consumers.lane.is_exhausted()):
+            self._want(fragment)
+
+    def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
+        self.fragment.release_consumer(consumer, lane, is_orderly)
+
+    def check_lock(self, lock: MessageLock) -> None:
+        self.fragment.check_lock(lock)
+
+    def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
+        self.fragment.settle(lock, settlement, reply)
+
+    def discharge(self, operation: TransactionOperation) -> None:
+        self.fragment.discharge(operation)
+
+    # Sessions.
+
+    def wish_session(self, wish: SessionWish) -> None:
+        fragment = self.fragment
+        name = wish.session_id
+        lock = take_session(fragment) if name is None else accept_session(fragment, name)
+        grant = _Grant(wish, self.index)
+        if lock is not None:
+            grant.granted(lock)
+        elif wish.is_patient:
+            accept = SessionAccept(grant.granted, grant.refused)
+            wish.tag = accept
+            await_session(fragment, accept)
+        else:
+            grant.refused(OperationTimeout(NO_SESSION))
+        self._serve_sessions(fragment)
+
+    def give_up_session(self, wish: SessionWish) -> None:
+        wish.is_over = True
+        accept = wish.tag
+        if isinstance(accept, SessionAccept):
+            gave_up_session(self.fragment, accept)
+
+    def hold_session(self, hold: SessionHold, consumer: Consumer) -> None:
+        lock = hold.lock
+        if lock is not None:
+            hold_session(self.fragment, lock, consumer)
+
+    def leave_session(self, hold: SessionHold) -> None:
+        lock = hold.lock
+        hold.is_over = True
+        if lock is not None:
+            leave_session(self.fragment, lock)
+            if is_awaited(self.fragment):
+                self._serve_sessions(self.fragment)
+
+    def watch_sessions(self, watch: SessionWatch) -> None:
+        watch_sessions(self.fragment, watch.available)
+        self._serve_sessions(self.fragment)

@@ -1,0 +1,105 @@
+"""What a front end asks of an entity besides its traffic: requests that wait for an answer.
+
+Sequence numbers are whole ones here: their top 16 bits name the fragment. One that names a fragment which is not there
+is one of no message: MessageNotFound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tandembus.broker.locks import MessageLock
+from tandembus.interconnect.traffic import SessionHold
+from tandembus.message import Message
+
+NUMBER_BITS = 48
+NUMBER_MASK = (1 << NUMBER_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of one fragment or, summed up, of an entity; exact, since they change in the same commit as what they count."""
+
+    active: int = 0
+    dead_letter: int = 0
+    scheduled: int = 0
+    transfer: int = 0
+    transfer_dead_letter: int = 0
+    size_bytes: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.active + other.active,
+            self.dead_letter + other.dead_letter,
+            self.scheduled + other.scheduled,
+            self.transfer + other.transfer,
+            self.transfer_dead_letter + other.transfer_dead_letter,
+            self.size_bytes + other.size_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """A message that was looked at, its whole sequence number and the state it is in."""
+
+    message: Message
+    sequence_number: int
+    state: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resubmitted:
+    """One step of sending dead letters again."""
+
+    moved: int
+    moved_bytes: int
+    refusals: Sequence[tuple[int, str]]
+    """Whole sequence number and reason of each that the target did not take."""
+    next_number: int
+    """Where to go on; 0: there is nothing more."""
+
+
+class Requests(Protocol):
+    async def counts(self) -> Counts: ...
+
+    async def peek(
+        self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
+    ) -> Sequence[Browsed]:
+        """From a sequence number on, in order, whatever their state; at least one, if there is one."""
+
+    async def find_locks(
+        self, tokens: Sequence[bytes], lane: int, hold: SessionHold | None = None
+    ) -> list[MessageLock]:
+        """The live locks of these tokens, all of this lane and taken in this session, or in none. Raises
+        MessageLockLost."""
+
+    async def renew(self, tokens: Sequence[bytes]) -> Sequence[int]:
+        """All or none; returns each new `locked_until` as wall time in milliseconds."""
+
+    async def receive_deferred(
+        self, lane: int, numbers: Sequence[int], is_destructive: bool, hold: SessionHold | None = None
+    ) -> Sequence[tuple[MessageLock, Message]]:
+        """All or none. What the client is told of the lock's end stands in `locked_until_ms`."""
+
+    async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
+        """Send messages that are to appear later; returns their sequence numbers, by which they can be cancelled."""
+
+    async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
+        """All or none."""
+
+    async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int: ...
+
+    async def delete_one(self, lane: int, number: int) -> None: ...
+
+    async def session_state(self, hold: SessionHold) -> bytes | None: ...
+
+    async def set_session_state(self, hold: SessionHold, state: bytes | None) -> None: ...
+
+    async def renew_session(self, hold: SessionHold) -> int:
+        """Returns the new `locked_until` as wall time in milliseconds, and notes it in the hold."""
+
+    async def list_sessions(self, after_ms: int | None, skip: int, top: int, listing: object) -> Sequence[str]:
+        """One page of the sessions with messages or a state; with a time, those whose state was set after it.
+        `listing` is the same object for all pages of one listing: the next page goes on where the last one ended."""
