@@ -147,7 +147,7 @@ class Catalog(CatalogView):
         facts = replace(
             self._next_facts(),
             next_incarnation=entry.incarnation + 1,
-            next_fragment_key=entry.fragment_key + 1,
+            next_fragment_key=entry.fragment_keys.stop,
         )
         puts: dict[bytes, Document] = {records.entry_key(entry): records.entry_document(entry)}
         puts.update({records.rule_key(entry.fragment_key, rule.name): rule_to_record(rule) for rule in rules})
@@ -254,7 +254,7 @@ class Catalog(CatalogView):
     async def _bury(self, entries: Sequence[Entry], now: float) -> list[Tombstone]:
         puts: dict[bytes, Document] = {}
         drops: list[bytes] = []
-        tombstones = [burial(self._directory, entry, now, puts, drops) for entry in entries]
+        tombstones = [one for entry in entries for one in burial(self._directory, entry, now, puts, drops)]
         await self._commit(self._next_facts(), now, puts, drops)
         for entry in entries:
             self._directory.remove(entry)

@@ -118,6 +118,7 @@ def entry_document(entry: Entry) -> Document:
         "updated_at": entry.updated_at,
         "state": entry.state.value,
         "version": entry.version,
+        "stores": list(entry.stores),
     }
 
 
@@ -140,11 +141,24 @@ def _entry_values(document: Document) -> tuple[dict[str, object], dict[str, Any]
     values = dict(document)
     description = values.pop("description")
     assert isinstance(description, dict)
-    return description, {**values, "state": EntityState(values["state"])}
+    stores = values.get("stores", (0,))  # older records: there was one store only
+    assert isinstance(stores, (list, tuple))
+    return description, {**values, "state": EntityState(values["state"]), "stores": tuple(stores)}
 
 
-def tombstone_of(entry: Entry, now: float, topic_fragment_key: int = 0) -> Tombstone:
-    return Tombstone(entry.description.path, entry.incarnation, entry.fragment_key, now, topic_fragment_key)
+def tombstones_of(entry: Entry, now: float, topic_fragment_key: int = 0) -> list[Tombstone]:
+    """One for each fragment."""
+    return [
+        Tombstone(
+            entry.description.path,
+            entry.incarnation,
+            fragment_key,
+            now,
+            topic_fragment_key + index if topic_fragment_key else 0,
+            entry.stores[index],
+        )
+        for index, fragment_key in enumerate(entry.fragment_keys)
+    ]
 
 
 def policy_document(policy: AuthorizationRule) -> Document:

@@ -89,7 +89,8 @@ class Directory:
             self.topics.put(entry.key, entry)
         elif isinstance(entry, SubscriptionEntry):
             self._subscriptions.setdefault(entry.topic_key, Named()).put(entry.name_key, entry)
-        self.by_fragment[entry.fragment_key] = entry
+        for fragment_key in entry.fragment_keys:
+            self.by_fragment[fragment_key] = entry
         if entry.description.auto_delete_on_idle_s is None:
             self.with_idle_time.pop(entry.key, None)
         else:
@@ -100,7 +101,8 @@ class Directory:
         self.creating.pop(entry.key, None)
         self.accessed_at.pop(entry.key, None)
         self.with_idle_time.pop(entry.key, None)
-        self.by_fragment.pop(entry.fragment_key, None)
+        for fragment_key in entry.fragment_keys:
+            self.by_fragment.pop(fragment_key, None)
         if isinstance(entry, QueueEntry):
             self.queues.pop(entry.key)
         elif isinstance(entry, TopicEntry):
@@ -207,16 +209,16 @@ def _bury_forsaken(
     puts: dict[bytes, Document] = records.facts_documents(directory.facts)
     drops: list[bytes] = []
     for entry in [one for one in directory.creating.values() if one.incarnation not in underway]:
-        tombstone = burial(directory, entry, now, puts, drops)
+        tombstones = burial(directory, entry, now, puts, drops)
         directory.remove(entry)
-        directory.tombstones[tombstone.fragment_key] = tombstone
+        directory.tombstones.update({one.fragment_key: one for one in tombstones})
     if drops or must_write:
         store.commit(puts, drops)
 
 
 def burial(
     directory: Directory, entry: Entry, now: float, puts: dict[bytes, Document], drops: list[bytes]
-) -> Tombstone:
+) -> list[Tombstone]:
     """What is to be written when one entity ends; its rules end with it."""
     topic_fragment_key = 0
     if isinstance(entry, SubscriptionEntry):
@@ -224,7 +226,7 @@ def burial(
         topic_fragment_key = topic.fragment_key if topic is not None else 0
         rules = directory.rules(entry.fragment_key).by_name.page()
         drops += [records.rule_key(entry.fragment_key, rule.name) for rule in rules]
-    tombstone = records.tombstone_of(entry, now, topic_fragment_key)
-    puts[records.tombstone_key(tombstone.fragment_key)] = asdict(tombstone)
+    tombstones = records.tombstones_of(entry, now, topic_fragment_key)
+    puts.update({records.tombstone_key(one.fragment_key): asdict(one) for one in tombstones})
     drops += [records.entry_key(entry), records.access_key(entry.key)]
-    return tombstone
+    return tombstones

@@ -27,11 +27,29 @@ class Entry:
     description: EntityDescription
     incarnation: int
     fragment_key: int
+    """Of the first fragment."""
     created_at: float
     updated_at: float
     state: EntityState = EntityState.ACTIVE
     version: int = 1
     """Of the description: one more with every update."""
+    stores: tuple[int, ...] = (0,)
+    """The store that each fragment is in: one for a plain entity, sixteen for a partitioned one. A subscription has
+    its topic's, so that a message reaches both in one commit."""
+
+    @property
+    def is_partitioned(self) -> bool:
+        return len(self.stores) > 1
+
+    @property
+    def fragment_keys(self) -> range:
+        """Of its fragments, in the order of their index. Given out in a row and never again: a key names one life of
+        one entity."""
+        return range(self.fragment_key, self.fragment_key + len(self.stores))
+
+    def indexes_in(self, store: int) -> list[int]:
+        """Its fragments in this store."""
+        return [index for index, one in enumerate(self.stores) if one == store]
 
     @property
     def key(self) -> str:
@@ -69,7 +87,7 @@ class SubscriptionEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A life that has ended; its fragment may be dropped, because the catalog itself says so."""
+    """A fragment of a life that has ended; it may be dropped, because the catalog itself says so."""
 
     path: str
     incarnation: int
@@ -77,6 +95,8 @@ class Tombstone:
     deleted_at: float
     topic_fragment_key: int = 0
     """A subscription's: where the bodies are that it shared; 0 for what had its own."""
+    store: int = 0
+    """Where the fragment is: dropped when that store is in reach."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -388,9 +388,9 @@ async def test_the_counters_survive_the_damage_of_one_copy(catalog: Catalog, tmp
 async def test_a_catalog_of_a_newer_format_is_refused_and_left_alone(catalog: Catalog, tmp_path: Path) -> None:
     catalog.close()
     with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as txn:
-        txn.put(b"m0", encode_record(b"m0", {}, version=3))
+        txn.put(b"m0", encode_record(b"m0", {}, version=4))
     before = (tmp_path / "data.mdb").read_bytes()
-    with pytest.raises(StoreDamaged, match="format 3"):
+    with pytest.raises(StoreDamaged, match="format 4"):
         Catalog.open(tmp_path, LIMITS, NOW)
     assert (tmp_path / "data.mdb").read_bytes() == before
 

@@ -24,7 +24,7 @@ from tandembus.store.embedded.environment import disk_free_bytes
 from tandembus.store.embedded.folder_lock import FolderLock
 from tandembus.store.embedded.lmdb_file import DATA_FILE, check_length
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 LEAST_ROOM_BYTES: Final = 1 << 20
 """A commit that failed with less free on the volume failed for lack of room, whatever the error says."""
 _HEAD: Final = struct.Struct(">BI")
