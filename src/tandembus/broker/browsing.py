@@ -244,6 +244,31 @@ async def _delete_parked(broker: MessageBroker, fragment: Fragment, code: int, n
         await receive_deferred(broker, fragment, code, [number], True)
 
 
+async def take_waiting(
+    broker: MessageBroker,
+    fragment: Fragment,
+    code: int,
+    from_number: int,
+    end: int,
+    count: int,
+    max_bytes: int,
+) -> tuple[list[tuple[MessageLock, Message]], int]:
+    """Lock what waits from a number up to before another, for whoever moves it elsewhere; with the number at which to
+    go on: the end, when nothing more is there."""
+    lane = fragment.lane(code)
+    numbers = [number for number in lane.next_available(from_number, count) if number < end]
+    if not numbers:
+        return [], end
+    records = await read_messages(broker, fragment, lane, numbers, max_bytes)
+    # Reading took its time: what somebody else has by now is left to them.
+    taken = [
+        (lock_waiting(fragment, code, record), record)
+        for record in records
+        if isinstance(record, Message) and fragment.lane(code).is_waiting(record.number)
+    ]
+    return taken, numbers[len(records) - 1] + 1
+
+
 def lock_waiting(fragment: Fragment, code: int, message: Message) -> MessageLock:
     """Keep others off a waiting message that is about to be moved or deleted."""
     lock = fragment.lock_number(code, message.number, len(message.sections), NEVER)

@@ -65,6 +65,8 @@ class Consumer:
         """Receive-and-deletes that are being committed and will be delivered."""
         self.session: Session | None = None
         """The session it holds, in a lane that has sessions."""
+        self.leaves_locks: bool = False
+        """What it is given belongs to a client that comes back with the token: it stays locked when this leaves."""
 
     def can_take(self) -> bool:
         """Credit is not all: a connection that does not read must not be filled."""

@@ -41,6 +41,10 @@ class SessionListing:
     def __len__(self) -> int:
         return len(self._ids)
 
+    def is_of(self, fragment: Fragment, state_after_ms: int | None) -> bool:
+        """Whether it is the listing that is asked for, and no other object stands for its fragment by now."""
+        return self._fragment is fragment and self._state_after_ms == state_after_ms
+
     async def page(self, skip: int, top: int) -> Sequence[str]:
         while len(self._ids) < skip + top and not self._is_complete:
             if self._has_all_messages:

@@ -71,7 +71,7 @@ class CallbackTransactionReply(TransactionReply):
 class TransactionOperation:
     """All parts of one transaction, of one entity."""
 
-    __slots__ = ("bodies", "needing_body", "reply", "sends", "settled", "settlements", "size_bytes")
+    __slots__ = ("bodies", "index", "needing_body", "reply", "sends", "settled", "settlements", "size_bytes")
 
     def __init__(
         self, sends: list[SendOperation], settlements: list[TransactionSettlement], reply: TransactionReply
@@ -79,6 +79,8 @@ class TransactionOperation:
         self.sends: Final = sends
         self.settlements: Final = settlements
         self.reply: Final = reply
+        self.index: i64 = 0
+        """The fragment in which all of it is carried out, where the entity has several."""
         self.size_bytes: i64 = 0
         for send in sends:
             self.size_bytes += send.size_bytes

@@ -50,15 +50,21 @@ class Browsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Resubmitted:
-    """One step of sending dead letters again."""
+class Taken:
+    """Messages that were waiting and are locked for whoever moves them, in order."""
 
-    moved: int
-    moved_bytes: int
-    refusals: Sequence[tuple[int, str]]
-    """Whole sequence number and reason of each that the target did not take."""
+    messages: Sequence[tuple[MessageLock, Message]]
     next_number: int
-    """Where to go on; 0: there is nothing more."""
+    """Whole sequence number: where to go on. The end that was asked for, when there is nothing more before it."""
+
+
+class Listing:
+    """One listing of sessions, page by page. Whoever serves it keeps here how far it has come."""
+
+    __slots__ = ("tag",)
+
+    def __init__(self) -> None:
+        self.tag: object = None
 
 
 class Requests(Protocol):
@@ -84,7 +90,8 @@ class Requests(Protocol):
         """All or none. What the client is told of the lock's end stands in `locked_until_ms`."""
 
     async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
-        """Send messages that are to appear later; returns their sequence numbers, by which they can be cancelled."""
+        """Send messages whose sequence numbers the sender wants to know: by them, scheduled ones can be cancelled. 0
+        for one that was accepted and dropped: a duplicate, or what no subscription takes."""
 
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         """All or none."""
@@ -93,6 +100,13 @@ class Requests(Protocol):
 
     async def delete_one(self, lane: int, number: int) -> None: ...
 
+    async def ends(self, lane: int) -> Sequence[int]:
+        """Of each fragment that can be asked, in order: the first sequence number behind all messages of the lane."""
+
+    async def take_waiting(self, lane: int, from_number: int, to_number: int, count: int, max_bytes: int) -> Taken:
+        """Lock what waits from one sequence number up to before another, both of the same fragment, for whoever moves
+        it elsewhere. Nothing is counted as delivered: what is not moved is given back with RELEASE."""
+
     async def session_state(self, hold: SessionHold) -> bytes | None: ...
 
     async def set_session_state(self, hold: SessionHold, state: bytes | None) -> None: ...
@@ -100,6 +114,6 @@ class Requests(Protocol):
     async def renew_session(self, hold: SessionHold) -> int:
         """Returns the new `locked_until` as wall time in milliseconds, and notes it in the hold."""
 
-    async def list_sessions(self, after_ms: int | None, skip: int, top: int, listing: object) -> Sequence[str]:
+    async def list_sessions(self, after_ms: int | None, skip: int, top: int, listing: Listing) -> Sequence[str]:
         """One page of the sessions with messages or a state; with a time, those whose state was set after it.
         `listing` is the same object for all pages of one listing: the next page goes on where the last one ended."""

@@ -104,6 +104,11 @@ class Traffic:
         messages themselves, and InvalidOperation where no key says which fragment."""
         raise AssertionError("traffic must be implemented")
 
+    def transaction_key(self, operation: SendOperation) -> str:
+        """What all messages of a transaction must have in common besides the fragment: the partition key, where the
+        entity is partitioned; else nothing."""
+        return ""
+
     # Receiving. A consumer's credit is its own; whoever hands messages over takes it down.
 
     def attach(self, consumer: Consumer, lane: i64) -> None:
@@ -132,7 +137,7 @@ class Traffic:
         raise AssertionError("traffic must be implemented")
 
     def discharge(self, operation: TransactionOperation) -> None:
-        """All parts in one commit of one fragment. Raises, or answered through its reply."""
+        """All parts in one commit of one fragment, the one of its `index`. Raises, or answered through its reply."""
         raise AssertionError("traffic must be implemented")
 
     # Sessions.

@@ -1,31 +1,23 @@
-"""One entity as clients see it: its description, its fragment, and the links that are attached to it."""
+"""One entity as clients see it: its description, its messages wherever they are, and the links attached to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 from tandembus.broker.fragment import Fragment
 from tandembus.descriptions import EntityKind, SubscriptionDescription, TopicDescription
 from tandembus.errors import BusError, EntityDisabled, InvalidOperation
+from tandembus.interconnect.requests import Counts, Requests
+from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.fragment_settings import fragment_settings
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER, TRANSFER_DEAD_LETTER
+from tandembus.store.messaging_store import MAIN
 
-
-@dataclass(frozen=True, slots=True)
-class EntityCounts:
-    """Sums over the entity's fragments; exact, since they change in the same commit as what they count."""
-
-    active: int = 0
-    dead_letter: int = 0
-    scheduled: int = 0
-    transfer: int = 0
-    transfer_dead_letter: int = 0
-    size_bytes: int = 0
+EntityCounts = Counts
+"""Sums over the entity's fragments."""
 
 
 class AttachedLink(Protocol):
@@ -42,8 +34,12 @@ class AttachedLink(Protocol):
 
 
 class Entity:
-    def __init__(self, entry: Entry, fragment: Fragment, now: float) -> None:
+    def __init__(self, entry: Entry, traffic: Traffic, requests: Requests, fragment: Fragment, now: float) -> None:
         self.entry = entry
+        self.traffic = traffic
+        """Messages to it and from it: nothing in it waits."""
+        self.requests = requests
+        """What waits for an answer."""
         self.fragment = fragment
         self.accessed_at = now
         """When clients last used it: what is idle is told by this."""
@@ -60,6 +56,12 @@ class Entity:
     @property
     def kind(self) -> EntityKind:
         return self.entry.kind
+
+    @property
+    def requires_session(self) -> bool:
+        """Whether its messages are received session by session; a topic's are not received at all."""
+        description = self.entry.description
+        return not isinstance(description, TopicDescription) and description.requires_session
 
     @property
     def last_needed_at(self) -> float:
@@ -141,24 +143,6 @@ class Entity:
         for link in self.links:
             link.cut(error)
 
-    def counts(self) -> EntityCounts:
-        """A topic has no active messages: those are its subscriptions'."""
-        main, transfer = self.fragment.lane(MAIN), self.fragment.lane(TRANSFER)
-        active = 0 if self.kind is EntityKind.TOPIC else int(main.live_count - main.scheduled_count)
-        return EntityCounts(
-            active=active,
-            dead_letter=int(self.fragment.lane(DEAD_LETTER).live_count),
-            scheduled=int(main.scheduled_count),
-            transfer=int(transfer.live_count),
-            transfer_dead_letter=int(self.fragment.lane(TRANSFER_DEAD_LETTER).live_count),
-            size_bytes=int(self.fragment.live_bytes()),
-        )
-
     def is_unused(self) -> bool:
-        """Nobody is attached, nothing is locked or staged: its memory can go until somebody comes."""
-        return (
-            not self._links
-            and self._use_count == 0
-            and len(self.fragment.locks) == 0
-            and not self.fragment.has_staged()
-        )
+        """Nobody is attached, and nothing is being done with it: its memory can go until somebody comes."""
+        return not self._links and self._use_count == 0

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tandembus.broker import browsing
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
 from tandembus.descriptions import AuthorizationRule
@@ -41,6 +40,10 @@ class Namespace(Administration):
         self._resuming: asyncio.Task[None] | None = None
         broker.forwarding.port = self._transfers
         broker.forwarding.max_hops = limits.max_forward_hops
+        self.on_turn_end: Callable[[], None] = _no_turn
+        """Called when answers and deliveries of a turn are written to their links, so that each socket is flushed
+        once."""
+        broker.on_turn_end = self.turn_ended
         self._accesses_recorded_at = 0.0
         self.describing = asyncio.Lock()
         """Held by whoever reads a description, or policies, to write them back changed: of two at a time, one would
@@ -90,6 +93,10 @@ class Namespace(Administration):
         await self._dropper.stop()
         await self._record_accesses()
 
+    def turn_ended(self) -> None:
+        """For whoever hands over messages and answers: a message broker, or a channel to one."""
+        self.on_turn_end()
+
     # Entities in use.
 
     async def entity(self, path: str) -> Entity:
@@ -101,7 +108,7 @@ class Namespace(Administration):
         return self._open.find(path)
 
     async def counts(self, path: str) -> EntityCounts:
-        return (await self.entity(path)).counts()
+        return await (await self.entity(path)).requests.counts()
 
     def accessed_at(self, path: str) -> float:
         entity = self._open.find(path)
@@ -115,7 +122,7 @@ class Namespace(Administration):
         deleted = 0
         with entity.in_use():
             while True:
-                part = await browsing.delete_batch(self.broker, entity.fragment, sub_queue.lane, PURGE_SLICE, before_ms)
+                part = await entity.requests.delete_batch(sub_queue.lane, PURGE_SLICE, before_ms)
                 deleted += part
                 if part < PURGE_SLICE:
                     return deleted
@@ -244,6 +251,10 @@ class Namespace(Administration):
         times = {entity.name: entity.accessed_at for entity in self._open.all()}
         if times:
             await self.catalog.record_accesses(times, self.clock.now())
+
+
+def _no_turn() -> None:
+    return
 
 
 def _nothing(_key: str) -> None:

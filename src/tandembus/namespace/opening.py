@@ -15,6 +15,8 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.topics import add_subscription, open_topic
 from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound
+from tandembus.interconnect.local_requests import LocalRequests
+from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.limits import Limits
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.compiled_rules import CompiledRules
@@ -108,7 +110,10 @@ class OpenEntities:
             raise self.not_found(entry.description.path)
         if current is not entry:
             fragment.settings = fragment_settings(current.description, self._limits)
-        new = Entity(current, fragment, self._catalog.accessed_at(entry.key))
+        broker = self._broker
+        traffic = LocalTraffic(fragment, broker.want, broker.session_serving.want)
+        requests = LocalRequests(broker, fragment)
+        new = Entity(current, traffic, requests, fragment, self._catalog.accessed_at(entry.key))
         return self._entities.setdefault(entry.key, new)
 
     async def _open_by_key(self, fragment_key: int) -> Fragment | None:

@@ -36,7 +36,7 @@ class AmqpFrontEnd:
         self._connections: set[AmqpConnection] = set()
         self._ticker: asyncio.Task[None] | None = None
         self.when_broken: WhenBroken = carry_on
-        namespace.broker.on_turn_end = self.flusher.flush
+        namespace.on_turn_end = self.flusher.flush
 
     def start(self) -> None:
         self._ticker = essential(self._tick(), "AMQP ticks", self.when_broken)
