@@ -111,6 +111,15 @@ class Limits:
         4_000, "messages in one management request (peek, batch delete, schedule)", minimum=1
     )
 
+    # Partitioned entities
+    receive_cache_bytes: int = setting(
+        MIB, "bytes of messages that a front end keeps ready for the receivers of one entity or sub-queue", minimum=1
+    )
+    receive_cache_s: float = setting(
+        10.0, "a message kept ready goes back after this time, or a quarter of its lock", minimum=0.01
+    )
+    drain_wait_s: float = setting(0.15, "an empty receive waits no longer than this for a slow fragment", minimum=0.001)
+
     # Store
     commit_mode: str = setting(
         "auto", "where commits run: chosen by measuring, or fixed", choices=("auto", "loop", "thread")

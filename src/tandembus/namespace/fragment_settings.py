@@ -5,6 +5,7 @@ from __future__ import annotations
 from tandembus.broker.settings import FragmentSettings
 from tandembus.descriptions import EntityDescription, QueueDescription, SubscriptionDescription, TopicDescription
 from tandembus.limits import Limits
+from tandembus.namespace.partitioning import PartitionSettings
 
 MIB = 1024 * 1024
 UNBOUNDED = 1 << 62
@@ -27,6 +28,21 @@ def fragment_settings(description: EntityDescription, limits: Limits) -> Fragmen
         if description.status.can_receive:  # forwarding is a receiver, too: it pauses with all others
             settings.forward_to = description.forward_to or ""
             settings.forward_dead_letters_to = description.forward_dead_lettered_messages_to or ""
+    return settings
+
+
+def partition_settings(description: EntityDescription, limits: Limits) -> PartitionSettings:
+    """What whoever spreads the entity over its fragments needs to know."""
+    settings = PartitionSettings(
+        cache_bytes=limits.receive_cache_bytes,
+        cache_keep_s=float(limits.receive_cache_s),
+        drain_wait_s=float(limits.drain_wait_s),
+    )
+    if not isinstance(description, SubscriptionDescription):
+        settings.requires_duplicate_detection = description.requires_duplicate_detection
+    if not isinstance(description, TopicDescription):
+        settings.requires_session = description.requires_session
+        settings.lock_duration_s = float(description.lock_duration_s)
     return settings
 
 
