@@ -34,6 +34,8 @@ __all__ = [
     "emulator_limits",
     "is_loopback",
     "load_settings",
+    "settings_document",
+    "settings_from_document",
 ]
 
 ENVIRONMENT_PREFIX: Final = "TANDEMBUS_"
@@ -93,6 +95,19 @@ class ServeSettings:
         is_secret=True,
     )
     brokers: int = setting(0, "message broker processes; 0 = everything in one process", minimum=0, maximum=64)
+    stores: int | None = setting(
+        None,
+        "messaging stores for new entities; none = one per message broker; all that exist are served in any case",
+        minimum=1,
+        maximum=256,
+    )
+    front_ends: int = setting(1, "front-end processes that share the ports", minimum=1, maximum=64)
+    restart_delay_s: float = setting(
+        0.0, "a message broker or front end that ended is started again after this", minimum=0.0, maximum=3_600.0
+    )
+    heartbeat_timeout_s: float = setting(
+        5.0, "a message broker or front end that is silent for so long is killed and started again", minimum=0.5
+    )
     log_level: str = setting("info", "what is logged", choices=("debug", "info", "warning", "error"))
     tls_certificate: Path | None = setting(None, "certificate (PEM) to use instead of a generated one")  # noqa: RUF009
     tls_private_key: Path | None = setting(None, "private key (PEM) of that certificate")  # noqa: RUF009
@@ -128,6 +143,11 @@ class ServeSettings:
             not self.accept_any_jwt or is_loopback(self.host),
             "accept_any_jwt",
             f"it would let everybody in who reaches {self.host}; it is allowed on a loopback address only",
+        )
+        _check(
+            self.front_ends == 1 or self.brokers > 0,
+            "front_ends",
+            f"{self.front_ends} front ends need message brokers in processes of their own: brokers must be 1 or more",
         )
         _check_limits(self.limits)
 
@@ -174,6 +194,25 @@ def load_settings(
     except ConfigurationError as error:
         where = f"{config_file}: " if config_file is not None else ""
         raise ConfigurationError(f"{where}{error}") from None
+
+
+def settings_document(settings: ServeSettings) -> dict[str, object]:
+    """As plain data, for another process of the same namespace. It holds keys: never for a command line or a log."""
+    return dataclasses.asdict(settings, dict_factory=_plain_fields)
+
+
+def settings_from_document(document: Mapping[str, object]) -> ServeSettings:
+    """The other way round."""
+    values = dict(document)
+    limits = values.pop("limits")
+    assert isinstance(limits, Mapping)
+    origin = "handed-over settings: "
+    converted = _converted(ServeSettings, values, origin)
+    return ServeSettings(**converted, limits=Limits(**_converted(Limits, limits, origin)))  # type: ignore[arg-type]
+
+
+def _plain_fields(fields: list[tuple[str, object]]) -> dict[str, object]:
+    return {name: str(value) if isinstance(value, Path) else value for name, value in fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +280,7 @@ def _converted(owner: type, values: Mapping[str, object], origin: str) -> dict[s
 def _as_written(name: str, origin: str) -> str:
     if origin.startswith("environment"):
         return name.upper()
-    return name.replace("_", "-") if origin.startswith("flag") else name
+    return name.removesuffix("_s").replace("_", "-") if origin.startswith("flag") else name
 
 
 def _convert(value: object, hint: object, metadata: Mapping[str, object], where: str) -> object:

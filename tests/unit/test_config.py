@@ -19,6 +19,8 @@ from tandembus.config import (
     ServeSettings,
     is_loopback,
     load_settings,
+    settings_document,
+    settings_from_document,
 )
 from tandembus.namespace.policies import fixed_policies
 from tests.covers import covers
@@ -313,3 +315,36 @@ def test_the_documentation_names_no_setting_that_is_not_there() -> None:
 def test_the_example_in_the_documentation_works(tmp_path: Path) -> None:
     example = DOCUMENT.read_text().split("```toml\n")[1].split("```")[0]
     assert load_settings(write(tmp_path, example)) != ServeSettings()
+
+
+@covers("P1")
+def test_settings_handed_over_to_another_process_are_the_same_settings(tmp_path: Path) -> None:
+    example = DOCUMENT.read_text().split("```toml\n")[1].split("```")[0]
+    flags = {"data": tmp_path, "brokers": 3, "stores": 5, "front_ends": 2, "restart_delay_s": 1.5, "key": KEY}
+    settings = load_settings(write(tmp_path, example), {}, flags)
+    handed_over = json.loads(json.dumps(settings_document(settings)))
+    assert settings_from_document(handed_over) == settings
+
+
+@covers("P1")
+def test_several_front_ends_need_brokers_of_their_own() -> None:
+    with pytest.raises(ConfigurationError, match="brokers must be 1 or more"):
+        load_settings(flags={"front_ends": 2})
+    assert load_settings(flags={"front_ends": 2, "brokers": 1}).front_ends == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "told"),
+    [
+        ("brokers", -1, "flag --brokers: -1 is below the least allowed value, 0"),
+        ("stores", 0, "flag --stores: 0 is below the least allowed value, 1"),
+        ("front_ends", 0, "flag --front-ends: 0 is below the least allowed value, 1"),
+        ("restart_delay_s", -0.1, "flag --restart-delay: -0.1 is below the least allowed value, 0.0"),
+        ("heartbeat_timeout_s", 0.1, "flag --heartbeat-timeout: 0.1 is below the least allowed value, 0.5"),
+    ],
+)
+@covers("P1")
+def test_a_topology_that_cannot_be_is_told_by_its_flag(flag: str, value: float, told: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(flags={flag: value})
+    assert str(refused.value) == told

@@ -1,0 +1,100 @@
+"""A process of the namespace as its supervisor holds it: started, spoken to once, ended, awaited.
+
+Its standard input is one end of a socket pair, its *lifeline*. Over it the child is handed its settings, which hold
+keys and so must not stand on a command line. Later nothing is said on it: when the child finds it closed, its
+supervisor is gone, and so must it be; when the supervisor finds it closed, the child has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import site
+import socket
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final, final
+
+CHILD_MODULE: Final = "tandembus.node.child"
+STANDARD_ERROR: Final = 2
+"""All processes log to the same place, and nothing but the supervisor's own answers goes to standard output."""
+
+
+@final
+class ChildProcess:
+    """One life of one process. Killing is not enough: only `wait` says that it owns nothing any more."""
+
+    def __init__(self, process: subprocess.Popen[bytes], lifeline: socket.socket) -> None:
+        self._process = process
+        self._lifeline = lifeline
+        self.pid = process.pid
+
+    def kill(self) -> None:
+        """Also ends a process that is stopped and answers to nothing else."""
+        if self._process.poll() is None:
+            self._process.kill()
+
+    async def wait(self) -> int:
+        """Returns the exit code once the process is gone with all that it held; minus the signal that ended it."""
+        loop = asyncio.get_running_loop()
+        if self._lifeline.fileno() >= 0:
+            closed = loop.create_future()
+            loop.add_reader(self._lifeline.fileno(), _resolve, closed)
+            try:
+                await closed
+            finally:
+                loop.remove_reader(self._lifeline.fileno())
+        # Its files are closed a moment before it is gone.
+        code = await asyncio.to_thread(self._process.wait)
+        self._lifeline.close()
+        return code
+
+    def let_go(self) -> None:
+        """Closes the lifeline: the child ends by itself as soon as it notices."""
+        self._lifeline.close()
+
+
+def start_child(
+    role: str, index: int, namespace_name: str, orders: dict[str, object], module: str = CHILD_MODULE
+) -> ChildProcess:
+    """`orders`: what the child needs to know, keys included. Role, index and name are for the list of processes."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, *_flags(), "-m", module, role, str(index), namespace_name]
+    try:
+        process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=STANDARD_ERROR, env=_environment())
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    try:
+        content = json.dumps({**orders, "supervisor_pid": os.getpid()}).encode()
+        ours.sendall(len(content).to_bytes(4, "big") + content)
+    except OSError:
+        pass  # It has ended already, which `wait` will tell.
+    ours.setblocking(False)
+    return ChildProcess(process, ours)
+
+
+def _flags() -> list[str]:
+    """Nothing is to be imported from whatever folder this was started in."""
+    return ["-P"] if sys.version_info >= (3, 11) else []
+
+
+def _environment() -> dict[str, str]:
+    """The child imports the same package, also where that is not installed."""
+    package_root = str(Path(__file__).resolve().parents[2])
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
+    environment = dict(os.environ)
+    if package_root not in installed:
+        paths = [package_root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+        environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    return environment
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
