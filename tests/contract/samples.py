@@ -13,7 +13,9 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HighWater,
     HistoryRecord,
+    Mark,
     Overlay,
     PutBody,
     SessionState,
@@ -97,6 +99,14 @@ def state_content(state: SessionState | None) -> tuple[object, ...] | None:
 
 def history_content(records: Sequence[HistoryRecord]) -> list[tuple[int, int, int, bytes]]:
     return [(record.fragment, record.at_ms, record.number, record.hashes) for record in records]
+
+
+def mark_content(marks: Sequence[Mark]) -> list[tuple[bytes, int, bytes, int]]:
+    return [(mark.channel, mark.highest, mark.done, mark.at_ms) for mark in marks]
+
+
+def high_water_content(high_waters: Sequence[HighWater]) -> list[tuple[int, int, int, int]]:
+    return [(one.fragment, one.source, one.lane, one.number) for one in high_waters]
 
 
 def due_content(dues: Sequence[Due]) -> list[tuple[int, int, int, int]]:

@@ -11,13 +11,16 @@ from tandembus.store.messaging_store import (
     DEAD_LETTER,
     DEFERRED,
     MAIN,
+    MARK_BYTES,
     BodyRange,
     Changes,
     Damage,
     Due,
     FragmentHead,
+    HighWater,
     HistoryRecord,
     HistoryTrim,
+    Mark,
     MessagingStore,
     Overlay,
     Place,
@@ -33,7 +36,9 @@ from tests.contract.samples import (
     body_content,
     due_content,
     head_content,
+    high_water_content,
     history_content,
+    mark_content,
     message,
     numbers_of,
     overlay_content,
@@ -455,3 +460,52 @@ async def test_session_states_are_listed_page_by_page(store: MessagingStore) -> 
         found += [one.session_id for one in page]
         after = found[-1]
     assert sorted(found) == sorted(f"session {i}" for i in range(25))
+
+
+@covers("P15")
+async def test_marks_of_channels_are_replaced_removed_and_there_after_reopening(under_test: StoreUnderTest) -> None:
+    store = under_test.open()
+    assert await store.marks() == []
+    first, last = bytes(16), b"\xff" * 16
+    some, others = bytes([5]) * MARK_BYTES, bytes([6]) * MARK_BYTES
+    changes = Changes()
+    changes.marks = [Mark(last, 4097, some, NOW_MS), Mark(first, 1, some, NOW_MS), Mark(b"c" * 16, 9, some, NOW_MS)]
+    await store.commit(changes)
+    changes = Changes()
+    changes.marks = [Mark(first, 1 << 40, others, NOW_MS + 1)]
+    changes.dropped_marks = [b"c" * 16, b"unknown.........", first]
+    await store.commit(changes)
+    await store.close()
+
+    store = under_test.open()
+    expected = [(first, 1 << 40, others, NOW_MS + 1), (last, 4097, some, NOW_MS)]
+    assert mark_content(await store.marks()) == expected
+    await store.close()
+
+
+@covers("P17")
+async def test_high_waters_of_a_fragment_are_replaced_removed_and_there_after_reopening(
+    under_test: StoreUnderTest,
+) -> None:
+    store = under_test.open()
+    assert await store.high_waters(FRAGMENT) == []
+    changes = Changes()
+    changes.high_waters = [
+        HighWater(FRAGMENT, 0xFFFFFFFF, 2, (1 << 48) - 1),
+        HighWater(FRAGMENT, 3, 1, 10),
+        HighWater(FRAGMENT, 3, 0, 11),
+        HighWater(FRAGMENT + 1, 3, 0, 12),
+        HighWater(FRAGMENT, 4, 0, 13),
+    ]
+    await store.commit(changes)
+    changes = Changes()
+    changes.high_waters = [HighWater(FRAGMENT, 3, 0, 20)]
+    changes.dropped_high_waters = [HighWater(FRAGMENT, 4, 0, 0), HighWater(FRAGMENT, 5, 0, 0)]
+    await store.commit(changes)
+    await store.close()
+
+    store = under_test.open()
+    expected = [(FRAGMENT, 3, 0, 20), (FRAGMENT, 3, 1, 10), (FRAGMENT, 0xFFFFFFFF, 2, (1 << 48) - 1)]
+    assert high_water_content(await store.high_waters(FRAGMENT)) == expected
+    assert high_water_content(await store.high_waters(FRAGMENT + 1)) == [(FRAGMENT + 1, 3, 0, 12)]
+    await store.close()

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 from tandembus.store.embedded import EmbeddedSettings, LmdbStore
 from tandembus.store.memory import MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import (
+    MARK_BYTES,
     BlockRecord,
     BodyRange,
     Changes,
     Due,
     FragmentHead,
+    HighWater,
     HistoryRecord,
     HistoryTrim,
+    Mark,
     MessagingStore,
     Overlay,
     Place,
@@ -32,7 +35,9 @@ from tests.contract.samples import (
     body_content,
     due_content,
     head_content,
+    high_water_content,
     history_content,
+    mark_content,
     message,
     overlay_content,
     state_content,
@@ -86,6 +91,15 @@ states = st.builds(
     st.none() | st.binary(max_size=20),
     st.integers(0, 2**62),
 )
+channels = st.sampled_from([bytes(16), b"channel.........", b"\xff" * 16])
+marks = st.builds(
+    lambda channel, highest, fill, at_ms: Mark(channel, highest, bytes([fill]) * MARK_BYTES, at_ms),
+    channels,
+    st.integers(0, 2**62),
+    st.integers(0, 255),
+    st.integers(0, 2**62),
+)
+high_waters = st.builds(HighWater, fragments, fragments, lanes, st.integers(0, 2**48 - 1))
 
 
 @st.composite
@@ -111,6 +125,10 @@ def commits(draw: st.DrawFn) -> Changes:
     changes.session_states = draw(st.lists(states, max_size=3, unique_by=lambda s: (s.fragment, s.session_id)))
     changes.history = draw(st.lists(histories, max_size=3, unique_by=lambda h: (h.fragment, h.at_ms, h.number)))
     changes.trimmed_history = draw(st.lists(trims, max_size=1))
+    changes.marks = draw(st.lists(marks, max_size=2, unique_by=lambda mark: mark.channel))
+    changes.dropped_marks = draw(st.lists(channels, max_size=1))
+    changes.high_waters = draw(st.lists(high_waters, max_size=2, unique_by=lambda h: (h.fragment, h.source, h.lane)))
+    changes.dropped_high_waters = draw(st.lists(high_waters, max_size=1))
     return changes
 
 
@@ -141,10 +159,12 @@ async def _content(store: MessagingStore) -> Sequence[object]:
     content.append(due_content(await store.schedules_before(5, 1000)))
     content.append(due_content(await store.expiries_before(1000, 4)))
     content.append(await store.earliest_due())
+    content.append(mark_content(await store.marks()))
     for fragment in FRAGMENTS:
         listed = [one.session_id for one in await store.session_states(fragment, None, 10)]
         content.append(sorted(listed))
         content += [state_content(await store.session_state(fragment, session_id)) for session_id in sorted(listed)]
+        content.append(high_water_content(await store.high_waters(fragment)))
         content.append(history_content(await store.history(fragment, 0, 0, 1 << 20)))
         content.append(history_content(await store.history(fragment, 2, 1, 20)))
         for lane in LANES:

@@ -15,7 +15,9 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HighWater,
     HistoryRecord,
+    Mark,
     MessagingStore,
     Overlay,
     Room,
@@ -137,6 +139,12 @@ class FaultyStore:
 
     async def history(self, fragment: int, at_ms: int, number: int, max_bytes: int) -> Sequence[HistoryRecord]:
         return await self._read(lambda: self._inner.history(fragment, at_ms, number, max_bytes))
+
+    async def marks(self) -> Sequence[Mark]:
+        return await self._read(self._inner.marks)
+
+    async def high_waters(self, fragment: int) -> Sequence[HighWater]:
+        return await self._read(lambda: self._inner.high_waters(fragment))
 
     def room(self) -> Room:
         self._refuse_if_lost()

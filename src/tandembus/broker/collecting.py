@@ -84,6 +84,7 @@ def collect_transactions(fragment: Fragment, changes: Changes) -> None:
         for send in operation.sends:
             _write_send(fragment, send, False, changes, now_ms)
         fragment.staged.committing_sends += operation.sends
+        operation.reply.collected(operation)
     if fragment.duplicates is not None:
         fragment.duplicates.write(changes)
 
@@ -151,12 +152,16 @@ def _collect_settled(fragment: Fragment, changes: Changes) -> None:
     del fragment.staged.settled[:most]
     for lock in locks:
         write_settlement(fragment.lane(lock.lane), lock, changes)
+        if lock.reply is not None:
+            lock.reply.collected(lock)
     fragment.staged.committing_locks = locks
 
 
 def _collect_with_body(fragment: Fragment, changes: Changes) -> None:
     for lock, message in fragment.staged.with_body:
         _write_with_body(fragment, lock, message, changes)
+        if lock.reply is not None:
+            lock.reply.collected(lock)
     fragment.staged.with_body = []
 
 
@@ -231,6 +236,8 @@ def _collect_sends(fragment: Fragment, changes: Changes, now_ms: i64) -> None:
         count += 1
         size += operation.size_bytes
         _write_send(fragment, operation, True, changes, now_ms)
+        if operation.error is None:
+            operation.reply.collected(operation)
     fragment.staged.committing_sends = fragment.staged.sends[:count]
     del fragment.staged.sends[:count]
 

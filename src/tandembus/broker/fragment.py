@@ -586,7 +586,9 @@ class Fragment:
             self.counted_bytes = self.live_bytes() - self.main.live_bytes
             topic.subscription_bytes += self.counted_bytes
         if self.settings.requires_session:
+            watchers = self.sessions.watchers if self.sessions is not None else []
             self.sessions = SessionIndex(self.main, self.settings)
+            self.sessions.watchers = watchers
             self.lane_consumers[MAIN].sessions = self.sessions
         self.failure = None
         self.is_void = False

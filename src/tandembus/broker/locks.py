@@ -35,14 +35,26 @@ LEAST_OVER: Final = 1024
 class SettleReply:
     """Told what became of a settlement, after its commit."""
 
+    def collected(self, lock: MessageLock) -> None:
+        """It goes into the coming commit."""
+
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
         raise AssertionError("a reply must be implemented")
 
 
 @final
 class CallbackSettleReply(SettleReply):
-    def __init__(self, callback: Callable[[MessageLock, BusError | None], None]) -> None:
+    def __init__(
+        self,
+        callback: Callable[[MessageLock, BusError | None], None],
+        when_collected: Callable[[MessageLock], None] | None = None,
+    ) -> None:
         self.callback: Final = callback
+        self.when_collected: Final = when_collected
+
+    def collected(self, lock: MessageLock) -> None:
+        if self.when_collected is not None:
+            self.when_collected(lock)
 
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
         self.callback(lock, error)

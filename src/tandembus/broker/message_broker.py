@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from tandembus.broker.applying import applied, refuse_sends, show
 from tandembus.broker.budget import Budget
+from tandembus.broker.channel_marks import ChannelMarks
 from tandembus.broker.collecting import collect, collect_sends, collect_transactions, emit, take_partners
 from tandembus.broker.forwarding import Forwarding
 from tandembus.broker.fragment import Fragment
@@ -75,6 +76,12 @@ class MessageBroker:
         """Opens the fragment of a key, for due work of fragments that nobody has used yet."""
         self.on_turn_end: Callable[[], None] = _nothing
         """Called after each turn's answers are written to their links, so that the sockets are flushed once."""
+        self.on_failed: list[Callable[[StoreUnavailable], None]] = []
+        """Called when the store has failed, after everything was answered so. What was collected and answered with an
+        error may have been carried out all the same: the marks say, once the store is open again."""
+        self.on_reopened: list[Callable[[], None]] = []
+        """Called when it is open again, under another epoch: marks and fragments are what the store says."""
+        self.channel_marks = ChannelMarks()
         self.commit_count = 0
         self.damage_count = 0
         self.when_broken: WhenBroken = carry_on
@@ -100,6 +107,7 @@ class MessageBroker:
 
     async def start(self) -> None:
         self._store = await self._open_store()
+        await self._load_marks(self._store)
         self._check_room()
         self._tasks = [
             essential(self._commit_loop(), "commit loop", self.when_broken),
@@ -219,6 +227,14 @@ class MessageBroker:
             self._lost = error
             self._work.set()
 
+    async def forget_marks(self) -> None:
+        """Of channels that are long gone."""
+        outdated = self.channel_marks.take_outdated(self.clock.now_ms())
+        if outdated:
+            changes = Changes()
+            changes.dropped_marks = outdated
+            await self.commit_alone(changes)
+
     async def forget_due(self, changes: Changes) -> None:
         """Due entries that lead nowhere any more."""
         await self.commit_alone(changes)
@@ -332,7 +348,7 @@ class MessageBroker:
                 collect_transactions(fragment, changes)
             fragments = self._emit(fragments, changes)
             try:
-                await self._watched(self.store, changes)
+                await self._write(changes)
             except StoreFull as error:
                 await self._roll_back(fragments, error)
                 return []
@@ -347,6 +363,7 @@ class MessageBroker:
         families = [one for fragment in fragments for one in family_of(fragment)]
         for fragment in dict.fromkeys(families):
             fragment.fail(error)
+        await self._load_marks(self.store)
         for fragment in dict.fromkeys(families):
             await load(self, fragment)
             self.want(fragment)
@@ -372,7 +389,7 @@ class MessageBroker:
         states = len(changes.session_states)
         changes.session_states += arrivals.session_states
         try:
-            await self._watched(self.store, changes)
+            await self._write(changes)
         except StoreFull as error:
             log.warning("the messaging store is full: sends are refused until there is room")
             self._set_short_of_room(True)
@@ -381,7 +398,16 @@ class MessageBroker:
             del changes.session_states[states:]
             for fragment in fragments:
                 refuse_sends(fragment, changes, error)
-            await self._watched(self.store, changes)
+            await self._write(changes)
+
+    async def _load_marks(self, store: MessagingStore) -> None:
+        self.channel_marks.load(list(await store.marks()))
+
+    async def _write(self, changes: Changes) -> None:
+        """With the marks of all whose operations are part of it."""
+        changes.marks = self.channel_marks.records(self.clock.now_ms())
+        await self._watched(self.store, changes)
+        self.channel_marks.committed()
 
     async def _watched(self, store: MessagingStore, changes: Changes) -> None:
         """Every commit's time is taken: whichever hangs holds up all that are to follow."""
@@ -458,6 +484,7 @@ class MessageBroker:
         self._end_all(error)
         self._is_full = True
         try:
+            await self._load_marks(self.store)
             for fragment in self.fragments():
                 await load(self, fragment)
                 self.tell_room(fragment)
@@ -479,6 +506,8 @@ class MessageBroker:
         if isinstance(error, StoreUnavailable):
             self._failure = error
         self._end_all(self._failure)
+        for tell in self.on_failed:
+            tell(self._failure)
         await self._close_store()
         if not self._is_stopping:
             await self._reopen()
@@ -498,6 +527,7 @@ class MessageBroker:
             await asyncio.sleep(delay)
             try:
                 self._store = await self._open_store()
+                await self._load_marks(self._store)
                 for fragment in self.fragments():
                     await load(self, fragment)
                     self.want(fragment)
@@ -511,6 +541,8 @@ class MessageBroker:
         for fragment in self.fragments():
             self.forwarding.look(fragment)
         log.warning("the messaging store is open again")
+        for tell in self.on_reopened:
+            tell()
 
 
 def _with_partners(fragments: list[Fragment]) -> list[Fragment]:

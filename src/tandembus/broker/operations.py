@@ -20,6 +20,10 @@ from tandembus.message import Message
 class SendReply:
     """Told what became of a send, after its commit."""
 
+    def collected(self, operation: SendOperation) -> None:
+        """It goes into the coming commit. Whatever is answered then, before this it was not carried out, and an error
+        that comes after it, unless the store is merely full, means that nobody knows."""
+
     def sent(self, operation: SendOperation, error: BusError | None) -> None:
         raise AssertionError("a reply must be implemented")
 
@@ -89,8 +93,17 @@ class Consumer:
 class CallbackSendReply(SendReply):
     """For the cold paths (management, HTTP, tests): one callback."""
 
-    def __init__(self, callback: Callable[[SendOperation, BusError | None], None]) -> None:
+    def __init__(
+        self,
+        callback: Callable[[SendOperation, BusError | None], None],
+        when_collected: Callable[[SendOperation], None] | None = None,
+    ) -> None:
         self.callback: Final = callback
+        self.when_collected: Final = when_collected
+
+    def collected(self, operation: SendOperation) -> None:
+        if self.when_collected is not None:
+            self.when_collected(operation)
 
     def sent(self, operation: SendOperation, error: BusError | None) -> None:
         self.callback(operation, error)

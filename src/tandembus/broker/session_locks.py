@@ -44,8 +44,9 @@ def take_session(fragment: Fragment) -> SessionLock | None:
 
 
 def is_awaited(fragment: Fragment) -> bool:
-    """Whether somebody waits for a session here."""
-    return fragment.sessions is not None and fragment.sessions.waiting.has_next()
+    """Whether somebody waits for a session here, or looks out for one."""
+    sessions = fragment.sessions
+    return sessions is not None and (sessions.waiting.has_next() or len(sessions.watchers) > 0)
 
 
 def await_session(fragment: Fragment, accept: SessionAccept) -> None:
@@ -55,8 +56,17 @@ def await_session(fragment: Fragment, accept: SessionAccept) -> None:
 
 def watch_sessions(fragment: Fragment, available: Callable[[int, int], None]) -> None:
     """Somebody looks out for free sessions, and waits in no line for them: told the fragment's index and when the
-    oldest one's first message was enqueued, once, as soon as there is one that nobody in line takes."""
-    session_index(fragment).watcher = available
+    oldest one's first message was enqueued, once, as soon as there is one that nobody in line takes. All who look out
+    are told: who comes first gets it."""
+    watchers = session_index(fragment).watchers
+    if available not in watchers:
+        watchers.append(available)
+
+
+def unwatch_sessions(fragment: Fragment, available: Callable[[int, int], None]) -> None:
+    """Whoever looked out for free sessions is gone."""
+    if fragment.sessions is not None and available in fragment.sessions.watchers:
+        fragment.sessions.watchers.remove(available)
 
 
 def gave_up_session(fragment: Fragment, accept: SessionAccept) -> None:
@@ -92,9 +102,10 @@ def session_index(fragment: Fragment) -> SessionIndex:
 
 
 def grant_sessions(fragment: Fragment) -> None:
-    """Sessions that wait for a receiver meet receivers that wait for a session, in the order of both."""
+    """Sessions that wait for a receiver meet receivers that wait for a session, in the order of both. Of what is left
+    those are told who look out for one."""
     sessions = fragment.sessions
-    if sessions is None or fragment.is_void or not sessions.waiting.has_next():
+    if sessions is None or fragment.is_void or not is_awaited(fragment):
         return
     lapse_sessions(fragment)
     while sessions.waiting.has_next():
@@ -103,6 +114,19 @@ def grant_sessions(fragment: Fragment) -> None:
             return
         lock = _lock(fragment, sessions, session)
         sessions.waiting.take().granted(lock)
+    if sessions.watchers:
+        _tell_watchers(fragment, sessions)
+
+
+def _tell_watchers(fragment: Fragment, sessions: SessionIndex) -> None:
+    session = sessions.next_session()
+    message = sessions.first_message(session) if session is not None else None
+    if message is None:
+        return  # none is free, or something has to be read first
+    watchers = sessions.watchers
+    sessions.watchers = []
+    for available in watchers:
+        available(int(fragment.index), int(message.enqueued_at))
 
 
 def held_session(fragment: Fragment, session_id: str) -> SessionLock | None:

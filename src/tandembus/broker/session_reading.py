@@ -23,7 +23,7 @@ from tandembus.broker.session_locks import (
     leave_session,
     set_session_state,
 )
-from tandembus.broker.sessions import NAME, NOTHING, SCAN, SessionIndex
+from tandembus.broker.sessions import FIRST, NAME, NOTHING, SCAN, SessionIndex
 from tandembus.errors import BusError, MalformedData, OperationTimeout
 from tandembus.message import Message, session_id_of
 from tandembus.store.messaging_store import MAIN
@@ -108,6 +108,8 @@ async def _read_for_accept(broker: MessageBroker, fragment: Fragment, index: Ses
     elif session is not None and index.wants == NAME:
         numbers = index.numbers_to_read(session, AHEAD_BODIES)
         await _read_bodies(broker, fragment, index, [(session, numbers)])
+    elif session is not None and index.wants == FIRST:
+        await _read_bodies(broker, fragment, index, [(session, index.numbers_to_read(session, 1))])
     elif session is not None:
         await _search(broker, fragment, index, session)
     index.wants = NOTHING

@@ -37,6 +37,8 @@ SEARCH: Final = 2
 """The columns of one session: whether it has messages left."""
 NAME: Final = 3
 """A body of a session: the columns know only its hash."""
+FIRST: Final = 4
+"""The first body of a session, to tell how old it is."""
 
 SESSION_LOST: Final = "The session lock is lost: it lapsed, or its receiver is gone. Accept the session again."
 
@@ -71,8 +73,8 @@ class SessionIndex:
         self._stirred: list[Session] = []
         self.waiting: Final = AcceptQueue()
         self.lapses: Final = LapseOrder()
-        self.watcher: Callable[[int, int], None] | None = None
-        """Who is to be told of a free session, once."""
+        self.watchers: list[Callable[[int, int], None]] = []
+        """Who is to be told of a free session, each once."""
         self._table: Final = SessionTable()
         self._bodies: Final = BodyCache(lane, settings.window_messages, settings.window_bytes)
         self._offers: list[tuple[int, int, Session]] = []
@@ -299,6 +301,13 @@ class SessionIndex:
         if session.id is None:
             self.went_astray(session, message.number, session_id)
         return True
+
+    def first_message(self, session: Session) -> Message | None:
+        """The first message of a free session, if its body is here; else `wants` says that it has to be read."""
+        message = self._bodies.get(session.numbers[0])
+        if message is None:
+            self._want(FIRST, session)
+        return message
 
     def _want(self, what: i64, session: Session | None) -> Session | None:
         self.wants = what

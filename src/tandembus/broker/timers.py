@@ -123,6 +123,7 @@ class DueWork:
                 broker.want(fragment)
             await trim_history(broker, fragment)
         broker.forwarding.retry_due()
+        await broker.forget_marks()
         now_ms = self._clock.now_ms()
         most = DUE_SLICE + min(self._waiting_schedules, MOST_WAITING)
         schedules = await broker.store.schedules_before(now_ms + 1, most)

@@ -54,14 +54,26 @@ class TransactionSettlement:
 class TransactionReply:
     """Told what became of a transaction as a whole; its parts' own replies are called only when it was carried out."""
 
+    def collected(self, operation: TransactionOperation) -> None:
+        """All of it goes into the coming commit; its parts are not told so themselves."""
+
     def discharged(self, operation: TransactionOperation, error: BusError | None) -> None:
         raise AssertionError("a reply must be implemented")
 
 
 @final
 class CallbackTransactionReply(TransactionReply):
-    def __init__(self, callback: Callable[[TransactionOperation, BusError | None], None]) -> None:
+    def __init__(
+        self,
+        callback: Callable[[TransactionOperation, BusError | None], None],
+        when_collected: Callable[[TransactionOperation], None] | None = None,
+    ) -> None:
         self.callback: Final = callback
+        self.when_collected: Final = when_collected
+
+    def collected(self, operation: TransactionOperation) -> None:
+        if self.when_collected is not None:
+            self.when_collected(operation)
 
     def discharged(self, operation: TransactionOperation, error: BusError | None) -> None:
         self.callback(operation, error)

@@ -21,6 +21,7 @@ from tandembus.broker.session_locks import (
     leave_session,
     stir_session,
     take_session,
+    unwatch_sessions,
     watch_sessions,
 )
 from tandembus.broker.transactions import TransactionOperation
@@ -65,6 +66,7 @@ class LocalTraffic(Traffic):
         self.fragment: Final = fragment
         self._want: Final = want
         self._serve_sessions: Final = serve_sessions
+        self._watch: SessionWatch | None = None
 
     def failure(self) -> BusError | None:
         return self.fragment.failure
@@ -142,5 +144,8 @@ class LocalTraffic(Traffic):
                 self._serve_sessions(self.fragment)
 
     def watch_sessions(self, watch: SessionWatch) -> None:
+        if self._watch is not None:
+            unwatch_sessions(self.fragment, self._watch.available)
+        self._watch = watch
         watch_sessions(self.fragment, watch.available)
         self._serve_sessions(self.fragment)

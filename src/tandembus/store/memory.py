@@ -20,7 +20,9 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HighWater,
     HistoryRecord,
+    Mark,
     Overlay,
     Place,
     Room,
@@ -73,6 +75,9 @@ class MemoryDisk:
         self.damaged_columns: set[PlaceKey] = set()
         self.session_states: dict[tuple[int, str], SessionState] = {}
         self.history: dict[PlaceKey, HistoryRecord] = {}
+        self.marks: dict[bytes, Mark] = {}
+        self.high_waters: dict[PlaceKey, HighWater] = {}
+        """By fragment, source and lane of the source."""
 
     def apply(self, changes: Changes) -> None:
         self._drop(changes)
@@ -95,6 +100,8 @@ class MemoryDisk:
                 self.session_states[state.fragment, state.session_id] = state
         for record in changes.history:
             self.history[record.fragment, record.at_ms, record.number] = record
+        self.marks.update({mark.channel: mark for mark in changes.marks})
+        self.high_waters.update({_high_water_key(one): one for one in changes.high_waters})
 
     def _drop(self, changes: Changes) -> None:
         for place in changes.quarantined:
@@ -121,6 +128,10 @@ class MemoryDisk:
             old = [key for key in sorted(self.history) if key[0] == trim.fragment and key[1] < trim.before_ms]
             for key in old[: trim.limit]:
                 del self.history[key]
+        for channel in changes.dropped_marks:
+            self.marks.pop(channel, None)
+        for high_water in changes.dropped_high_waters:
+            self.high_waters.pop(_high_water_key(high_water), None)
 
 
 @final
@@ -232,6 +243,15 @@ class MemoryStore:
                     break
         return found
 
+    async def marks(self) -> Sequence[Mark]:
+        await self._before_read()
+        return [self._disk.marks[channel] for channel in sorted(self._disk.marks)]
+
+    async def high_waters(self, fragment: int) -> Sequence[HighWater]:
+        await self._before_read()
+        keys = [key for key in sorted(self._disk.high_waters) if key[0] == fragment]
+        return [self._disk.high_waters[key] for key in keys]
+
     def room(self) -> Room:
         self._refuse_if_unusable()
         return Room(self._disk.free_bytes, self._disk.reserve_bytes)
@@ -275,6 +295,10 @@ _CLOSED = "it is closed"
 
 def _place_key(place: Place) -> PlaceKey:
     return place.fragment, place.lane, place.number
+
+
+def _high_water_key(high_water: HighWater) -> PlaceKey:
+    return high_water.fragment, high_water.source, high_water.lane
 
 
 def _due_key(due: Due) -> DueKey:

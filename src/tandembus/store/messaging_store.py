@@ -33,6 +33,12 @@ SESSION_ENTRY_BYTES: Final = SESSION_HASH_BYTES + 2
 HASH_BYTES: Final = 16
 """Of a message id in the history. Half as many would be too few: a false match silently drops a message."""
 
+CHANNEL_BYTES: Final = 16
+"""Of a channel's id: one life of a front end, or of a broker that forwards."""
+MARK_NUMBERS: Final = 4096
+"""Operations of a channel that may be open at once, and so the last ones that its mark knows of."""
+MARK_BYTES: Final = MARK_NUMBERS // 8
+
 NEVER: Final = 0
 """`expires_at` and `earliest_expiry` of what does not expire."""
 
@@ -233,6 +239,37 @@ class HistoryTrim:
 
 
 @final
+class Mark:
+    """Which operations of a channel were carried out: of the last `MARK_NUMBERS` up to `highest`, number n at bit
+    n % MARK_NUMBERS. It changes in the commit that carries them out, so whoever asks later learns the truth."""
+
+    __slots__ = ("at_ms", "channel", "done", "highest")
+
+    def __init__(self, channel: bytes, highest: int, done: bytes, at_ms: int) -> None:
+        self.channel: Final = channel
+        self.highest: Final = highest
+        self.done: Final = done
+        """`MARK_BYTES`."""
+        self.at_ms: Final = at_ms
+        """Wall time of the commit: marks of channels that are long gone are removed."""
+
+
+@final
+class HighWater:
+    """Up to which number a fragment has taken what is forwarded to it from a lane of another one: stored with what
+    arrives, so that the same message sent once more is known."""
+
+    __slots__ = ("fragment", "lane", "number", "source")
+
+    def __init__(self, fragment: int, source: int, lane: int, number: int) -> None:
+        self.fragment: Final = fragment
+        """The one that takes."""
+        self.source: Final = source
+        self.lane: Final = lane
+        self.number: Final = number
+
+
+@final
 class Damage:
     """A record that was asked for and cannot be served: its CRC is wrong, or it is not there at all."""
 
@@ -260,11 +297,15 @@ class Changes:
         "dropped_columns",
         "dropped_expiries",
         "dropped_heads",
+        "dropped_high_waters",
+        "dropped_marks",
         "dropped_overlays",
         "dropped_schedules",
         "expiries",
         "heads",
+        "high_waters",
         "history",
+        "marks",
         "overlays",
         "quarantined",
         "schedules",
@@ -296,6 +337,14 @@ class Changes:
         self.history: list[HistoryRecord] = []
         """At most one per fragment: a commit's ids stand together, appended behind those of the commits before."""
         self.trimmed_history: list[HistoryTrim] = []
+        self.marks: list[Mark] = []
+        """One for each channel at most."""
+        self.dropped_marks: list[bytes] = []
+        """Of these channels."""
+        self.high_waters: list[HighWater] = []
+        """One for each fragment and source lane at most."""
+        self.dropped_high_waters: list[HighWater] = []
+        """Whatever their number."""
 
 
 @final
@@ -364,6 +413,14 @@ class MessagingStore(Protocol):
     async def history(self, fragment: int, at_ms: int, number: int, max_bytes: int) -> Sequence[HistoryRecord]:
         """The records of a fragment from (`at_ms`, `number`) on, by time, until `max_bytes` is passed (at least one).
         One that is damaged is reported and passed over: a message may then come twice, which is better than never."""
+
+    async def marks(self) -> Sequence[Mark]:
+        """Of every channel. One that is damaged is reported and passed over: what it knew counts as not carried
+        out."""
+
+    async def high_waters(self, fragment: int) -> Sequence[HighWater]:
+        """All that a fragment takes from elsewhere. One that is damaged is reported and passed over: a message may then
+        come twice, which is better than never."""
 
     def room(self) -> Room: ...
 

@@ -13,7 +13,7 @@ from tandembus.broker.settings import FragmentSettings
 from tandembus.errors import BusError
 from tandembus.message import Message
 from tandembus.store.messaging_store import MAIN
-from tests.unit.broker.one_queue import OneQueue, body_of, message, small
+from tests.unit.broker.one_queue import Answer, OneQueue, body_of, message, small
 
 
 class SessionReceiver:
@@ -89,6 +89,13 @@ class SessionQueue(OneQueue):
         await self.quiet()
         assert all(answer.is_accepted for answer in answers)
         return [int(answer.messages[0].number) for answer in answers]
+
+    def stage_to(self, session_id: str, body: str) -> Answer:
+        return self.stage(message(body, session_id=session_id))
+
+    def session_work(self) -> None:
+        """Somebody has come for a session, or left one."""
+        self.broker.session_serving.want(self.fragment)
 
     async def accept(self, session_id: str | None = None, is_destructive: bool = False) -> SessionReceiver:
         """A session by its name, or the next one, which must be there."""

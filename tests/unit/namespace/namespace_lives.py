@@ -28,7 +28,9 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HighWater,
     HistoryRecord,
+    Mark,
     MessagingStore,
     Overlay,
     Room,
@@ -166,6 +168,12 @@ class PoweredStore:
 
     async def history(self, fragment: int, at_ms: int, number: int, max_bytes: int) -> Sequence[HistoryRecord]:
         return await self._store.history(fragment, at_ms, number, max_bytes)
+
+    async def marks(self) -> Sequence[Mark]:
+        return await self._store.marks()
+
+    async def high_waters(self, fragment: int) -> Sequence[HighWater]:
+        return await self._store.high_waters(fragment)
 
     def room(self) -> Room:
         return self._store.room()

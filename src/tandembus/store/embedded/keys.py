@@ -7,6 +7,7 @@ sequence, and what is due earliest comes first. `F` is the fragment (32 bits), `
     body    F L S
     state   'b' F L block   'o' F L S   't' due_ms F L S   'e' due_ms F L block   'f' F   'q' F L S   'm'
             'n' F hash of a SessionId (16 bytes: two sessions must never share a state)
+            'c' id of a channel (16 bytes)   'h' F F of the source, L of the source
     log     's' F L block
     log     'd' F at_ms n
 
@@ -21,7 +22,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
-from tandembus.store.messaging_store import Due, Place
+from tandembus.store.messaging_store import CHANNEL_BYTES, Due, HighWater, Place
 
 BODY_TREE: Final = b"body"
 STATE_TREE: Final = b"state"
@@ -36,6 +37,8 @@ QUARANTINE: Final = 0x71
 SESSION_STATE: Final = 0x6E
 SESSION_COLUMN: Final = 0x73
 HISTORY: Final = 0x64
+MARK: Final = 0x63
+HIGH_WATER: Final = 0x68
 META_KEY: Final = b"m"
 
 MAX_FRAGMENT: Final = 0xFFFFFFFF
@@ -129,6 +132,23 @@ def history_key(fragment: i64, at_ms: i64, number: i64) -> bytes:
     write_i64_be(out, at_ms)
     write_i64_be(out, number)
     return out.getvalue()
+
+
+def mark_key(channel: bytes) -> bytes:
+    if len(channel) != CHANNEL_BYTES:
+        raise ValueError(f"a channel's id has {CHANNEL_BYTES} bytes, not {len(channel)}")
+    return bytes([MARK]) + channel
+
+
+def high_water_key(high_water: HighWater) -> bytes:
+    if high_water.lane < 0 or high_water.lane > MAX_LANE:
+        raise ValueError(f"lane {high_water.lane} does not fit a key")
+    return high_waters_bound(high_water.fragment) + head_key(high_water.source)[1:] + bytes([high_water.lane])
+
+
+def high_waters_bound(fragment: i64) -> bytes:
+    """Before every high water of this fragment."""
+    return bytes([HIGH_WATER]) + head_key(fragment)[1:]
 
 
 def place_at(key: bytes, at: i64) -> Place:

@@ -119,7 +119,7 @@ def read_numbers(txn: lmdb.Transaction[bytes], opened: OpenedStore, fragment: in
 
 def read_heads(txn: lmdb.Transaction[bytes], opened: OpenedStore, report: Report) -> list[FragmentHead]:
     heads: list[FragmentHead] = []
-    for key, value in _items(txn, opened.state, bytes([HEAD]), bytes([HEAD, 0xFF, 0xFF, 0xFF, 0xFF])):
+    for key, value in items(txn, opened.state, bytes([HEAD]), bytes([HEAD, 0xFF, 0xFF, 0xFF, 0xFF])):
         head = decode_head(key, value)
         if head is None:
             report(DamagedRecord("head", fragment_at(key, 1), 0, 0, "passed over"))
@@ -139,7 +139,7 @@ def read_overlays(
 ) -> list[Overlay]:
     overlays: list[Overlay] = []
     bounds = place_key(OVERLAY, fragment, lane, first), place_key(OVERLAY, fragment, lane, last)
-    for key, value in _items(txn, opened.state, *bounds):
+    for key, value in items(txn, opened.state, *bounds):
         _add_overlay(overlays, key, value, report)
     return overlays
 
@@ -225,7 +225,7 @@ def read_session_states(
     bound = session_states_bound(fragment)
     first = bound if after is None else session_state_key(fragment, after) + b"\x00"
     states: list[SessionState] = []
-    for key, value in _items(txn, opened.state, first, bound + b"\xff" * 17):
+    for key, value in items(txn, opened.state, first, bound + b"\xff" * 17):
         if len(states) >= limit:
             break
         state = decode_session_state(key, value, False)
@@ -242,7 +242,7 @@ def read_due(
     """A due entry only says where to look. One that is damaged is reported and still followed: looking at a
     wrong place finds nothing to do, not looking could leave a message parked for ever."""
     dues: list[Due] = []
-    for key, value in _items(txn, opened.state, bytes([kind]), due_bound(kind, at_ms)):
+    for key, value in items(txn, opened.state, bytes([kind]), due_bound(kind, at_ms)):
         if len(dues) >= limit:
             break
         due = due_of(key)
@@ -264,7 +264,7 @@ def read_earliest_due(txn: lmdb.Transaction[bytes], opened: OpenedStore) -> int:
 
 def read_quarantined(txn: lmdb.Transaction[bytes], opened: OpenedStore, limit: int) -> list[tuple[Place, bytes]]:
     found: list[tuple[Place, bytes]] = []
-    for key, value in _items(txn, opened.state, bytes([QUARANTINE]), bytes([QUARANTINE + 1])):
+    for key, value in items(txn, opened.state, bytes([QUARANTINE]), bytes([QUARANTINE + 1])):
         if len(found) >= limit:
             break
         found.append((place_at(key, 1), value))
@@ -283,7 +283,7 @@ def read_history(
     records: list[HistoryRecord] = []
     size_bytes = 0
     bounds = history_key(fragment, max(at_ms, 0), number), history_key(fragment, MAX_I64, MAX_I64)
-    for key, value in _items(txn, opened.log, *bounds):
+    for key, value in items(txn, opened.log, *bounds):
         record = decode_history(key, value)
         if record is None:
             report(DamagedRecord("history", fragment, 0, 0, "passed over: some ids may be taken a second time"))
@@ -300,7 +300,7 @@ def read_blocks(
 ) -> list[BlockRecord]:
     blocks: list[BlockRecord] = []
     bounds = place_key(BLOCK, fragment, lane, 0), place_key(BLOCK, fragment, lane, MAX_NUMBER)
-    for key, value in _items(txn, opened.state, *bounds):
+    for key, value in items(txn, opened.state, *bounds):
         block = decode_block(key, value)
         if block is None:
             number = number_at(key, 1)
@@ -346,7 +346,7 @@ def _rebuilt(
     settled = bytearray(b"\xff" * BITS_BYTES)
     live_bytes = 0
     expiries: list[int] = []
-    for key, value in _items(txn, opened.body, body_key(fragment, lane, first), body_key(fragment, lane, last)):
+    for key, value in items(txn, opened.body, body_key(fragment, lane, first), body_key(fragment, lane, last)):
         _clear_bit(settled, number_at(key, 0) - first)
         live_bytes += max(0, len(value) - BODY_HEAD_BYTES)
         body = decode_body(key, value)
@@ -385,7 +385,7 @@ def _clear_bit(bits: bytearray, at: int) -> None:
     bits[at >> 3] &= ~(1 << (at & 7)) & 0xFF
 
 
-def _items(
+def items(
     txn: lmdb.Transaction[bytes], tree: lmdb._Database, first: bytes, last: bytes
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values from `first` to `last`, both included, copied out."""

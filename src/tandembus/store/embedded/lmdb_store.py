@@ -18,7 +18,7 @@ import lmdb
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message
-from tandembus.store.embedded import lane_reader
+from tandembus.store.embedded import lane_reader, mark_reader
 from tandembus.store.embedded.environment import (
     EmbeddedSettings,
     OpenedStore,
@@ -45,8 +45,10 @@ from tandembus.store.messaging_store import (
     Damage,
     Due,
     FragmentHead,
+    HighWater,
     HistoryRecord,
     HistoryTrim,
+    Mark,
     Overlay,
     Place,
     Room,
@@ -181,6 +183,14 @@ class LmdbStore:
             lambda txn: lane_reader.read_history(
                 txn, self._opened, fragment, at_ms, number, max_bytes, self._report_damage
             )
+        )
+
+    async def marks(self) -> Sequence[Mark]:
+        return await self._read(lambda txn: mark_reader.read_marks(txn, self._opened, self._report_damage))
+
+    async def high_waters(self, fragment: int) -> Sequence[HighWater]:
+        return await self._read(
+            lambda txn: mark_reader.read_high_waters(txn, self._opened, fragment, self._report_damage)
         )
 
     async def quarantined(self, limit: int) -> Sequence[tuple[Place, bytes]]:

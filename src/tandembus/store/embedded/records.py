@@ -43,7 +43,9 @@ from tandembus.store.embedded.keys import (
     due_key,
     fragment_at,
     head_key,
+    high_water_key,
     history_key,
+    mark_key,
     number_at,
     place_at,
     place_key,
@@ -52,12 +54,15 @@ from tandembus.store.embedded.keys import (
 )
 from tandembus.store.messaging_store import (
     HASH_BYTES,
+    MARK_BYTES,
     SESSION_ENTRY_BYTES,
     BlockRecord,
     Changes,
     Damage,
     FragmentHead,
+    HighWater,
     HistoryRecord,
+    Mark,
     Overlay,
     PutBody,
     SessionColumn,
@@ -77,6 +82,8 @@ _OVERLAY_FIELDS_END: Final = 10
 _HEAD_BYTES: Final = 18
 _META_BYTES: Final = 33
 _STATE_FIELDS_END: Final = 17
+_MARK_FIELDS_END: Final = 21
+_HIGH_WATER_BYTES: Final = 13
 _STORE_ID_BYTES: Final = 16
 
 
@@ -193,6 +200,10 @@ def encode_state(changes: Changes) -> list[tuple[bytes, bytes]]:
     for state in changes.session_states:
         if state.state is not None:
             items.append(encode_session_state(state))
+    for mark in changes.marks:
+        items.append(encode_mark(mark))
+    for high_water in changes.high_waters:
+        items.append(encode_high_water(high_water))
     items.sort()
     return items
 
@@ -224,6 +235,10 @@ def dropped_state_keys(changes: Changes) -> list[bytes]:
     for state in changes.session_states:
         if state.state is None:
             keys.append(session_state_key(state.fragment, state.session_id))
+    for channel in changes.dropped_marks:
+        keys.append(mark_key(channel))
+    for high_water in changes.dropped_high_waters:
+        keys.append(high_water_key(high_water))
     keys.sort()
     return keys
 
@@ -366,6 +381,35 @@ def decode_history(key: bytes, value: bytes) -> HistoryRecord | None:
     return HistoryRecord(
         fragment_at(key, 1), int(read_i64_be(key, 5)), int(read_i64_be(key, 13)), value[_SMALL_HEAD_BYTES:]
     )
+
+
+def encode_mark(mark: Mark) -> tuple[bytes, bytes]:
+    """CRC, version, highest number, time of the commit, bits."""
+    key = mark_key(mark.channel)
+    out = _record()
+    write_i64_be(out, mark.highest)
+    write_i64_be(out, mark.at_ms)
+    out.write(mark.done)
+    return key, _sealed(key, out)
+
+
+def decode_mark(key: bytes, value: bytes) -> Mark | None:
+    if not _is_sound(key, value, _MARK_FIELDS_END) or len(value) != _MARK_FIELDS_END + MARK_BYTES:
+        return None
+    return Mark(key[1:], int(read_i64_be(value, 5)), value[_MARK_FIELDS_END:], int(read_i64_be(value, 13)))
+
+
+def encode_high_water(high_water: HighWater) -> tuple[bytes, bytes]:
+    key = high_water_key(high_water)
+    out = _record()
+    write_i64_be(out, high_water.number)
+    return key, _sealed(key, out)
+
+
+def decode_high_water(key: bytes, value: bytes) -> HighWater | None:
+    if not _is_sound(key, value, _HIGH_WATER_BYTES):
+        return None
+    return HighWater(fragment_at(key, 1), fragment_at(key, 5), int(key[9]), int(read_i64_be(value, 5)))
 
 
 def encode_meta(key: bytes, format_version: int, store_id: bytes, epoch: int) -> bytes:

@@ -15,7 +15,9 @@ from tandembus.store.embedded.keys import (
     BODY_TREE,
     EXPIRY,
     HEAD,
+    HIGH_WATER,
     LOG_TREE,
+    MARK,
     META_KEY,
     OVERLAY,
     SCHEDULE,
@@ -32,13 +34,16 @@ from tandembus.store.messaging_store import (
     BLOCK_SIZE,
     DEFERRED,
     MAIN,
+    MARK_BYTES,
     NEVER,
     SCHEDULED,
     Changes,
     Damage,
     Due,
     FragmentHead,
+    HighWater,
     HistoryRecord,
+    Mark,
     Overlay,
     Place,
     SessionColumn,
@@ -64,6 +69,8 @@ async def filled(folder: Path) -> None:
     changes.heads = [FragmentHead(FRAGMENT, 1, 0, False)]
     changes.session_states = [SessionState(FRAGMENT, "session", b"its state", NOW_MS)]
     changes.columns = [SessionColumn(FRAGMENT, MAIN, 0, bytes(range(200)))]
+    changes.marks = [Mark(bytes(16), 9, bytes(MARK_BYTES), NOW_MS)]
+    changes.high_waters = [HighWater(FRAGMENT, FRAGMENT + 1, MAIN, 9)]
     await store.commit(changes)
     await store.close()
 
@@ -98,6 +105,8 @@ async def test_a_flipped_bit_in_any_record_of_state_is_reported(tmp_path: Path) 
         EXPIRY: "expiry",
         HEAD: "head",
         SESSION_STATE: "session state",
+        MARK: "mark",
+        HIGH_WATER: "high water",
     }
     assert {key[0] for key in keys} == set(names)
     for key in keys * scaled(5, 100, 1_000):
@@ -119,6 +128,8 @@ async def read_everything(folder: Path) -> list[DamagedRecord]:
     assert len(await store.expiries_before(NOW_MS + 1, 10)) == 1
     await store.session_state(FRAGMENT, "session")
     await store.columns(FRAGMENT, MAIN, [0])
+    await store.marks()
+    await store.high_waters(FRAGMENT)
     await store.close()
     return reported
 
