@@ -78,9 +78,9 @@ class Administration:
         if entry is None:
             raise self.not_found(name)
         self._check_store()
-        tombstone = await self.catalog.delete_queue(name, self.clock.now())
+        tombstones = await self.catalog.delete_queue(name, self.clock.now())
         self._open.ended(entry, self.not_found(name))
-        self._dropper.start([tombstone])
+        self._dropper.start(tombstones)
 
     # Topics.
 
@@ -141,9 +141,9 @@ class Administration:
         async with self._open.changing(fold(topic)):
             entry = self._subscription(topic, name)
             self._check_store()
-            tombstone = await self.catalog.delete_subscription(topic, name, self.clock.now())
+            tombstones = await self.catalog.delete_subscription(topic, name, self.clock.now())
             self._open.ended(entry, self.not_found(entry.description.path))
-            self._dropper.start([tombstone])
+            self._dropper.start(tombstones)
 
     # Rules.
 
@@ -230,7 +230,5 @@ class Administration:
                 await self._open.subscribed(made)
             return made
         except BaseException:
-            tombstone = await self.catalog.abandon_create(entry, self.clock.now())
-            if tombstone is not None:
-                self._dropper.start([tombstone])
+            self._dropper.start(await self.catalog.abandon_create(entry, self.clock.now()))
             raise

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,8 +39,11 @@ from tandembus.errors import (
 )
 from tandembus.limits import Limits
 from tandembus.namespace import catalog_records as records
+from tandembus.namespace.applying import apply
+from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
+from tandembus.namespace.catalog_loading import bury_forsaken, load, read_whole
 from tandembus.namespace.catalog_view import CatalogView
-from tandembus.namespace.directory import Directory, burial, load
+from tandembus.namespace.directory import burial
 from tandembus.namespace.entries import (
     EntityState,
     Entry,
@@ -62,6 +66,11 @@ from tandembus.store.embedded.catalog_store import CatalogStore, Document
 __all__ = ["Catalog", "EntityState", "Entry", "QueueEntry", "SubscriptionEntry", "Tombstone", "TopicEntry"]
 
 LAST_FRAGMENT_KEY: Final = 0xFFFFFFFF
+
+RECENT_CHANGES: Final = 256
+"""Kept for those who missed some of them: a whole catalog is much more to take."""
+
+Listener = Callable[[CatalogChange, Sequence[CatalogEvent]], None]
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Entry)
@@ -90,6 +99,9 @@ class Catalog(CatalogView):
         self._store = store
         self._changing = asyncio.Lock()
         self._must_reload = False
+        self._recent: deque[CatalogChange] = deque(maxlen=RECENT_CHANGES)
+        self.listeners: list[Listener] = []
+        """Told of every change right after it is durable, in the order of versions, with what it means."""
 
     @classmethod
     def open(cls, folder: Path, limits: Limits, now: float) -> Catalog:
@@ -152,9 +164,6 @@ class Catalog(CatalogView):
         puts: dict[bytes, Document] = {records.entry_key(entry): records.entry_document(entry)}
         puts.update({records.rule_key(entry.fragment_key, rule.name): rule_to_record(rule) for rule in rules})
         await self._commit(facts, now, puts)
-        self._directory.creating[entry.key] = entry
-        for rule in rules:
-            self._directory.rules(entry.fragment_key).put(rule)
 
     @_uninterrupted
     async def finish_create(self, entry: E, now: float) -> E:
@@ -165,24 +174,22 @@ class Catalog(CatalogView):
                 raise EntityNotFound(f"The messaging entity '{entry.description.path}' is not being created any more.")
             active = replace(entry, state=EntityState.ACTIVE)
             await self._commit(self._next_facts(), now, {records.entry_key(active): records.entry_document(active)})
-            del self._directory.creating[entry.key]
-            self._directory.put(active)
             return active
 
     @_uninterrupted
-    async def abandon_create(self, entry: Entry, now: float) -> Tombstone | None:
+    async def abandon_create(self, entry: Entry, now: float) -> list[Tombstone]:
         """It could not be made after all: the name is free again, and what there may be of it is to be
         dropped.
 
-        Also after a `finish_create` that failed without saying whether it was carried out. None where there
-        is nothing left to do.
+        Also after a `finish_create` that failed without saying whether it was carried out. Nothing is returned
+        where nothing is left to do.
         """
         async with self._changing:
             await self._reload_if_needed(now)
             found = self._directory.creating.get(entry.key) or self._directory.find(entry.key)
             if found is None or found.incarnation != entry.incarnation:
-                return None
-            return (await self._bury([found], now))[0]
+                return []
+            return await self._bury([found], now)
 
     # Updating: a new description for the same life. What may change is the caller's to check.
 
@@ -215,17 +222,16 @@ class Catalog(CatalogView):
     async def _update(self, entry: E, now: float) -> E:
         entry = replace(entry, updated_at=now, version=entry.version + 1)
         await self._commit(self._next_facts(), now, {records.entry_key(entry): records.entry_document(entry)})
-        self._directory.put(entry)
         return entry
 
     # Deleting: the name is free when this returns; the tombstones say what is to be dropped.
 
     @_uninterrupted
-    async def delete_queue(self, name: str, now: float) -> Tombstone:
+    async def delete_queue(self, name: str, now: float) -> list[Tombstone]:
         """Raises EntityNotFound."""
         async with self._changing:
             await self._reload_if_needed(now)
-            return (await self._bury([self.get_queue(name)], now))[0]
+            return await self._bury([self.get_queue(name)], now)
 
     @_uninterrupted
     async def delete_topic(self, name: str, now: float) -> list[Tombstone]:
@@ -237,28 +243,25 @@ class Catalog(CatalogView):
             return await self._bury([*self.subscriptions(topic.key), *creating, topic], now)
 
     @_uninterrupted
-    async def delete_subscription(self, topic: str, name: str, now: float) -> Tombstone:
+    async def delete_subscription(self, topic: str, name: str, now: float) -> list[Tombstone]:
         async with self._changing:
             await self._reload_if_needed(now)
-            return (await self._bury([self.get_subscription(topic, name)], now))[0]
+            return await self._bury([self.get_subscription(topic, name)], now)
 
     @_uninterrupted
-    async def forget(self, tombstone: Tombstone, now: float) -> None:
-        """Everything of the fragment is gone. Its numbers stay used."""
+    async def forget(self, tombstones: Sequence[Tombstone], now: float) -> None:
+        """Everything of these fragments is gone. Their numbers stay used."""
         async with self._changing:
             await self._reload_if_needed(now)
-            if tombstone.fragment_key in self._directory.tombstones:
-                await self._commit(self._directory.facts, now, {}, [records.tombstone_key(tombstone.fragment_key)])
-                del self._directory.tombstones[tombstone.fragment_key]
+            known = [one.fragment_key for one in tombstones if one.fragment_key in self._directory.tombstones]
+            if known:
+                await self._commit(self._next_facts(), now, {}, [records.tombstone_key(one) for one in known])
 
     async def _bury(self, entries: Sequence[Entry], now: float) -> list[Tombstone]:
         puts: dict[bytes, Document] = {}
         drops: list[bytes] = []
         tombstones = [one for entry in entries for one in burial(self._directory, entry, now, puts, drops)]
         await self._commit(self._next_facts(), now, puts, drops)
-        for entry in entries:
-            self._directory.remove(entry)
-        self._directory.tombstones.update({one.fragment_key: one for one in tombstones})
         return tombstones
 
     # Rules.
@@ -298,16 +301,12 @@ class Catalog(CatalogView):
             self.get_rule(topic, subscription, name)
             drop = records.rule_key(entry.fragment_key, name)
             await self._commit(self._next_facts(), now, _accesses({entry.key: now}), [drop])
-            self._directory.rules(entry.fragment_key).pop(name)
-            self._directory.accessed_at[entry.key] = now
 
     async def _put_rule(self, entry: SubscriptionEntry, rule: RuleDescription, now: float) -> RuleDescription:
         """Who changes its rules uses the subscription."""
         key = records.rule_key(entry.fragment_key, rule.name)
         puts = {**_accesses({entry.key: now}), key: rule_to_record(rule)}
         await self._commit(self._next_facts(), now, puts)
-        self._directory.rules(entry.fragment_key).put(rule)
-        self._directory.accessed_at[entry.key] = now
         return rule
 
     # What is not an entity.
@@ -328,8 +327,7 @@ class Catalog(CatalogView):
             await self._reload_if_needed(now)
             known = {fold(path): max(at, self.accessed_at(path)) for path, at in times.items() if self.find(path)}
             if known:
-                await self._commit(self._directory.facts, now, _accesses(known))
-                self._directory.accessed_at.update(known)
+                await self._commit(self._next_facts(), now, _accesses(known))
 
     @_uninterrupted
     async def put_policy(self, policy: AuthorizationRule, now: float) -> None:
@@ -338,7 +336,6 @@ class Catalog(CatalogView):
             await self._reload_if_needed(now)
             key = records.policy_key(policy.key_name)
             await self._commit(self._next_facts(), now, {key: records.policy_document(policy)})
-            self._directory.policies.put(policy.key_name, policy)
 
     @_uninterrupted
     async def remove_policy(self, name: str, now: float) -> None:
@@ -347,7 +344,6 @@ class Catalog(CatalogView):
             if name not in self._directory.policies:
                 raise EntityNotFound(f"The policy '{name}' could not be found.")
             await self._commit(self._next_facts(), now, {}, [records.policy_key(name)])
-            self._directory.policies.pop(name)
 
     # Checks, numbers, commits.
 
@@ -393,9 +389,9 @@ class Catalog(CatalogView):
         self, facts: Facts, now: float, puts: Mapping[bytes, Document], drops: Sequence[bytes] = ()
     ) -> None:
         """In a thread: a sync may take long, and nobody else's messages must wait for it."""
-        everything = {**puts, **records.facts_documents(facts)}
+        change = CatalogChange(facts.version, {**puts, **records.facts_documents(facts)}, drops)
         try:
-            await asyncio.to_thread(self._store.commit, everything, drops)
+            await asyncio.to_thread(self._store.commit, change.puts, change.drops)
         except StoreUnavailable:
             self._must_reload = True
             try:
@@ -403,19 +399,53 @@ class Catalog(CatalogView):
             except StoreUnavailable:
                 pass  # Tried again before the next change.
             raise
-        self._directory.facts = facts
+        self._take_in(change)
+
+    def _take_in(self, change: CatalogChange) -> None:
+        """What is durable becomes visible, and is told."""
+        events = apply(self._directory, change)
+        if change.is_whole:
+            self._recent.clear()
+        else:
+            self._recent.append(change)
+        for listener in self.listeners:
+            listener(change, events)
 
     async def _reload_if_needed(self, now: float) -> None:
         """After a commit of unknown outcome, what exists is what the store says, not what we remember."""
         if not self._must_reload:
             return
         underway = {entry.incarnation for entry in self._directory.creating.values()}
-        self._directory = await asyncio.to_thread(self._reloaded, now, underway)
+        self._take_in(await asyncio.to_thread(self._reread, now))
+        burying = bury_forsaken(self._directory, now, underway)
+        if burying is not None:
+            await asyncio.to_thread(self._store.commit, burying.puts, burying.drops)
+            self._take_in(burying)
         self._must_reload = False
 
-    def _reloaded(self, now: float, underway: set[int]) -> Directory:
+    def _reread(self, now: float) -> CatalogChange:
         self._store.reopen()
-        return load(self._store, now, underway)
+        return read_whole(self._store, now)
+
+    # For those who have a copy.
+
+    async def catch_up(self, namespace_id: str, version: int) -> list[CatalogChange]:
+        """What a copy at this version has missed; everything, where that is not known any more."""
+        async with self._changing:
+            missed = [change for change in self._recent if change.version > version]
+            is_known = version == self.version or (missed and missed[0].version == version + 1)
+            if namespace_id == self.namespace_id and is_known:
+                return missed
+            return [await asyncio.to_thread(self._whole)]
+
+    async def snapshot(self) -> CatalogChange:
+        """All there is, at one moment."""
+        async with self._changing:
+            return await asyncio.to_thread(self._whole)
+
+    def _whole(self) -> CatalogChange:
+        documents, damaged = self._store.read_all()
+        return CatalogChange(self.version, documents, is_whole=True, damaged=tuple(damaged))
 
 
 def _accesses(times: Mapping[str, float]) -> dict[bytes, Document]:

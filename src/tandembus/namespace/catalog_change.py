@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tandembus.namespace.entries import Entry, SubscriptionEntry, Tombstone
-from tandembus.store.embedded.catalog_store import Document
+from tandembus.store.embedded.catalog_store import DamagedRecord, Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class CatalogChange:
     drops: Sequence[bytes] = ()
     is_whole: bool = False
     """Everything there is: what is not among `puts` is not there."""
+    damaged: Sequence[DamagedRecord] = ()
+    """With a whole one: records that are there and cannot be read. Who has a copy of one keeps it."""
 
 
 # What a change means to those who serve entities.

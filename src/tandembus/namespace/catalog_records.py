@@ -90,6 +90,17 @@ def rule_owner(key: bytes) -> int | None:
     return _FRAGMENT.unpack_from(key, 1)[0] if len(key) > _FRAGMENT.size else None
 
 
+def rule_name_key(key: bytes) -> str:
+    """The rule's name in lower case."""
+    return key[1 + _FRAGMENT.size :].decode()
+
+
+def tombstone_fragment(key: bytes) -> int:
+    """The fragment that a tombstone's record is about."""
+    fragment_key: int = _FRAGMENT.unpack_from(key, 1)[0]
+    return fragment_key
+
+
 def access_key(key: str) -> bytes:
     return ACCESS + key.encode()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tandembus.descriptions import AuthorizationRule, RuleDescription, subscription_path
-from tandembus.errors import EntityNotFound, StoreDamaged
+from tandembus.errors import EntityNotFound, StoreDamaged, StoreUnavailable
+from tandembus.namespace.applying import apply
+from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.directory import Directory
-from tandembus.namespace.entries import Entry, QueueEntry, SubscriptionEntry, Tombstone, TopicEntry
+from tandembus.namespace.entries import Entry, Facts, QueueEntry, SubscriptionEntry, Tombstone, TopicEntry
 from tandembus.namespace.rule_table import RuleCounts
 from tandembus.security.scopes import fold
 from tandembus.store.embedded.catalog_store import DamagedRecord
@@ -18,6 +20,21 @@ class CatalogView:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+
+    @classmethod
+    def empty(cls) -> CatalogView:
+        """For a copy that has taken nothing yet."""
+        return cls(Directory(Facts("", 0.0), []))
+
+    def apply(self, change: CatalogChange) -> list[CatalogEvent]:
+        """For a copy: it knows what the catalog knows after this change, and what that means is returned.
+
+        Raises StoreUnavailable for a change that does not follow on the last one: only a whole one helps then."""
+        if not change.is_whole and change.version != self.version + 1:
+            raise StoreUnavailable(
+                f"the copy of the catalog is at version {self.version} and cannot take version {change.version}"
+            )
+        return apply(self._directory, change)
 
     @property
     def namespace_id(self) -> str:

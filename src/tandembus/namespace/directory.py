@@ -5,16 +5,13 @@ It remembers; what may be changed is the catalog's to decide, and what is durabl
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import final
 
-from tandembus.descriptions import AuthorizationRule, rule_from_record
-from tandembus.errors import StoreDamaged
+from tandembus.descriptions import AuthorizationRule
 from tandembus.namespace import catalog_records as records
 from tandembus.namespace.entries import (
-    EntityState,
     Entry,
     Facts,
     QueueEntry,
@@ -54,6 +51,22 @@ class Directory:
             return found
         parts = split_subscription(key)
         return self.subscriptions(parts[0]).get(parts[1]) if parts is not None else None
+
+    def find_of_kind(self, kind: bytes, key: str) -> Entry | None:
+        """The active entity of this key, if its record is of this kind."""
+        if kind == records.QUEUE:
+            return self.queues.get(key)
+        if kind == records.TOPIC:
+            return self.topics.get(key)
+        parts = split_subscription(key)
+        return self.subscriptions(parts[0]).get(parts[1]) if parts is not None else None
+
+    def entries(self) -> Iterator[Entry]:
+        """All that is active, a topic before its subscriptions."""
+        yield from self.queues.page()
+        for topic in self.topics.page():
+            yield topic
+            yield from self.subscriptions(topic.key).page()
 
     def subscriptions(self, topic_key: str) -> Named[SubscriptionEntry]:
         return self._subscriptions.get(topic_key) or Named()
@@ -114,106 +127,6 @@ class Directory:
                 of_topic.pop(entry.name_key)
                 if not of_topic:
                     del self._subscriptions[entry.topic_key]
-
-
-def load(store: records.RecordStore, now: float, underway: Collection[int] = ()) -> Directory:
-    """What the store holds, once every creation that nobody carries on (`underway`: incarnations) is buried."""
-    documents, damaged = store.read_all()
-    directory = Directory(_facts(documents, damaged, now), damaged)
-    for kind in (records.QUEUE, records.TOPIC, records.SUBSCRIPTION, records.RULE):
-        for key, document in documents.items():
-            if key[:1] == kind:
-                _take_in(directory, key, document)
-    for key, document in documents.items():
-        _take_in_other(directory, key, document)
-    _find_incomplete_topics(directory)
-    _bury_forsaken(directory, store, now, underway, any(key not in documents for key in records.META_KEYS))
-    return directory
-
-
-def _facts(documents: Mapping[bytes, Document], damaged: list[DamagedRecord], now: float) -> Facts:
-    copies = [Facts(**documents[key]) for key in records.META_KEYS if key in documents]  # type: ignore[arg-type]
-    if copies:
-        return max(copies, key=_version)
-    if documents or damaged:
-        raise StoreDamaged(
-            "the catalog's counters are damaged, both copies: without them numbers could be given out twice. "
-            "Restore the catalog from a backup"
-        )
-    return Facts(uuid.uuid4().hex, now)
-
-
-def _version(facts: Facts) -> int:
-    return facts.version
-
-
-def _take_in(directory: Directory, key: bytes, document: Document) -> None:
-    """An entity or a rule; what hangs from something that is not there is kept in the store and reported."""
-    kind = key[:1]
-    if kind == records.RULE:
-        owner = records.rule_owner(key)
-        if owner is None or not directory.has_rules(owner):
-            directory.damaged.append(DamagedRecord(key, "its subscription is not there"))
-        else:
-            directory.rules(owner).put(rule_from_record(document))
-        return
-    entry: Entry
-    if kind == records.QUEUE:
-        entry = records.queue_entry(document)
-    elif kind == records.TOPIC:
-        entry = records.topic_entry(document)
-    else:
-        entry = records.subscription_entry(document)
-        if entry.topic_key not in directory.topics:
-            directory.damaged.append(DamagedRecord(key, "its topic is not there"))
-            return
-        directory.rules(entry.fragment_key)
-    if entry.state is EntityState.ACTIVE:
-        directory.put(entry)
-    else:
-        directory.creating[entry.key] = entry
-
-
-def _take_in_other(directory: Directory, key: bytes, document: Document) -> None:
-    kind, name = key[:1], key[1:]
-    if kind == records.TOMBSTONE:
-        tombstone = Tombstone(**document)  # type: ignore[arg-type]
-        directory.tombstones[tombstone.fragment_key] = tombstone
-    elif kind == records.ACCESS:
-        accessed_at = document["accessed_at"]
-        assert isinstance(accessed_at, (int, float))
-        directory.accessed_at[name.decode()] = float(accessed_at)
-    elif kind == records.POLICY:
-        policy = records.policy_of(document)
-        directory.policies.put(policy.key_name, policy)
-
-
-def _find_incomplete_topics(directory: Directory) -> None:
-    owners = {
-        entry.fragment_key: topic.key
-        for topic in directory.topics.page()
-        for entry in directory.subscriptions(topic.key).page()
-    }
-    for damaged in directory.damaged:
-        kind, name = damaged.key[:1], damaged.key[1:].decode(errors="replace")
-        parts = split_subscription(name) if kind == records.SUBSCRIPTION else None
-        owner = records.rule_owner(damaged.key) if kind == records.RULE else None
-        topic_key = parts[0] if parts is not None else owners.get(owner or 0)
-        if topic_key is not None:
-            directory.incomplete_topics.add(topic_key)
-
-
-def _bury_forsaken(
-    directory: Directory, store: records.RecordStore, now: float, underway: Collection[int], must_write: bool
-) -> None:
-    puts: dict[bytes, Document] = records.facts_documents(directory.facts)
-    drops: list[bytes] = []
-    for entry in [one for one in directory.creating.values() if one.incarnation not in underway]:
-        tombstones = burial(directory, entry, now, puts, drops)
-        directory.remove(entry)
-        directory.tombstones.update({one.fragment_key: one for one in tombstones})
-    if drops or must_write:
-        store.commit(puts, drops)
 
 
 def burial(

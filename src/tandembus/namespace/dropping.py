@@ -50,7 +50,7 @@ class Dropper:
         while True:
             try:
                 await drop_fragment(self._broker, tombstone.fragment_key)
-                await self._catalog.forget(tombstone, self._clock.now())
+                await self._catalog.forget([tombstone], self._clock.now())
                 return
             except StoreUnavailable as error:
                 log.warning("dropping '%s' is put off: %s", tombstone.path, error)

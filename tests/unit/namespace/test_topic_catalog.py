@@ -171,7 +171,7 @@ async def test_deleting_a_topic_buries_its_subscriptions_in_the_same_commit(cata
 async def test_a_subscription_made_again_has_nothing_of_its_earlier_life(catalog: Catalog, tmp_path: Path) -> None:
     topic = await create_topic(catalog)
     first = await create_subscription(catalog, "news", "audit", CHEAP, RED)
-    tombstone = await catalog.delete_subscription("news", "AUDIT", NOW)
+    (tombstone,) = await catalog.delete_subscription("news", "AUDIT", NOW)
     assert (tombstone.fragment_key, tombstone.topic_fragment_key) == (first.fragment_key, topic.fragment_key)
     second = await create_subscription(catalog, "news", "audit")
     assert second.fragment_key > first.fragment_key
@@ -337,7 +337,7 @@ async def life_of_a_topic(catalog: Catalog) -> None:
     await unless_done(lambda: catalog.update_subscription(SubscriptionDescription("news", "audit", 30.0), NOW))
     await unless_done(lambda: catalog.delete_subscription("news", "gone", NOW), (EntityNotFound,))
     for tombstone in catalog.tombstones():
-        await unless_done(partial(catalog.forget, tombstone, NOW))
+        await unless_done(partial(catalog.forget, [tombstone], NOW))
     await unless_done(lambda: catalog.record_accesses({"news/subscriptions/audit": NOW + 1}, NOW))
 
 
