@@ -1,0 +1,212 @@
+"""A broker's or front end's end of its control connection: joins, follows, confirms, and is heard from.
+
+It serves only while it is connected and has taken everything it was told (`on_serving`, `on_cut_off`): what the
+supervisor has acknowledged to a client must hold for whoever talks to this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol, final
+
+from tandembus.errors import BusError, FragmentUnavailable, MalformedData
+from tandembus.interconnect.handshake import Party
+from tandembus.interconnect.peer import Handlers, Peer, connect_peer
+from tandembus.namespace.catalog_change import CatalogChange
+from tandembus.node.catalog_wire import change_from_wire, fields_of
+from tandembus.node.supervisor import Role
+
+log = logging.getLogger("tandembus.node")
+
+RETRY_S: Final = 0.02
+LONGEST_RETRY_S: Final = 0.5
+JOIN_TIMEOUT_S: Final = 60.0
+CALL_TIMEOUT_S: Final = 60.0
+HEARTBEATS_PER_TIMEOUT: Final = 5
+LONGEST_HEARTBEAT_S: Final = 1.0
+
+
+class CatalogCopy(Protocol):
+    """This process's copy of the catalog."""
+
+    @property
+    def namespace_id(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    async def take(self, change: CatalogChange) -> None:
+        """Returns when it is in effect here, and durable where it is kept."""
+
+
+@final
+class ControlLink:
+    def __init__(
+        self,
+        path: Path,
+        key: bytes,
+        role: Role,
+        index: int,
+        catalog: CatalogCopy,
+        heartbeat_timeout_s: float,
+    ) -> None:
+        self._path = path
+        self._key = key
+        self._party = Party(role.value, {"index": index, "pid": os.getpid()})
+        self._catalog = catalog
+        self._heartbeat_s = min(LONGEST_HEARTBEAT_S, heartbeat_timeout_s / HEARTBEATS_PER_TIMEOUT)
+        self.handlers = Handlers(
+            calls={"catalog": self._take_change, "told": self._take_told}, notices={"stop": self._asked_to_stop}
+        )
+        """Those who know more than this class add what they answer."""
+        self.on_told: Callable[[str, object], Awaitable[None]] = _hear_nothing
+        self.on_serving: Callable[[], Awaitable[None]] = _do_nothing
+        self.on_cut_off: Callable[[], None] = _nothing
+        self.status: Callable[[], Mapping[object, object]] = _no_status
+        self.stop_asked = asyncio.Event()
+        self._peer: Peer | None = None
+        self._taking = asyncio.Lock()
+        self._told_numbers: dict[str, int] = {}
+        self._has_caught_up = asyncio.Event()
+        self._lost = asyncio.Event()
+        self.is_serving = False
+
+    async def run(self) -> None:
+        """Connected, or on the way there, until it is cancelled."""
+        retry_s = RETRY_S
+        while True:
+            try:
+                await self._connect()
+            except BusError as error:
+                log.debug("no control connection: %s", error)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+                continue
+            retry_s = RETRY_S
+            beating = asyncio.ensure_future(self._beat())
+            try:
+                await self._join()
+                await self._lost.wait()
+            except BusError as error:
+                log.warning("could not join: %s", error)
+            finally:
+                beating.cancel()
+                await self._leave()
+
+    async def call(self, name: str, value: object = None, timeout_s: float = CALL_TIMEOUT_S) -> object:
+        """Asks the supervisor. Raises what it raised; FragmentUnavailable while it is not there."""
+        if self._peer is None:
+            raise FragmentUnavailable("The process that holds the catalog is out of reach. Try again.")
+        return await self._peer.call(name, value, timeout_s)
+
+    def push(self, name: str, value: object) -> None:
+        if self._peer is not None:
+            self._peer.push(name, value)
+
+    def tell_status(self) -> None:
+        """Something has changed that others should know before the next heartbeat."""
+        self.push("heartbeat", self.status())
+
+    # Connecting.
+
+    async def _connect(self) -> None:
+        peer = await connect_peer(self._path, self._key, self._party, self.handlers)
+        self._lost.clear()
+        self._has_caught_up.clear()
+        self._peer = peer
+        peer.on_lost = self._peer_lost
+        if not peer.is_open:
+            self._lost.set()
+
+    def _peer_lost(self, peer: Peer) -> None:
+        if peer is self._peer:
+            self._stop_serving()
+            self._lost.set()
+
+    def _stop_serving(self) -> None:
+        """At once, in the same turn of the loop: nothing that comes behind it is answered any more."""
+        if self.is_serving:
+            log.warning("the control connection is gone: nobody is served until it is back")
+            self.is_serving = False
+            self.on_cut_off()
+
+    async def _join(self) -> None:
+        peer = self._peer
+        assert peer is not None
+        known = {"namespace_id": self._catalog.namespace_id, "version": self._catalog.version}
+        async with self._taking:
+            answer = fields_of(await peer.call("join", known, JOIN_TIMEOUT_S))
+            for change in _list(answer.get("changes")):
+                await self._catalog.take(change_from_wire(change))
+            self._told_numbers.clear()
+            for told in _list(answer.get("told")):
+                await self._hear(told)
+            self._has_caught_up.set()
+        await self.on_serving()
+        if peer.is_open:
+            self.is_serving = True
+            peer.push("serving", self.status())
+
+    async def _leave(self) -> None:
+        peer, self._peer = self._peer, None
+        self._stop_serving()
+        if peer is not None:
+            await peer.close()
+
+    async def _beat(self) -> None:
+        while True:
+            self.tell_status()
+            await asyncio.sleep(self._heartbeat_s)
+
+    # Being told.
+
+    async def _take_change(self, _peer: Peer, value: object) -> object:
+        change = change_from_wire(value)
+        await self._has_caught_up.wait()
+        async with self._taking:
+            if change.is_whole or change.version > self._catalog.version:
+                await self._catalog.take(change)
+        return None
+
+    async def _take_told(self, _peer: Peer, value: object) -> object:
+        await self._has_caught_up.wait()
+        async with self._taking:
+            await self._hear(value)
+        return None
+
+    async def _hear(self, told: object) -> None:
+        number, name, value = _list(told)
+        if not isinstance(number, int) or not isinstance(name, str):
+            raise MalformedData("something told without a number or a name")
+        if number > self._told_numbers.get(name, 0):
+            await self.on_told(name, value)
+            self._told_numbers[name] = number
+
+    def _asked_to_stop(self, _peer: Peer, _value: object) -> None:
+        self.stop_asked.set()
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise MalformedData("no list where one must be")
+    return value
+
+
+async def _hear_nothing(_name: str, _value: object) -> None:
+    return
+
+
+async def _do_nothing() -> None:
+    return
+
+
+def _nothing() -> None:
+    return
+
+
+def _no_status() -> Mapping[object, object]:
+    return {}
