@@ -84,6 +84,7 @@ class MessageLock:
         "locked_until_ms",
         "number",
         "owner",
+        "push_number",
         "reason",
         "reply",
         "session",
@@ -131,6 +132,8 @@ class MessageLock:
         self.session_lock: SessionLock | None = None
         """The lock that covers this one: it ends when that one does, and not before."""
         self.is_returning: bool = False
+        self.push_number: i64 = 0
+        """Which push over a channel brought it to a front end in another process; 0 where there is no channel."""
 
     def is_live(self, now: float) -> bool:
         return self.settlement == OPEN and self.ends_at() > now

@@ -69,6 +69,9 @@ class Consumer:
         """Receive-and-deletes that are being committed and will be delivered."""
         self.session: Session | None = None
         """The session it holds, in a lane that has sessions."""
+        self.keeps_ready: bool = False
+        """It keeps what it is given for others, and tells `Traffic.handed_over` what really left. All others hand over
+        what they are given at once."""
         self.leaves_locks: bool = False
         """What it is given belongs to a client that comes back with the token: it stays locked when this leaves."""
 
@@ -81,6 +84,10 @@ class Consumer:
 
     def session_lost(self, error: BusError) -> None:
         """It no longer holds its session, and gets nothing more."""
+
+    def locks_lost(self) -> None:
+        """What it was given and has not handed over is void: its broker is gone, or another life of it has begun. Its
+        credit is its own as before, and new messages come when the broker is back."""
 
     def drained(self) -> None:
         """Everything there was, within the credit, has been delivered."""

@@ -98,6 +98,9 @@ class LocalTraffic(Traffic):
     def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
         self.fragment.release_consumer(consumer, lane, is_orderly)
 
+    def handed_over(self, lock: MessageLock) -> None:
+        """Front end and broker die together here: there is nobody to be told."""
+
     def check_lock(self, lock: MessageLock) -> None:
         self.fragment.check_lock(lock)
 

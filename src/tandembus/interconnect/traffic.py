@@ -27,7 +27,7 @@ ANY_FRAGMENT: Final = -1
 class SessionHold:
     """A receiver's claim on a session, as a front end knows it."""
 
-    __slots__ = ("index", "is_over", "lock", "locked_until_ms", "session_id")
+    __slots__ = ("index", "is_over", "lock", "locked_until_ms", "number", "session_id")
 
     def __init__(self, session_id: str, locked_until_ms: i64, index: i64, lock: SessionLock | None = None) -> None:
         self.session_id: Final = session_id
@@ -38,6 +38,8 @@ class SessionHold:
         self.lock: Final = lock
         """The lock itself, where the fragment is in this process."""
         self.is_over: bool = False
+        self.number: i64 = 0
+        """How the channel to its broker knows it, where the fragment is behind one."""
 
 
 @final
@@ -123,6 +125,11 @@ class Traffic:
     def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
         """It is gone. What it has not been given goes to others, uncounted. What it was given and has not settled comes
         back at once after an orderly end, and stays locked until it lapses after a loss: the client may come back."""
+        raise AssertionError("traffic must be implemented")
+
+    def handed_over(self, lock: MessageLock) -> None:
+        """A message that a consumer kept ready was transferred to a client: from now on it stays locked until it is
+        settled or lapses, even if this front end dies. One that was not goes back at once then, uncounted."""
         raise AssertionError("traffic must be implemented")
 
     # Settling what was delivered, or found by its token (`Requests.find_locks`).
