@@ -18,8 +18,8 @@ from tandembus.client import OutgoingMessage, Receiver, Sender, ServiceBus, SubQ
 from tandembus.client.administration import Administration
 from tandembus.clock import SystemClock
 from tandembus.errors import MessageLockLost, StoreUnavailable
-from tests.chaos.history import History
-from tests.chaos.load import drain
+from tests.chaos.tally import Tally
+from tests.chaos.tally_load import drain
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace, start_namespace
 from tests.scale import scaled
@@ -56,37 +56,37 @@ def namespace_on_small_volume(small_volume: Path) -> Iterator[RunningNamespace]:
     assert namespace.stop() == 0, "".join(namespace.log)
 
 
-async def _fill(sender: Sender, history: History) -> None:
+async def _fill(sender: Sender, tally: Tally) -> None:
     """Until the first refusal, which must be the store's and nobody else's."""
     for _ in range(MOST_MESSAGES):
-        message_id, message = history.new_message(largest=60_000)
+        message_id, message = tally.new_message(largest=60_000)
         try:
             await asyncio.wait_for(sender.send(message), PATIENCE_S)
         except StoreUnavailable:
             return
-        history.accepted.add(message_id)
+        tally.accepted.add(message_id)
     raise AssertionError("the volume never filled up")
 
 
-async def _settle_half(receiver: Receiver, history: History) -> None:
-    half = len(history.accepted - history.completed) // 2
+async def _settle_half(receiver: Receiver, tally: Tally) -> None:
+    half = len(tally.accepted - tally.completed) // 2
     while half > 0:
         messages = await receiver.receive(min(half, 200), PATIENCE_S)
         assert messages, "receiving must go on while the disk is full"
         await receiver.complete(*messages)
-        history.completed.update([history.received(message) for message in messages])
+        tally.completed.update([tally.received(message) for message in messages])
         half -= len(messages)
 
 
-async def _send_until_accepted(sender: Sender, history: History) -> None:
+async def _send_until_accepted(sender: Sender, tally: Tally) -> None:
     """Service comes back by itself once there is room; every refusal until then is the store's."""
     while True:
-        message_id, message = history.new_message(largest=1000)
+        message_id, message = tally.new_message(largest=1000)
         try:
             await sender.send(message)
         except StoreUnavailable:
             continue
-        history.accepted.add(message_id)
+        tally.accepted.add(message_id)
         return
 
 
@@ -94,16 +94,16 @@ async def _send_until_accepted(sender: Sender, history: History) -> None:
 @covers("F4", "M13")
 async def test_a_full_volume_refuses_sends_and_nothing_else(namespace_on_small_volume: RunningNamespace) -> None:
     target = namespace_on_small_volume.connection_string
-    history = History(seed=4)
+    tally = Tally(seed=4)
     async with Administration(target) as administration:
         await administration.create_queue(QUEUE)
     async with await connect(target, timeout_s=PATIENCE_S) as client:
         sender, receiver = await client.sender(QUEUE), await client.receiver(QUEUE)
         for _ in range(scaled(1, 20, 50)):
-            await _fill(sender, history)
-            await _settle_half(receiver, history)
-            await asyncio.wait_for(_send_until_accepted(sender, history), PATIENCE_S)
-    history.check(await drain(target, QUEUE, history))
+            await _fill(sender, tally)
+            await _settle_half(receiver, tally)
+            await asyncio.wait_for(_send_until_accepted(sender, tally), PATIENCE_S)
+    tally.check(await drain(target, QUEUE, tally))
 
 
 @pytest.mark.chaos
@@ -112,25 +112,25 @@ async def test_a_full_map_refuses_sends_and_nothing_else(tmp_path: Path) -> None
     """The same without a volume of its own: the store may not grow beyond its address space."""
     namespace = start_namespace(tmp_path / "data", environment={"TANDEMBUS_LIMITS_STORE_MAP_SIZE_BYTES": str(64 << 20)})
     target = namespace.connection_string
-    history = History(seed=6)
+    tally = Tally(seed=6)
     async with Administration(target) as administration:
         await administration.create_queue(QUEUE)
     async with await connect(target, timeout_s=PATIENCE_S) as client:
         sender, receiver = await client.sender(QUEUE), await client.receiver(QUEUE)
-        await _fill(sender, history)
-        assert await _refused_after_s(sender, history) < REFUSED_WITHIN_S
-        await _settle_half(receiver, history)
-        await asyncio.wait_for(_send_until_accepted(sender, history), PATIENCE_S)
-    history.check(await drain(target, QUEUE, history))
+        await _fill(sender, tally)
+        assert await _refused_after_s(sender, tally) < REFUSED_WITHIN_S
+        await _settle_half(receiver, tally)
+        await asyncio.wait_for(_send_until_accepted(sender, tally), PATIENCE_S)
+    tally.check(await drain(target, QUEUE, tally))
     assert namespace.stop() == 0, "".join(namespace.log)
 
 
-async def _refused_after_s(sender: Sender, history: History) -> float:
+async def _refused_after_s(sender: Sender, tally: Tally) -> float:
     """How long a refusal takes: the shortest of a few, since this machine may have other things to do."""
     clock = SystemClock()
     times: list[float] = []
     for _ in range(5):
-        _, message = history.new_message(largest=60_000)
+        _, message = tally.new_message(largest=60_000)
         began_at = clock.monotonic()
         with pytest.raises(StoreUnavailable):
             await sender.send(message)
@@ -145,7 +145,7 @@ async def test_the_sdk_is_told_of_a_full_disk_as_an_outage(namespace_on_small_vo
     async with Administration(target) as administration:
         await administration.create_queue(QUEUE)
     async with await connect(target, timeout_s=PATIENCE_S) as client:
-        await _fill(await client.sender(QUEUE), History(seed=7))
+        await _fill(await client.sender(QUEUE), Tally(seed=7))
     with pytest.raises(ServiceBusError, match="amqp:internal-error"):
         await asyncio.to_thread(_send_with_the_sdk, target)
 
@@ -183,7 +183,7 @@ async def test_a_volume_that_others_filled_to_the_last_byte_costs_nobody_a_messa
             with suppress(StoreUnavailable, MessageLockLost):
                 await receiver.dead_letter(message, reason="full")
         others.unlink()
-        await asyncio.wait_for(_send_until_accepted(sender, History(seed=8)), RESUMES_WITHIN_S)
+        await asyncio.wait_for(_send_until_accepted(sender, Tally(seed=8)), RESUMES_WITHIN_S)
         await receiver.close()
         left = await _ids_in(client, None, "later") | await _ids_in(client, SubQueue.DEAD_LETTER, None)
     assert {f"m{number}" for number in range(30)} | {"later"} <= done | left
@@ -217,15 +217,15 @@ async def _ids_in(client: ServiceBus, sub_queue: SubQueue | None, awaited: str |
 @pytest.mark.chaos
 @covers("F4")
 async def test_what_was_accepted_before_the_disk_filled_up_survives_a_kill(small_volume: Path) -> None:
-    history = History(seed=5)
+    tally = Tally(seed=5)
     namespace = start_namespace(small_volume / "data")
     async with Administration(namespace.connection_string) as administration:
         await administration.create_queue(QUEUE)
     async with await connect(namespace.connection_string, timeout_s=PATIENCE_S) as client:
-        await _fill(await client.sender(QUEUE), history)
+        await _fill(await client.sender(QUEUE), tally)
         namespace.kill()
     namespace = start_namespace(small_volume / "data")
     try:
-        history.check(await drain(namespace.connection_string, QUEUE, history))
+        tally.check(await drain(namespace.connection_string, QUEUE, tally))
     finally:
         assert namespace.stop() == 0

@@ -8,58 +8,68 @@ from pathlib import Path
 
 import pytest
 
-from tandembus.client.administration import Administration
-from tests.chaos.history import History
-from tests.chaos.load import drain, keep_receiving, keep_sending
+from tandembus.client.entities import QueueSettings
+from tandembus.clock import SystemClock
+from tests.chaos.inventory import take_inventory
+from tests.chaos.load import Load, Target
+from tests.chaos.recorder import Recorder
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace, start_namespace
 from tests.scale import scaled
 
-QUEUE = "survivor"
-SENDERS = 3
-RECEIVERS = 2
-LOST_WITHIN_S = 60.0
+SENDERS = 5
+RECEIVERS = 5
 MODES = ("loop", "thread")
 """Where commits run: in the event loop, or beside it, where everything else goes on meanwhile."""
+KILLS_PER_HISTORY = 50
+LOCK_S = 5.0
+
+TARGETS = (
+    Target("single", QueueSettings(lock_duration_s=LOCK_S)),
+    Target("batches", QueueSettings(lock_duration_s=LOCK_S), batch=5),
+    Target("keyed", QueueSettings(lock_duration_s=LOCK_S), keys=100),
+    Target("sessions", QueueSettings(lock_duration_s=LOCK_S, requires_session=True), sessions=6),
+    Target(
+        "unique",
+        QueueSettings(
+            lock_duration_s=LOCK_S, requires_duplicate_detection=True, duplicate_detection_window_s=7 * 86400.0
+        ),
+    ),
+)
 
 
 @pytest.mark.chaos
-@covers("M1", "F2")
+@covers("M1", "M4", "M7", "M8", "F2")
 async def test_no_accepted_message_is_lost_when_the_process_is_killed_under_load(tmp_path: Path) -> None:
-    rounds = scaled(20, 500, 5000)
-    history = History(seed=20)
-    moments = random.Random(21)
-    for number in range(rounds):
-        mode = MODES[number % len(MODES)]
-        namespace = start_namespace(tmp_path / "data", environment={"TANDEMBUS_LIMITS_COMMIT_MODE": mode})
-        if number == 0:
-            async with Administration(namespace.connection_string) as administration:
-                await administration.create_queue(QUEUE)
-        await _load_until_killed(namespace, history, after=moments.randint(1, 1500))
-    namespace = start_namespace(tmp_path / "data")
-    left = await drain(namespace.connection_string, QUEUE, history)
-    async with Administration(namespace.connection_string) as administration:
-        counts = (await administration.get_queue(QUEUE)).counts
-    assert namespace.stop() == 0
-    history.check(left)
-    assert (counts.active, counts.dead_letter, counts.size_bytes) == (0, 0, 0)
-    print(f"kill -9: {rounds} rounds, {len(history.accepted)} accepted, {len(history.completed)} completed under load")
+    kills, done = scaled(20, 500, 5000), 0
+    while done < kills:
+        count = min(KILLS_PER_HISTORY, kills - done)
+        folder = tmp_path / f"after-{done}"
+        folder.mkdir()
+        await _kill_under_load(folder, seed=20 + done, kills=count)
+        done += count
 
 
-async def _load_until_killed(namespace: RunningNamespace, history: History, after: int) -> None:
-    """Kill once so many sends of this round are accepted; by then hundreds of others are under way."""
-    enough = asyncio.Event()
-    accepted = 0
+async def _kill_under_load(folder: Path, seed: int, kills: int) -> None:
+    moments, clock = random.Random(seed), SystemClock()
+    namespace = start_namespace(folder / "data")
+    with Recorder(folder / "history.jsonl", seed, "kill -9 of the process") as recorder:
+        load = Load(namespace.connection_string, recorder, TARGETS)
+        await load.prepare()
+        load.start(SENDERS, RECEIVERS)
+        for number in range(kills):
+            await load.until_accepted(moments.randint(1, 1500))
+            began_at = clock.now()
+            await asyncio.to_thread(namespace.kill)
+            recorder.say_at(began_at, "down", took_s=clock.now() - began_at)
+            namespace = await asyncio.to_thread(_start_again, namespace, MODES[number % len(MODES)])
+        await load.until_accepted(100)
+        await load.stop()
+        left = await take_inventory(namespace.connection_string, recorder, TARGETS)
+        print(f"\nkill -9 of the process, seed {seed}, {left} left:\n{recorder.judge().text()}")
+    assert namespace.stop() == 0, "".join(namespace.log)
 
-    def told() -> None:
-        nonlocal accepted
-        accepted += 1
-        if accepted >= after:
-            enough.set()
 
-    target = namespace.connection_string
-    clients = [asyncio.create_task(keep_sending(target, QUEUE, history, told)) for _ in range(SENDERS)]
-    clients += [asyncio.create_task(keep_receiving(target, QUEUE, history)) for _ in range(RECEIVERS)]
-    await asyncio.wait_for(enough.wait(), LOST_WITHIN_S)
-    await asyncio.to_thread(namespace.kill)
-    await asyncio.wait_for(asyncio.gather(*clients), LOST_WITHIN_S)
+def _start_again(namespace: RunningNamespace, mode: str) -> RunningNamespace:
+    """On the same port: clients find it without being told."""
+    return start_namespace(namespace.data, port=namespace.port, environment={"TANDEMBUS_LIMITS_COMMIT_MODE": mode})

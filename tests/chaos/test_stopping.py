@@ -14,8 +14,8 @@ from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings
 from tandembus.clock import SystemClock
 from tandembus.errors import MessageLockLost
-from tests.chaos.history import History
-from tests.chaos.load import PATIENCE_S, drain, keep_receiving, keep_sending
+from tests.chaos.tally import Tally
+from tests.chaos.tally_load import PATIENCE_S, drain, keep_receiving, keep_sending
 from tests.covers import covers
 from tests.integration.serving import start_namespace
 from tests.scale import scaled
@@ -27,27 +27,27 @@ SHORT_LOCK = "[limits]\nmin_lock_duration_s = 0.5\n"
 @pytest.mark.chaos
 @covers("M1")
 async def test_a_graceful_stop_under_load_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
-    history = History(seed=30)
+    tally = Tally(seed=30)
     for number in range(scaled(3, 50, 200)):
         namespace = start_namespace(tmp_path / "data")
         if number == 0:
             async with Administration(namespace.connection_string) as administration:
                 await administration.create_queue(QUEUE)
         enough = asyncio.Event()
-        before = len(history.accepted)
+        before = len(tally.accepted)
 
         def told(enough: asyncio.Event = enough, before: int = before) -> None:
-            if len(history.accepted) - before >= 500:
+            if len(tally.accepted) - before >= 500:
                 enough.set()
 
         target = namespace.connection_string
-        clients = [asyncio.create_task(keep_sending(target, QUEUE, history, told)) for _ in range(2)]
-        clients.append(asyncio.create_task(keep_receiving(target, QUEUE, history)))
+        clients = [asyncio.create_task(keep_sending(target, QUEUE, tally, told)) for _ in range(2)]
+        clients.append(asyncio.create_task(keep_receiving(target, QUEUE, tally)))
         await asyncio.wait_for(enough.wait(), PATIENCE_S)
         assert await asyncio.to_thread(namespace.stop) == 0, "".join(namespace.log)
         await asyncio.wait_for(asyncio.gather(*clients), PATIENCE_S)
     namespace = start_namespace(tmp_path / "data")
-    history.check(await drain(namespace.connection_string, QUEUE, history))
+    tally.check(await drain(namespace.connection_string, QUEUE, tally))
     assert namespace.stop() == 0
 
 
@@ -57,15 +57,15 @@ async def test_locks_lapse_while_the_process_is_stopped_and_nothing_else_is_forg
     config = tmp_path / "config.toml"
     config.write_text(SHORT_LOCK)
     namespace = start_namespace(tmp_path / "data", "--config", str(config))
-    history = History(seed=31)
+    tally = Tally(seed=31)
     async with Administration(namespace.connection_string) as administration:
         await administration.create_queue(QUEUE, QueueSettings(lock_duration_s=0.5))
     async with await connect(namespace.connection_string, timeout_s=PATIENCE_S) as client:
         sender, receiver = await client.sender(QUEUE), await client.receiver(QUEUE)
         for _ in range(20):
-            message_id, message = history.new_message()
+            message_id, message = tally.new_message()
             await sender.send(message)
-            history.accepted.add(message_id)
+            tally.accepted.add(message_id)
         held = await receiver.receive(20, PATIENCE_S)
         assert len(held) == 20
         namespace.process.send_signal(signal.SIGSTOP)
@@ -78,9 +78,9 @@ async def test_locks_lapse_while_the_process_is_stopped_and_nothing_else_is_forg
             messages = await receiver.receive(20, PATIENCE_S)
             assert all(message.delivery_count == 1 for message in messages)
             await receiver.complete(*messages)
-            again += [history.received(message) for message in messages]
-            history.completed.update(again)
-        assert sorted(again) == sorted(history.accepted)
+            again += [tally.received(message) for message in messages]
+            tally.completed.update(again)
+        assert sorted(again) == sorted(tally.accepted)
     assert namespace.stop() == 0
 
 

@@ -144,7 +144,7 @@ def test_not_a_number_survives() -> None:
         Typed(0x98, b"no uuid"),
         Typed(0x99, 1),
         "\ud800",
-        object(),
+        Ellipsis,
         Array(0x70, ["text"]),
         Array(0xD0, [5]),
     ],

@@ -1,0 +1,308 @@
+"""The checks themselves: each must find the breach that it is for, and must not find one where there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.checks import CHECKS, breaches_of
+from tests.chaos.events import Event, NotAHistory, event_of, line_of
+from tests.chaos.history import History
+
+FRAGMENT = 1 << 48
+
+
+class Story:
+    """Writes a history, a tenth of a second per line."""
+
+    def __init__(self, **promises: Any) -> None:
+        self.events: list[Event] = []
+        self.at = 1000.0
+        self._op = 0
+        self.say("run", seed=1)
+        self.say("entity", entity="q", **promises)
+
+    def say(self, kind: str, **said: Any) -> Story:
+        self.at = round(self.at + 0.1, 3)
+        self.events.append(Event(kind, self.at, **said))
+        return self
+
+    def wait(self, seconds: float) -> Story:
+        self.at += seconds
+        return self
+
+    def begin(self, kind: str, **said: Any) -> int:
+        self._op += 1
+        self.say(kind, op=self._op, **{"entity": "q", **said})
+        return self._op
+
+    def send(self, message_id: str, outcome: str = "ok", **said: Any) -> Story:
+        return self.say(outcome, op=self.begin("send", id=message_id, **said), error="" if outcome == "ok" else "why")
+
+    def receive(self, message_id: str, number: int, token: str = "", receiver: int = 1, **said: Any) -> Story:
+        said = {"entity": "q", "locked_until": self.at + 60.1, **said}
+        return self.say("received", id=message_id, number=number, token=token, receiver=receiver, **said)
+
+    def settle(self, number: int, token: str, outcome: str = "ok", how: str = "complete", **said: Any) -> Story:
+        operation = self.begin("settle", number=number, token=token, how=how, **said)
+        return self.say(outcome, op=operation, error="" if outcome == "ok" else "MessageLockLost")
+
+    def take(self, message_id: str, number: int, token: str, **said: Any) -> Story:
+        return self.receive(message_id, number, token, **said).settle(number, token)
+
+    def left(self, message_id: str, number: int, **said: Any) -> Story:
+        return self.say("left", **{"entity": "q", "id": message_id, "number": number, **said})
+
+    def down(self, **said: Any) -> Story:
+        return self.say("down", broker=0, **said)
+
+    def broken(self) -> set[str]:
+        """The checks that find something wrong with it."""
+        return set(breaches_of(History(self.events)))
+
+
+def token(epoch: int, number: int, fragment: int = 0) -> str:
+    return (fragment.to_bytes(2, "big") + epoch.to_bytes(4, "big") + number.to_bytes(10, "big")).hex()
+
+
+LOCK = token(1, 1)
+AGAIN = token(1, 2)
+LATER = token(2, 1)
+
+
+def story() -> Story:
+    return Story()
+
+
+def sessions() -> Story:
+    return Story(has_sessions=True, lock_s=60.0)
+
+
+def deduplicating() -> Story:
+    return Story(duplicate_window_s=30.0)
+
+
+def topic() -> Story:
+    written = Story()
+    return (
+        written.say("entity", entity="t/one", source="t")
+        .say("entity", entity="t/two", source="t")
+        .say("entity", entity="t")
+    )
+
+
+def in_doubt(places: dict[str, list[int]]) -> Story:
+    """A broker is lost while `a` is under way."""
+    written = story()
+    operation = written.begin("send", id="a")
+    return written.down(places=places).say("ok", op=operation)
+
+
+def in_session(written: Story, receiver: int, session: str = "s") -> Story:
+    return written.say("session", entity="q", session=session, receiver=receiver, locked_until=written.at + 60.1)
+
+
+GOOD: dict[str, Story] = {
+    "consumed or left": story().send("a").send("b").take("a", 1, LOCK).left("b", 2).say("count", entity="q", active=1),
+    "a completion without an answer": story().send("a").receive("a", 1, LOCK).settle(1, LOCK, "unknown"),
+    "an unknown send that came": story().send("a", "unknown").take("a", 1, LOCK),
+    "an unknown send that did not": story().send("b").send("a", "unknown").left("b", 1),
+    "a refused send that did not": story().send("b").send("a", "failed").left("b", 1),
+    "lapsed and delivered again": story().send("a").receive("a", 1, LOCK).wait(61).take("a", 1, AGAIN),
+    "abandoned and delivered again": story()
+    .send("a")
+    .receive("a", 1, LOCK)
+    .settle(1, LOCK, how="abandon")
+    .take("a", 1, AGAIN),
+    "closed and delivered again": story()
+    .send("a")
+    .receive("a", 1, LOCK)
+    .say("closed", receiver=1)
+    .take("a", 1, AGAIN, receiver=2),
+    "a new epoch ends locks": story().send("a").receive("a", 1, LOCK).down().take("a", 1, LATER, receiver=2),
+    "a lock lost with its broker": story()
+    .send("a")
+    .receive("a", 1, LOCK)
+    .down()
+    .settle(1, LOCK, "failed")
+    .left("a", 1),
+    "stored twice in doubt": in_doubt({}).left("a", 1).left("a", FRAGMENT + 1),
+    "a topic's subscriptions": topic().send("a", entity="t").left("a", 1, entity="t/one").left("a", 1, entity="t/two"),
+    "a duplicate dropped": deduplicating().send("a").send("a").left("a", 1),
+    "a duplicate after the window": deduplicating().send("a").wait(40).send("a").left("a", 1).left("a", 2),
+    "a whole batch": story().send("a", batch=1).send("b", batch=1).left("a", 1).left("b", 2),
+    "no batch at all": story().send("a", "unknown", batch=1).send("b", "unknown", batch=1),
+}
+
+
+def session_story() -> Story:
+    """Two messages of a session, received in order by one after the other."""
+    written = sessions().send("a", session="s").send("b", session="s").send("c", session="s")
+    in_session(written, 1).receive("a", 1, LOCK, session="s").settle(1, LOCK).say("closed", receiver=1)
+    in_session(written, 2).receive("b", 2, AGAIN, receiver=2, session="s").receive(
+        "c", 3, token(1, 3), receiver=2, session="s"
+    )
+    return written.settle(2, AGAIN).settle(3, token(1, 3))
+
+
+def transaction(outcome: str, *, is_there: bool, is_gone: bool, end: str = "commit") -> Story:
+    """`a` is completed and `b` is sent in one transaction."""
+    written = story().send("a").receive("a", 1, LOCK).settle(1, LOCK, transaction=7).send("b", transaction=7)
+    written.say(outcome, op=written.begin(end, transaction=7))
+    if is_there:
+        written.left("b", 2)
+    return written if is_gone else written.left("a", 1)
+
+
+GOOD["a session in order"] = session_story()
+GOOD["a transaction"] = transaction("ok", is_there=True, is_gone=True)
+GOOD["a transaction that was refused"] = transaction("failed", is_there=False, is_gone=False)
+GOOD["a transaction rolled back"] = transaction("ok", is_there=False, is_gone=False, end="rollback")
+GOOD["a transaction in doubt that happened"] = transaction("unknown", is_there=True, is_gone=True)
+GOOD["a transaction in doubt that did not"] = transaction("unknown", is_there=False, is_gone=False)
+
+
+BAD: dict[str, tuple[str, Story]] = {
+    "nothing was sent": ("sound history", story()),
+    "an answer to nothing": ("sound history", story().send("a").left("a", 1).say("ok", op=99)),
+    "an entity nobody speaks of": ("sound history", story().send("a", entity="other")),
+    "settled without a lock": ("sound history", story().send("a").settle(1, LOCK)),
+    "lost": ("total queue", story().send("a")),
+    "received and gone": ("total queue", story().send("a").receive("a", 1, LOCK)),
+    "a refused completion, and gone": (
+        "total queue",
+        story().send("a").receive("a", 1, LOCK).wait(61).settle(1, LOCK, "failed"),
+    ),
+    "lost in one subscription": ("total queue", topic().send("a", entity="t").left("a", 1, entity="t/one")),
+    "received and deleted, and lost without a kill": ("total queue", Story(is_at_most_once=True).send("a")),
+    "never sent": ("no phantom", story().send("b").left("b", 1).left("a", 2)),
+    "sent later": ("no phantom", story().receive("a", 1, LOCK).send("a").settle(1, LOCK)),
+    "refused, and there": ("no phantom", story().send("a", "failed").left("a", 1)),
+    "another body": ("no phantom", story().send("a", digest=5).left("a", 1, digest=6)),
+    "another session": ("no phantom", story().send("a", session="s").left("a", 1, session="r")),
+    "completed and back": ("no repeat", story().send("a").take("a", 1, LOCK).receive("a", 1, AGAIN)),
+    "completed and left": ("no repeat", story().send("a").take("a", 1, LOCK).left("a", 1)),
+    "completed twice": (
+        "no repeat",
+        story().send("a").receive("a", 1, LOCK).receive("a", 1, LATER).settle(1, LOCK).settle(1, LATER),
+    ),
+    "stored twice without doubt": ("no repeat", story().send("a").left("a", 1).left("a", 2)),
+    "stored twice, and the kill was later": (
+        "no repeat",
+        story().send("a").down().left("a", 1).left("a", FRAGMENT + 1),
+    ),
+    "stored twice, and another was killed": (
+        "no repeat",
+        in_doubt({"other": [0]}).left("a", 1).left("a", FRAGMENT + 1),
+    ),
+    "deleted twice": ("no repeat", story().send("a").receive("a", 1).receive("a", 1)),
+    "half a batch": ("whole batches", story().send("a", "unknown", batch=1).send("b", "unknown", batch=1).left("a", 1)),
+    "numbered against the order of sends": (
+        "session order",
+        sessions().send("a", session="s").send("b", session="s").left("a", 2, session="s").left("b", 1, session="s"),
+    ),
+    "a session in two fragments": (
+        "session order",
+        sessions()
+        .send("a", session="s")
+        .send("b", session="s")
+        .left("a", 1, session="s")
+        .left("b", FRAGMENT + 2, session="s"),
+    ),
+    "delivered against the order of numbers": (
+        "session order",
+        in_session(sessions().send("a", session="s").send("b", session="s"), 1)
+        .receive("b", 2, AGAIN, session="s")
+        .receive("a", 1, LOCK, session="s")
+        .settle(1, LOCK)
+        .settle(2, AGAIN),
+    ),
+    "passed over": (
+        "session order",
+        in_session(sessions().send("a", session="s").send("b", session="s"), 1)
+        .receive("b", 2, AGAIN, session="s")
+        .settle(2, AGAIN)
+        .left("a", 1, session="s"),
+    ),
+    "a duplicate stored": ("duplicate window", deduplicating().send("a").send("a").left("a", 1).left("a", 2)),
+    "dropped after the window": ("duplicate window", deduplicating().send("a").wait(40).send("a").left("a", 1)),
+    "committed without the send": ("transactions", transaction("ok", is_there=False, is_gone=True)),
+    "committed without the settlement": ("transactions", transaction("ok", is_there=True, is_gone=False)),
+    "refused, and sent": ("transactions", transaction("failed", is_there=True, is_gone=False)),
+    "refused, and settled": ("transactions", transaction("failed", is_there=False, is_gone=True)),
+    "rolled back, and done": ("transactions", transaction("ok", is_there=True, is_gone=True, end="rollback")),
+    "half of it, in doubt": ("transactions", transaction("unknown", is_there=True, is_gone=False)),
+    "two locks on one message": (
+        "exclusive locks",
+        story().send("a").receive("a", 1, LOCK).take("a", 1, AGAIN, receiver=2),
+    ),
+    "one lock for two receivers": (
+        "exclusive locks",
+        story().send("a").receive("a", 1, LOCK).take("a", 1, LOCK, receiver=2),
+    ),
+    "a lock of an owner that was replaced": (
+        "exclusive locks",
+        story().send("a").send("b").receive("a", 1, LATER).settle(1, LATER).take("b", 2, LOCK),
+    ),
+    "a lock lost for no reason": (
+        "exclusive locks",
+        story().send("a").receive("a", 1, LOCK).settle(1, LOCK, "failed").left("a", 1),
+    ),
+    "a lock lost while another broker died": (
+        "exclusive locks",
+        story().send("a").receive("a", 1, LOCK).down(places={"q": [3]}).settle(1, LOCK, "failed").left("a", 1),
+    ),
+    "two holders of one session": (
+        "exclusive locks",
+        in_session(in_session(sessions().send("a", session="s"), 1), 2).left("a", 1, session="s"),
+    ),
+    "counted too many": ("count is content", story().send("a").left("a", 1).say("count", entity="q", active=2)),
+    "counted too few": (
+        "count is content",
+        story().send("a").left("a", 1, state="dead").say("count", entity="q", active=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
+    assert breaches_of(History(GOOD[name].events)) == {}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_history_with_a_breach_is_refused_by_the_check_for_it(name: str) -> None:
+    check, written = BAD[name]
+    assert check in written.broken()
+
+
+def test_every_check_has_a_history_that_it_refuses() -> None:
+    assert {check for check, _ in BAD.values()} == set(CHECKS)
+
+
+def test_a_history_reads_as_it_was_written() -> None:
+    for event in session_story().events:
+        assert event_of(line_of(event)) == event
+
+
+@pytest.mark.parametrize(
+    "line", ["no json", "[]", '{"kind":"send"}', '{"kind":"other","at":1}', '{"kind":"send","at":1,"more":1}']
+)
+def test_a_line_of_another_form_is_refused(line: str) -> None:
+    with pytest.raises(NotAHistory):
+        event_of(line)
+
+
+def test_the_command_judges_a_file_by_its_exit_status(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+    good.write_text("".join(line_of(event) + "\n" for event in session_story().events))
+    bad.write_text("".join(line_of(event) + "\n" for event in story().send("a").events))
+    command = [sys.executable, "-m", "tests.chaos.check"]
+    root = Path(__file__).parents[2]
+    fine = subprocess.run([*command, str(good)], cwd=root, capture_output=True, text=True, check=False)
+    assert (fine.returncode, "no breach" in fine.stdout) == (0, True), fine.stdout + fine.stderr
+    broken = subprocess.run([*command, str(good), str(bad)], cwd=root, capture_output=True, text=True, check=False)
+    assert (broken.returncode, "a in q was accepted and is lost" in broken.stdout) == (1, True)
