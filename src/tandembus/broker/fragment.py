@@ -389,9 +389,6 @@ class Fragment:
         """The link is gone. After an orderly detach its messages come back at once; after a loss they stay locked until
         they lapse, since the client may still settle them by token."""
         self.consumers(code).remove(consumer)
-        if consumer.leaves_locks:
-            self.stir()
-            return
         for lock in self.locks.of_owner(consumer):
             if is_orderly and lock.settlement == OPEN:
                 self.end_in_vain(lock)

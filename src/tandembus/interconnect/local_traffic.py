@@ -96,7 +96,12 @@ class LocalTraffic(Traffic):
             self._want(fragment)
 
     def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
-        self.fragment.release_consumer(consumer, lane, is_orderly)
+        fragment = self.fragment
+        if consumer.leaves_locks:
+            fragment.consumers(lane).remove(consumer)
+            self._want(fragment)  # others may be waiting for what it did not take
+        else:
+            fragment.release_consumer(consumer, lane, is_orderly)
 
     def handed_over(self, lock: MessageLock) -> None:
         """Front end and broker die together here: there is nobody to be told."""

@@ -41,6 +41,11 @@ class SessionHold:
         self.number: i64 = 0
         """How the channel to its broker knows it, where the fragment is behind one."""
 
+    def is_live(self, now: float) -> bool:
+        """As far as is known here; the fragment has the last word. `now`: on the monotonic clock."""
+        lock = self.lock
+        return not self.is_over and (lock is None or lock.is_live(now))
+
 
 @final
 class SessionWish:

@@ -26,7 +26,9 @@ from tandembus.amqp.engine import (
 from tandembus.broker.transactions import CallbackTransactionReply, TransactionOperation
 from tandembus.errors import (
     BusError,
+    FragmentUnavailable,
     NotSupported,
+    OutcomeUnknown,
     StoreFull,
     StoreUnavailable,
     TransactionNotFound,
@@ -110,10 +112,11 @@ class CoordinatorLink:
 
         try:
             transaction.check()
-            if transaction.fragment is None:
+            traffic = transaction.traffic
+            if traffic is None:
                 discharged(None, None)
             else:
-                transaction.fragment.discharge(transaction.operation(CallbackTransactionReply(discharged)))
+                traffic.discharge(transaction.operation(CallbackTransactionReply(discharged)))
         except BusError as error:
             discharged(None, error)
 
@@ -130,6 +133,8 @@ def _rollback_of(error: BusError) -> BusError:
     """Why it was rolled back is in the text. Only when nobody knows whether it was, that is said instead."""
     if isinstance(error, TransactionRolledBack):
         return error
-    if isinstance(error, StoreUnavailable) and not isinstance(error, StoreFull):
+    if isinstance(error, OutcomeUnknown):
+        return OutcomeUnknown(f"Whether the transaction was carried out is unknown: {error}")
+    if isinstance(error, StoreUnavailable) and not isinstance(error, StoreFull | FragmentUnavailable):
         return StoreUnavailable(f"Whether the transaction was carried out is unknown: {error}")
     return TransactionRolledBack(f"The transaction is rolled back: {error}")

@@ -36,8 +36,6 @@ from tandembus.amqp.engine import (
     transactional_state,
 )
 from tandembus.amqp.engine.states import LinkState
-from tandembus.broker.fragment import Fragment
-from tandembus.broker.session_locks import has_session_work, stir_session
 from tandembus.errors import (
     BusError,
     InvalidOperation,
@@ -58,6 +56,7 @@ from tandembus.front_end.amqp.management_node import ManagementNode
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.reply_link import ReplyLink
 from tandembus.front_end.amqp.sender_link import SenderLink
+from tandembus.front_end.amqp.session_holds import SessionHolds
 from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
@@ -100,6 +99,7 @@ class AmqpConnection(asyncio.Protocol):
         self.began_at = self.clock.monotonic()
         self._bytes_before_claims = 0
         self._links: dict[Link, EntityLink] = {}
+        self.session_holds = SessionHolds(self.clock)
         self._listings = RecentListings()
         self._receive_meters: dict[tuple[int, str], ReceiveMeter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -173,13 +173,14 @@ class AmqpConnection(asyncio.Protocol):
         self.host.feed_if_stalled()
 
     def feed(self) -> None:
-        """There is room for deliveries again."""
-        for entity_link in self._links.values():
-            entity_link.feed()
+        """There is room for deliveries again. They are asked for in a step of their own: this is called in the middle
+        of others."""
+        asyncio.get_running_loop().call_soon(self._feed_links)
 
-    def want(self, fragment: Fragment) -> None:
-        """Somebody here could take more of this fragment."""
-        self._front_end.namespace.broker.want(fragment)
+    def _feed_links(self) -> None:
+        for entity_link in list(self._links.values()):
+            entity_link.feed()
+        self.host.flush()
 
     def receive_meter(self, entry: Entry, key: str, reason: str) -> ReceiveMeter:
         """Kept as long as the entity lives: receivers of sessions come and go by the thousand."""
@@ -188,10 +189,6 @@ class AmqpConnection(asyncio.Protocol):
         if found is None:
             found = self._receive_meters[place] = receive_meter(self._front_end.meter, key, reason)
         return found
-
-    def serve_sessions(self, fragment: Fragment) -> None:
-        """Somebody here has come for a session, or left one."""
-        self._front_end.namespace.broker.session_serving.want(fragment)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Without a close, what the client has locked stays locked until it lapses: it may come back and settle."""
@@ -293,21 +290,9 @@ class AmqpConnection(asyncio.Protocol):
     def take_flow(self, link: Link) -> None:
         context = link.context
         if isinstance(context, ReceiverLink) and isinstance(link, OutgoingLink):
-            fragment = context.fragment
             context.flow()
-            if context.credit == 0 and not link.drain:
-                return
-            stir_session(fragment, context)
-            fragment.pump()
-            consumers = fragment.consumers(context.lane)
-            if link.drain:
-                consumers.drain(context)
-                consumers.finish_drains()
-            if context.session is not None:
-                if link.drain or has_session_work(fragment):
-                    self.serve_sessions(fragment)
-            elif link.drain or (context.credit > 0 and not consumers.lane.is_exhausted()):
-                self.want(fragment)
+            if context.credit > 0 or link.drain:
+                context.traffic.feed(context, context.lane, link.drain)
         elif isinstance(context, ReplyLink):
             context.flow()
 
@@ -472,7 +457,9 @@ class AmqpConnection(asyncio.Protocol):
             if address.is_management:
                 checks = send_checks(entity, self.limits)
                 meter, held = self._front_end.meter, self.held
-                node = ManagementNode(namespace, address, held, meter, checks, self.host, self._listings)
+                node = ManagementNode(
+                    namespace, address, held, meter, checks, self.host, self.session_holds, self._listings
+                )
                 self._attach_node(link, address.claim_path, node)
             else:
                 entity_link = EntityLink(self, link, entity, right_for(link), address, destination)

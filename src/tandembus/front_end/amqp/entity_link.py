@@ -8,16 +8,6 @@ from typing import TYPE_CHECKING
 
 from tandembus.amqp.engine import AmqpError, IncomingLink, Link, OutgoingLink
 from tandembus.amqp.engine.states import LinkState
-from tandembus.broker.session import SessionAccept, SessionLock
-from tandembus.broker.session_locks import (
-    accept_session,
-    await_session,
-    gave_up_session,
-    is_awaited,
-    leave_session,
-    stir_session,
-    take_session,
-)
 from tandembus.errors import BusError, InvalidOperation, OperationTimeout, Unauthorized
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
@@ -29,6 +19,7 @@ from tandembus.front_end.amqp.session_filter import (
     session_request,
 )
 from tandembus.front_end.amqp.transactions import TransactionParty
+from tandembus.interconnect.traffic import SessionHold, SessionWish
 from tandembus.limits import Limits
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import (
@@ -82,7 +73,9 @@ class EntityLink:
         self._key = address.key
         self._connection = connection
         self._half: SenderLink | ReceiverLink | None = None
-        self._waiting: SessionAccept | None = None
+        self._wish: SessionWish | None = None
+        """What it waits for, while the answer to its attach is held."""
+        self._refusal: BusError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._activity = 0
         self._active_at = connection.clock.monotonic()
@@ -92,7 +85,7 @@ class EntityLink:
         checks = send_checks(self.entity, limits)
         key = self.entity.entry.key
         counters = SendMeter(meter.slot(key, SEND, self._reason()), meter.slot(key, SEND, PING))
-        half = SenderLink(link, self._connection.host, self.entity.fragment, checks, counters, limits.link_credit)
+        half = SenderLink(link, self._connection.host, self.entity.traffic, checks, counters, limits.link_credit)
         half.destination = "" if self.destination is None else self.destination.path
         self._attach(half)
         link.accept(max_message_size=int(checks.max_message_bytes))
@@ -100,74 +93,76 @@ class EntityLink:
 
     def start_receiving(self, link: OutgoingLink) -> None:
         """The client receives: answer its attach, and wait for its credit."""
-        fragment = self.entity.fragment
         request = session_request(link, self._connection.limits)
         if request is not None:
             self._start_session(link, request)
             return
-        if fragment.sessions is not None and self.lane == MAIN:
+        if self._has_sessions():
             raise InvalidOperation(
                 f"'{self.entity.name}' requires sessions: only a session receiver can receive from it."
             )
         half = self._receiver(link)
         self._attach(half)
-        fragment.consumers(self.lane).add(half)
+        half.traffic.attach(half, self.lane)
         link.accept()
+
+    def _has_sessions(self) -> bool:
+        return self.entity.requires_session and self.lane == MAIN
 
     def _receiver(self, link: OutgoingLink) -> ReceiverLink:
         counters = self._connection.receive_meter(self.entity.entry, self._key, self._reason())
         is_destructive = link.snd_settle_mode == 1
-        host, fragment = self._connection.host, self.entity.fragment
-        return ReceiverLink(link, host, fragment, self.lane, is_destructive, counters, b"", 0)
+        host, traffic = self._connection.host, self.entity.traffic
+        return ReceiverLink(link, host, traffic, self.lane, is_destructive, counters, b"", 0)
 
     # Sessions: the answer to the attach is held until there is one.
 
     def _start_session(self, link: OutgoingLink, request: SessionRequest) -> None:
-        fragment = self.entity.fragment
-        if fragment.sessions is None or self.lane != MAIN:
+        """At once, if there is one: the answer to the attach shares a write with others."""
+        if not self._has_sessions():
             raise InvalidOperation(f"'{self.entity.name}' does not require sessions: it has no session to receive.")
-        # At once, if there is one: the answer to the attach shares a write with others.
         name = request.session_id
-        lock = take_session(fragment) if name is None else accept_session(fragment, name)
-        if lock is not None:
-            self._hold_session(link, lock)
-        else:
-            self._wait_for_session(link, request.timeout_s)
-        self._connection.serve_sessions(fragment)
+        wish = SessionWish(name, name is None, partial(self._session_granted, link), self._session_refused)
+        self._wish = wish
+        self.entity.traffic.wish_session(wish)
+        if self._refusal is not None:
+            raise self._refusal
+        if self._wish is not None:
+            self.entity.attach(self, self._connection.namespace_clock.now())
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
 
-    def _wait_for_session(self, link: OutgoingLink, timeout_s: float) -> None:
-        waiting = SessionAccept(partial(self._session_granted, link), self._session_refused)
-        await_session(self.entity.fragment, waiting)
-        self._waiting = waiting
-        self.entity.attach(self, self._connection.namespace_clock.now())
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(timeout_s, self._session_refused, _NO_SESSION)
-
-    def _session_granted(self, link: OutgoingLink, lock: SessionLock) -> None:
+    def _session_granted(self, link: OutgoingLink, hold: SessionHold) -> None:
+        has_waited = self._timer is not None
         self._stop_waiting()
         if link.state is not LinkState.ATTACHING or not link.session.is_usable():
-            leave_session(self.entity.fragment, lock)
+            self.entity.traffic.leave_session(hold)
             return
-        self._hold_session(link, lock)
-        self._connection.take_flow(link)  # credit may have come along with the attach
+        self._hold_session(link, hold)
+        if has_waited:
+            self._connection.take_flow(link)  # credit may have come along with the attach
 
-    def _hold_session(self, link: OutgoingLink, lock: SessionLock) -> None:
+    def _hold_session(self, link: OutgoingLink, hold: SessionHold) -> None:
         half = self._receiver(link)
-        self._attach(half)
-        link.accept(source=granted_source(link, lock), properties=granted_properties(lock))
-        half.hold_session(lock, self.cut)
+        self._attach(half, hold.session_id)
+        link.accept(source=granted_source(link, hold), properties=granted_properties(hold))
+        self._connection.session_holds.put(self.entity, hold, half)
+        half.hold_session(hold, self.cut)
         self._connection.host.touch()
 
     def _session_refused(self, error: BusError) -> None:
-        self.cut(error)
+        if self._timer is None:
+            self._refusal = error  # before the wish was even made: the attach itself is refused
+        else:
+            self.cut(error)
 
     def _stop_waiting(self) -> None:
-        waiting, timer = self._waiting, self._timer
-        self._waiting = self._timer = None
+        wish, timer = self._wish, self._timer
+        self._wish = self._timer = None
         if timer is not None:
             timer.cancel()
-        if waiting is not None:
-            gave_up_session(self.entity.fragment, waiting)
+        if wish is not None and not wish.is_over:
+            self.entity.traffic.give_up_session(wish)
 
     def _reason(self) -> str:
         """Why the traffic is there: senders of a backlog queue have failed over; its receivers bring messages home, and
@@ -178,16 +173,16 @@ class EntityLink:
             return SYPHON
         return NORMAL
 
-    def _attach(self, half: SenderLink | ReceiverLink) -> None:
+    def _attach(self, half: SenderLink | ReceiverLink, session_id: str = "") -> None:
         self._half = half
-        half.party = TransactionParty(self.entity.fragment, self.check_use, self.entity.hold)
+        half.party = TransactionParty(self.entity.traffic, self.check_use, self.entity.hold, session_id)
         self.link.context = half
         self.entity.attach(self, self._connection.namespace_clock.now())
 
     def release(self, is_orderly: bool) -> None:
         """The link is over, whoever ended it."""
         half = self._half
-        if self._waiting is not None:
+        if self._wish is not None:
             self._stop_waiting()
             self.entity.detach(self, self._connection.namespace_clock.now())
         if half is None:
@@ -198,20 +193,18 @@ class EntityLink:
         self.entity.detach(self, self._connection.namespace_clock.now())
         if not isinstance(half, ReceiverLink):
             return
-        if half.session_lock is None:
-            half.fragment.release_consumer(half, half.lane, is_orderly)
+        if half.hold is None:
+            half.traffic.detach(half, half.lane, is_orderly)
         else:
             # A session is free at once, however its receiver left: it is locked by the link, not by the client.
-            leave_session(half.fragment, half.session_lock)
-            if is_awaited(half.fragment):
-                self._connection.serve_sessions(half.fragment)
+            self._connection.session_holds.remove(self.entity, half.hold)
+            half.traffic.leave_session(half.hold)
 
     def feed(self) -> None:
         """There is room for deliveries again."""
         half = self._half
         if isinstance(half, ReceiverLink):
-            stir_session(half.fragment, half)
-            self._connection.want(half.fragment)
+            half.traffic.feed(half, half.lane, False)
 
     def cut(self, error: BusError) -> None:
         self.link.detach(amqp_error(error))

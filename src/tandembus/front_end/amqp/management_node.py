@@ -17,7 +17,6 @@ from tandembus.amqp.encoding.sections import (
     properties_section,
 )
 from tandembus.amqp.encoding.values import Array, int_, symbol
-from tandembus.broker import browsing
 from tandembus.broker.locks import (
     ABANDON,
     COMPLETE,
@@ -26,17 +25,13 @@ from tandembus.broker.locks import (
     RELEASE,
     CallbackSettleReply,
     MessageLock,
-    SettleReply,
 )
-from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.descriptions import EntityKind
 from tandembus.errors import (
     BusError,
     InvalidArgument,
     InvalidOperation,
-    MessageLockLost,
-    MessageNotFound,
     NotSupported,
     OperationTimeout,
 )
@@ -47,8 +42,12 @@ from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
 from tandembus.front_end.amqp.requests import Body, plain
 from tandembus.front_end.amqp.rule_requests import RuleRequests
 from tandembus.front_end.amqp.sender_link import SendChecks
+from tandembus.front_end.amqp.session_holds import SessionHolds
 from tandembus.front_end.amqp.session_requests import RecentListings, SessionRequests
 from tandembus.front_end.amqp.transactions import TransactionParty
+from tandembus.interconnect.answers import settle_all
+from tandembus.interconnect.requests import NUMBER_BITS
+from tandembus.interconnect.traffic import SessionHold
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
@@ -117,6 +116,7 @@ class ManagementNode:
         meter: Meter,
         checks: SendChecks,
         host: LinkHost,
+        holds: SessionHolds,
         listings: RecentListings,
     ) -> None:
         self._namespace = namespace
@@ -126,7 +126,7 @@ class ManagementNode:
         self._checks = checks
         self._transactions = host.transactions
         self._lane = address.sub_queue.lane
-        self._sessions = SessionRequests(namespace, self._lane, host, self._count, listings)
+        self._sessions = SessionRequests(namespace, self._lane, holds, self._count, listings)
         rules = RuleRequests(namespace, address, self._count)
         self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
             "com.microsoft:peek-message": (Right.LISTEN, self._peek),
@@ -187,16 +187,8 @@ class ManagementNode:
     def _count(self, operation: str, messages: int, units: int, size_bytes: int) -> None:
         self._meter.count(self._address.key, operation, NORMAL, messages, units, size_bytes)
 
-    def _sequence_number(self, entity: Entity, number: int) -> int:
-        return int(entity.fragment.index) << 48 | number
-
-    def _numbers(self, entity: Entity, body: Body) -> list[int]:
-        """Sequence numbers of this entity, as numbers of its fragment."""
-        sequence_numbers = body.integers("sequence-numbers", self._namespace.limits.max_management_messages)
-        for sequence_number in sequence_numbers:
-            if sequence_number >> 48 != entity.fragment.index or sequence_number <= 0:
-                raise MessageNotFound(f"There is no message with sequence number {sequence_number}.")
-        return [sequence_number & ((1 << 48) - 1) for sequence_number in sequence_numbers]
+    def _numbers(self, body: Body) -> list[int]:
+        return body.integers("sequence-numbers", self._namespace.limits.max_management_messages)
 
     async def _peek(self, entity: Entity, body: Body) -> Answer:
         if entity.kind is EntityKind.TOPIC and self._lane == DEAD_LETTERS:
@@ -204,9 +196,7 @@ class ManagementNode:
         count = body.integer("message-count", least=1, most=None)
         start = body.integer("from-sequence-number", least=None, most=None)
         limits = self._namespace.limits
-        peeked = await browsing.peek(
-            self._namespace.broker,
-            entity.fragment,
+        peeked = await entity.requests.peek(
             self._lane,
             min(max(start, 1), LARGEST_LONG),
             min(count, limits.max_management_messages),
@@ -216,8 +206,7 @@ class ManagementNode:
         messages = []
         size = 0
         for one in peeked:
-            number = self._sequence_number(entity, int(one.message.number))
-            payload = encode_delivery(one.message, number, 0, one.state, b"", 0)
+            payload = encode_delivery(one.message, one.sequence_number, 0, one.state, b"", 0)
             size += len(payload)
             messages.append({"message": payload})
         self._count(PEEK, len(messages), max(1, sum(operations_for(len(one["message"])) for one in messages)), size)
@@ -227,29 +216,21 @@ class ManagementNode:
 
     async def _renew_lock(self, entity: Entity, body: Body) -> Answer:
         tokens = body.tokens("lock-tokens", self._namespace.limits.max_management_messages)
-        fragment = entity.fragment
-        for token in tokens:
-            fragment.find_lock(token)
-        expirations = [int(fragment.renew(token)) for token in tokens]
+        expirations = await entity.requests.renew(tokens)
         self._count(RENEW_LOCK, len(tokens), len(tokens), 0)
         return 200, None, {"expirations": Array(TIMESTAMP, list(expirations))}
 
     async def _receive_by_number(self, entity: Entity, body: Body) -> Answer:
         entity.check_can_receive(self._lane)
-        numbers = self._numbers(entity, body)
+        numbers = self._numbers(body)
         is_destructive = body.integer("receiver-settle-mode", least=0, most=1) == 0
-        session_lock = self._sessions.lock_for(entity, body)
-        taken = await browsing.receive_deferred(
-            self._namespace.broker, entity.fragment, self._lane, numbers, is_destructive, session_lock
-        )
-        until_ms = self._namespace.clock.now_ms() + int(entity.fragment.settings.lock_duration_s * 1000)
-        if session_lock is not None:
-            until_ms = int(session_lock.locked_until_ms)
+        hold = self._sessions.hold_for(entity, body)
+        taken = await entity.requests.receive_deferred(self._lane, numbers, is_destructive, hold)
         messages: list[object] = []
         units = size = 0
         for lock, message in taken:
-            number = self._sequence_number(entity, int(message.number))
-            payload = encode_delivery(message, number, 0 if is_destructive else until_ms, 1, b"", 0)
+            number = int(lock.index) << NUMBER_BITS | int(message.number)
+            payload = encode_delivery(message, number, 0 if is_destructive else lock.locked_until_ms, 1, b"", 0)
             size += len(payload)
             units += operations_for(len(payload))
             one: dict[object, object] = {"message": payload}
@@ -260,29 +241,26 @@ class ManagementNode:
         return 200, None, {"messages": messages}
 
     async def _update_disposition(self, entity: Entity, body: Body) -> Answer:
-        settlement, locks = self._disposition(entity, body)
+        hold = self._sessions.hold_for(entity, body)
+        settlement, locks = await self._disposition(entity, body, hold)
         reason, description, changes = self._disposition_details(body)
         for lock in locks:
             lock.reason = reason
             lock.description = description
             lock.changes = changes
-        await settle_all(entity, locks, settlement)
+        await settle_all(entity.traffic, locks, settlement)
         self._count(METERED_AS[settlement], len(locks), len(locks), 0)
         return 200, None, {}
 
-    def _disposition(self, entity: Entity, body: Body) -> tuple[int, list[MessageLock]]:
+    async def _disposition(self, entity: Entity, body: Body, hold: SessionHold | None) -> tuple[int, list[MessageLock]]:
         name = body.text("disposition-status", MAX_REASON_CHARACTERS)
         settlement = DISPOSITIONS.get(name or "")
         if settlement is None:
             raise InvalidArgument(f"The disposition-status {name!r} is not one of {', '.join(DISPOSITIONS)}.")
         tokens = body.tokens("lock-tokens", self._namespace.limits.max_management_messages)
-        session_lock = self._sessions.lock_for(entity, body)
-        locks = [entity.fragment.find_lock(token) for token in tokens]
-        if any(lock.session_lock is not session_lock for lock in locks):
-            raise MessageLockLost("The message was received in another session.")
-        if len({lock.token for lock in locks}) != len(locks):
+        if len(set(tokens)) != len(tokens):
             raise InvalidArgument("A lock token stands twice in the request.")
-        return settlement, locks
+        return settlement, await entity.requests.find_locks(tokens, self._lane, hold)
 
     def _disposition_details(self, body: Body) -> tuple[str | None, str | None, dict[str, object] | None]:
         """Reason, description, and properties to be set."""
@@ -294,10 +272,12 @@ class ManagementNode:
 
     async def _gather_disposition(self, state: Outcome, entity: Entity, body: Body) -> Answer:
         """The same in a transaction: kept until its discharge."""
-        transaction = self._transactions.find_in(state)
-        settlement, locks = self._disposition(entity, body)
+        hold = self._sessions.hold_for(entity, body)
+        settlement, locks = await self._disposition(entity, body, hold)
         reason, description, changes = self._disposition_details(body)
-        party = TransactionParty(entity.fragment, partial(self._check_use, entity), entity.hold)
+        session_id = "" if hold is None else hold.session_id
+        party = TransactionParty(entity.traffic, partial(self._check_use, entity), entity.hold, session_id)
+        transaction = self._transactions.find_in(state)
         metered = CallbackSettleReply(partial(self._count_settled, METERED_AS[settlement]))
         for lock in locks:
             one = TransactionSettlement(lock, settlement, metered, False, reason, description, changes)
@@ -321,17 +301,15 @@ class ManagementNode:
         for payload in payloads:
             messages += self._checks.parse(payload, 0)
         size = sum(len(payload) for payload in payloads)
-        await send_all(entity, SendOperation(messages, size, CallbackSendReply(_ignore), 0))
+        numbers = await entity.requests.schedule(messages, size)
         self._count(SCHEDULE, len(messages), sum(operations_for(len(payload)) for payload in payloads), size)
-        # A duplicate was dropped and has no number: 0 is nobody's.
-        numbers = [self._sequence_number(entity, int(one.number)) if one.number else 0 for one in messages]
         return 200, None, {"sequence-numbers": Array(LONG, list(numbers))}
 
     async def _cancel(self, entity: Entity, body: Body) -> Answer:
         if self._lane != MAIN:
             raise InvalidOperation("Nothing is scheduled in a dead-letter queue.")
-        numbers = self._numbers(entity, body)
-        await browsing.cancel_scheduled(self._namespace.broker, entity.fragment, numbers)
+        numbers = self._numbers(body)
+        await entity.requests.cancel_scheduled(numbers)
         self._count(CANCEL, len(numbers), max(1, len(numbers)), 0)
         return 200, None, {}
 
@@ -342,18 +320,12 @@ class ManagementNode:
         before_ms = body.integer("enqueued-time-utc", least=None, most=None)
         session_id = self._sessions.named_in(entity, body)
         if session_id is not None:
-            self._sessions.lock_for(entity, body)
-        deleted = await browsing.delete_batch(
-            self._namespace.broker, entity.fragment, self._lane, count, before_ms, session_id
-        )
+            self._sessions.hold_for(entity, body)
+        deleted = await entity.requests.delete_batch(self._lane, count, before_ms, session_id)
         self._count(DELETE_BATCH, deleted, max(1, deleted), 0)
         if deleted == 0:
             return 204, "com.microsoft:message-not-found", None
         return 200, None, {"message-count": int_(deleted)}
-
-
-def _ignore(_operation: SendOperation, _error: BusError | None) -> None:
-    return
 
 
 async def _within(work: Awaitable[Answer], timeout_s: float) -> Answer:
@@ -361,33 +333,6 @@ async def _within(work: Awaitable[Answer], timeout_s: float) -> Answer:
         return await asyncio.wait_for(work, timeout_s)
     except asyncio.TimeoutError:
         raise OperationTimeout(f"The operation did not complete within {timeout_s:g} s.") from None
-
-
-async def send_all(entity: Entity, operation: SendOperation) -> None:
-    """Send and wait until it is durable."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def sent(_operation: SendOperation, error: BusError | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    entity.fragment.send(
-        SendOperation(operation.messages, operation.size_bytes, CallbackSendReply(sent), operation.delivery_id)
-    )
-    await done
-
-
-async def settle_all(entity: Entity, locks: list[MessageLock], settlement: int) -> None:
-    """Settle these locks and wait until it is durable. All are live when this is called."""
-
-    def settle(lock: MessageLock, reply: SettleReply) -> None:
-        entity.fragment.settle(lock, settlement, reply)
-
-    await browsing.settle_each(locks, settle)
 
 
 def _reply(correlation_id: object, status: int, description: str, condition: str | None, body: object) -> bytes:

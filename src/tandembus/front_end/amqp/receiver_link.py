@@ -23,7 +23,6 @@ from tandembus.amqp.encoding.delivery_states import (
 from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
 from tandembus.amqp.encoding.values import Typed
 from tandembus.amqp.engine.link import OutgoingDelivery, OutgoingLink
-from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import (
     ABANDON,
     COMPLETE,
@@ -34,13 +33,12 @@ from tandembus.broker.locks import (
     SettleReply,
 )
 from tandembus.broker.operations import Consumer
-from tandembus.broker.session import SessionLock
-from tandembus.broker.session_locks import hold_session
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
 from tandembus.front_end.amqp.transactions import TransactionParty
+from tandembus.interconnect.traffic import SessionHold, Traffic
 from tandembus.message import Message
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering.slot import MeterSlot, operations_for
@@ -124,7 +122,7 @@ class ReceiverLink(Consumer):
         self,
         link: OutgoingLink,
         host: LinkHost,
-        fragment: Fragment,
+        traffic: Traffic,
         lane: i64,
         is_destructive: bool,
         meter: ReceiveMeter,
@@ -133,7 +131,7 @@ class ReceiverLink(Consumer):
     ) -> None:
         super().__init__(is_destructive)
         self.link: Final = link
-        self.fragment: Final = fragment
+        self.traffic: Final = traffic
         self.lane: i64 = lane
         self.is_open: bool = True
         self.activity: i64 = 0
@@ -141,7 +139,6 @@ class ReceiverLink(Consumer):
         self._meter: Final = meter
         self._more_annotations: Final = more_annotations
         self._more_count: i64 = more_count
-        self._base: i64 = fragment.index << 48
         self._echoes: Final = _Echoes(self)
         self._in_transactions: Final = _TransactionalEchoes(self)
         self.party: TransactionParty | None = None
@@ -152,24 +149,20 @@ class ReceiverLink(Consumer):
         self._last: i64 = -1
         self._state: bytes = b""
         self._delivered_since_drain: i64 = 0
-        self.session_lock: SessionLock | None = None
+        self.hold: SessionHold | None = None
         """What it holds, as a receiver of a session."""
         self._when_session_lost: Callable[[BusError], None] | None = None
 
     # Sessions.
 
-    def hold_session(self, lock: SessionLock, when_lost: Callable[[BusError], None]) -> None:
-        self.session_lock = lock
+    def hold_session(self, hold: SessionHold, when_lost: Callable[[BusError], None]) -> None:
+        self.hold = hold
         self._when_session_lost = when_lost
-        hold_session(self.fragment, lock, self)
+        self.traffic.hold_session(hold, self)
 
     def session_lost(self, error: BusError) -> None:
         if self._when_session_lost is not None:
             self._when_session_lost(error)
-
-    def is_of(self, host: LinkHost, name: str | None) -> bool:
-        """Whether it is a link of this connection, and has this name, where one is given."""
-        return self._host is host and (name is None or self.link.name == name)
 
     # Credit and deliveries.
 
@@ -185,9 +178,8 @@ class ReceiverLink(Consumer):
         if not self.is_open:
             return
         until: i64 = 0 if self.is_destructive else lock.locked_until_ms
-        payload = encode_delivery(
-            message, self._base | message.number, until, 0, self._more_annotations, self._more_count
-        )
+        sequence_number = lock.index << 48 | message.number
+        payload = encode_delivery(message, sequence_number, until, 0, self._more_annotations, self._more_count)
         lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
         self._delivered_since_drain += 1
         self.activity += 1
@@ -225,7 +217,7 @@ class ReceiverLink(Consumer):
         lock.is_quiet = is_quiet
         try:
             settlement = self._settlement(lock, outcome)
-            self.fragment.settle(lock, settlement, self._echoes)
+            self.traffic.settle(lock, settlement, self._echoes)
         except BusError as error:
             if not is_quiet:
                 self._refuse(delivery.delivery_id, error)
@@ -242,7 +234,7 @@ class ReceiverLink(Consumer):
             party = self.party
             if party is None:
                 raise InvalidOperation("This link takes no part in transactions.")
-            self.fragment.check_lock(lock)
+            self.traffic.check_lock(lock)
             transaction.settle(party, self._provisional(lock, inner, is_quiet))
         except BusError as error:
             transactions.doom(state, error)

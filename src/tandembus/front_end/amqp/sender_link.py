@@ -13,13 +13,13 @@ from tandembus.amqp.encoding.delivery_states import ACCEPTED_STATE, Outcome, rej
 from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
 from tandembus.amqp.engine.events import DeliveryReceived
 from tandembus.amqp.engine.link import IncomingLink
-from tandembus.broker.fragment import Fragment
 from tandembus.broker.operations import SendOperation, SendReply
 from tandembus.broker.transfer_destination import set_destination
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageTooLarge
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
 from tandembus.front_end.amqp.transactions import TransactionParty
+from tandembus.interconnect.traffic import Traffic
 from tandembus.message import BATCH_FORMAT, Message, parse_message
 from tandembus.message_sections import split_batch
 from tandembus.metering.slot import MeterSlot, operations_for
@@ -137,7 +137,7 @@ class SenderLink(Flushable):
         self,
         link: IncomingLink,
         host: LinkHost,
-        fragment: Fragment,
+        traffic: Traffic,
         checks: SendChecks,
         meter: SendMeter,
         credit: i64,
@@ -146,7 +146,7 @@ class SenderLink(Flushable):
         self.is_open: bool = True
         self.activity: i64 = 0
         self._host: Final = host
-        self._fragment: Final = fragment
+        self._traffic: Final = traffic
         self._checks: SendChecks = checks
         self._meter: Final = meter
         self._credit: i64 = credit
@@ -173,7 +173,7 @@ class SenderLink(Flushable):
         delivery_id: i64 = -1 if event.settled else event.delivery_id
         try:
             operation = self._operation(event, self._answers, delivery_id)
-            self._fragment.send(operation)
+            self._traffic.send(operation)
         except BusError as error:
             self.refuse(delivery_id, error)
             return
@@ -197,7 +197,6 @@ class SenderLink(Flushable):
             if party is None:
                 raise InvalidOperation("This link takes no part in transactions.")
             operation = self._operation(event, self._in_transactions, -1)
-            self._fragment.check_messages(operation)
             transaction.send(party, operation)
         except BusError as error:
             transactions.doom(state, error)

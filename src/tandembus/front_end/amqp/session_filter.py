@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tandembus.amqp.encoding.terminus import Terminus
 from tandembus.amqp.encoding.values import Described, Typed
 from tandembus.amqp.engine import Link
-from tandembus.broker.session import SessionLock
 from tandembus.errors import InvalidArgument
+from tandembus.interconnect.traffic import SessionHold
 from tandembus.limits import Limits
 
 SESSION_FILTER = "com.microsoft:session-filter"
@@ -60,10 +60,10 @@ def _plain(value: object) -> object:
     return value
 
 
-def granted_source(link: Link, lock: SessionLock) -> Terminus | None:
+def granted_source(link: Link, hold: SessionHold) -> Terminus | None:
     """The client's own source, with the session that it got."""
-    return None if link.source is None else link.source.with_filter({SESSION_FILTER: lock.session.name})
+    return None if link.source is None else link.source.with_filter({SESSION_FILTER: hold.session_id})
 
 
-def granted_properties(lock: SessionLock) -> dict[str, object]:
-    return {LOCKED_UNTIL: Typed(LONG, TICKS_AT_EPOCH + int(lock.locked_until_ms) * TICKS_PER_MS)}
+def granted_properties(hold: SessionHold) -> dict[str, object]:
+    return {LOCKED_UNTIL: Typed(LONG, TICKS_AT_EPOCH + int(hold.locked_until_ms) * TICKS_PER_MS)}

@@ -9,28 +9,21 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tandembus.amqp.encoding.values import Array, int_, timestamp
-from tandembus.broker.session import SessionLock
-from tandembus.broker.session_listing import SessionListing
-from tandembus.broker.session_locks import held_session, renew_session
-from tandembus.broker.session_reading import set_state
-from tandembus.broker.sessions import SESSION_LOST
-from tandembus.errors import InvalidArgument, InvalidOperation, MessageTooLarge, SessionLockLost
-from tandembus.front_end.amqp.receiver_link import ReceiverLink
+from tandembus.errors import InvalidArgument, InvalidOperation, MessageTooLarge
+from tandembus.interconnect.requests import Listing
 from tandembus.metering.slot import LIST_SESSIONS, RENEW_SESSION_LOCK, SESSION_STATE, operations_for
 from tandembus.store.messaging_store import MAIN
 
 if TYPE_CHECKING:
-    from tandembus.broker.fragment import Fragment
-    from tandembus.front_end.amqp.link_host import LinkHost
     from tandembus.front_end.amqp.requests import Body
+    from tandembus.front_end.amqp.session_holds import SessionHolds
+    from tandembus.interconnect.traffic import SessionHold
     from tandembus.namespace.entity import Entity
     from tandembus.namespace.namespace import Namespace
 
 STRING = 0xB1
 EVERY_SESSION_MS = 253_402_300_800_000
 """The year 10000, where a time is expected: all sessions that are in use are meant."""
-MOST_REMEMBERED = 100_000
-"""Sessions of a listing kept for the next page; beyond that each page is looked for from the start."""
 MOST_LISTINGS = 4
 """Of one connection: who lists more entities at the same time gets the older ones from the start."""
 
@@ -42,16 +35,16 @@ class RecentListings:
     """The listings that a connection's client is in the middle of, by the node that it asks. They may be large."""
 
     def __init__(self) -> None:
-        self._listings: dict[object, tuple[SessionListing, Fragment, int]] = {}
+        self._listings: dict[object, tuple[Listing, Entity, int]] = {}
 
-    def find(self, node: object, fragment: Fragment, after_ms: int) -> SessionListing | None:
-        """None too for a fragment that has left the memory meanwhile, or is another one's by now."""
-        listing, of_fragment, of_time = self._listings.get(node, (None, None, 0))
-        return listing if of_fragment is fragment and of_time == after_ms else None
+    def find(self, node: object, entity: Entity, after_ms: int) -> Listing | None:
+        """None too for an entity that has left the memory meanwhile, or is another one by now."""
+        listing, of_entity, of_time = self._listings.get(node, (None, None, 0))
+        return listing if of_entity is entity and of_time == after_ms else None
 
-    def keep(self, node: object, listing: SessionListing, fragment: Fragment, after_ms: int) -> None:
+    def keep(self, node: object, listing: Listing, entity: Entity, after_ms: int) -> None:
         self._listings.pop(node, None)
-        self._listings[node] = (listing, fragment, after_ms)
+        self._listings[node] = (listing, entity, after_ms)
         if len(self._listings) > MOST_LISTINGS:
             del self._listings[next(iter(self._listings))]
 
@@ -63,10 +56,12 @@ class RecentListings:
 
 
 class SessionRequests:
-    def __init__(self, namespace: Namespace, lane: int, host: LinkHost, count: Count, listings: RecentListings) -> None:
+    def __init__(
+        self, namespace: Namespace, lane: int, holds: SessionHolds, count: Count, listings: RecentListings
+    ) -> None:
         self._namespace = namespace
         self._lane = lane
-        self._host = host
+        self._holds = holds
         self._count = count
         self._listings = listings
         self.operations: Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]] = {
@@ -76,11 +71,11 @@ class SessionRequests:
             "com.microsoft:get-message-sessions": self._list,
         }
 
-    def lock_for(self, entity: Entity, body: Body) -> SessionLock | None:
+    def hold_for(self, entity: Entity, body: Body) -> SessionHold | None:
         """The session in which this request is made: the caller's own. None where the entity has none."""
         session_id = self.named_in(entity, body)
         if session_id is not None:
-            return self._held(entity, session_id, body.link_name)
+            return self._holds.find(entity, session_id, body.link_name)
         if self._has_sessions(entity):
             raise InvalidOperation(f"'{entity.name}' requires sessions: the request needs the 'session-id'.")
         return None
@@ -93,41 +88,31 @@ class SessionRequests:
         return session_id
 
     def _has_sessions(self, entity: Entity) -> bool:
-        return entity.fragment.sessions is not None and self._lane == MAIN
+        return entity.requires_session and self._lane == MAIN
 
-    def _held(self, entity: Entity, session_id: str, link_name: str | None) -> SessionLock:
-        """Raises SessionLockLost for everybody but the holder."""
-        lock = held_session(entity.fragment, session_id)
-        holder = lock.session.consumer if lock is not None else None
-        if lock is None or not isinstance(holder, ReceiverLink) or not holder.is_of(self._host, link_name):
-            raise SessionLockLost(SESSION_LOST)
-        return lock
-
-    def _lock(self, entity: Entity, body: Body) -> SessionLock:
+    def _hold(self, entity: Entity, body: Body) -> SessionHold:
         session_id = self.named_in(entity, body)
         if session_id is None:
             raise InvalidArgument("The request needs 'session-id' as a string.")
-        return self._held(entity, session_id, body.link_name)
+        return self._holds.find(entity, session_id, body.link_name)
 
     async def _get_state(self, entity: Entity, body: Body) -> Answer:
-        lock = self._lock(entity, body)
-        stored = await self._namespace.broker.store.session_state(int(entity.fragment.key), lock.session.name)
-        state = None if stored is None else stored.state
+        state = await entity.requests.session_state(self._hold(entity, body))
         self._count(SESSION_STATE, 0, operations_for(len(state or b"")), len(state or b""))
         return 200, None, {"session-state": state}
 
     async def _set_state(self, entity: Entity, body: Body) -> Answer:
-        lock = self._lock(entity, body)
+        hold = self._hold(entity, body)
         state = body.binary("session-state")
         most = self._namespace.limits.max_session_state_bytes
         if state is not None and len(state) > most:
             raise MessageTooLarge(f"The session state has {len(state)} bytes; at most {most} are allowed.")
-        await set_state(entity.fragment, lock.session.name, state)
+        await entity.requests.set_session_state(hold, state)
         self._count(SESSION_STATE, 0, operations_for(len(state or b"")), len(state or b""))
         return 200, None, {}
 
     async def _renew(self, entity: Entity, body: Body) -> Answer:
-        until_ms = int(renew_session(entity.fragment, self._lock(entity, body)))
+        until_ms = await entity.requests.renew_session(self._hold(entity, body))
         self._count(RENEW_SESSION_LOCK, 0, 1, 0)
         return 200, None, {"expiration": timestamp(until_ms)}
 
@@ -138,15 +123,14 @@ class SessionRequests:
         skip = body.integer("skip", least=0, most=2**31 - 1)
         top = body.integer("top", least=1, most=2**31 - 1)
         top = min(top, self._namespace.limits.max_management_messages)
-        fragment = entity.fragment
         # The first page begins anew, the next ones go on.
-        listing = self._listings.find(self, fragment, after_ms) if skip > 0 else None
+        listing = self._listings.find(self, entity, after_ms) if skip > 0 else None
         if listing is None:
-            since = None if after_ms >= EVERY_SESSION_MS else after_ms
-            listing = SessionListing(self._namespace.broker, fragment, since)
-        ids = list(await listing.page(skip, top))
-        if len(ids) == top and len(listing) <= MOST_REMEMBERED:
-            self._listings.keep(self, listing, fragment, after_ms)
+            listing = Listing()
+        since = None if after_ms >= EVERY_SESSION_MS else after_ms
+        ids = list(await entity.requests.list_sessions(since, skip, top, listing))
+        if len(ids) == top:
+            self._listings.keep(self, listing, entity, after_ms)
         else:
             self._listings.forget(self)
         self._count(LIST_SESSIONS, 0, 1, 0)

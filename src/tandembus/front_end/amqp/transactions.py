@@ -15,7 +15,6 @@ from mypy_extensions import i64
 
 from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
-from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import ABANDON
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.transactions import TransactionOperation, TransactionReply, TransactionSettlement
@@ -29,6 +28,7 @@ from tandembus.errors import (
     TransactionRolledBack,
     TransactionTimedOut,
 )
+from tandembus.interconnect.traffic import ANY_FRAGMENT, Traffic
 from tandembus.message_encoding import encode_changes
 
 ID_BYTES: Final = 16
@@ -64,10 +64,18 @@ class TransactionMemory:
 class TransactionParty:
     """A link, or a management node, that takes part in transactions."""
 
-    __slots__ = ("check", "fragment", "hold")
+    __slots__ = ("check", "hold", "session_id", "traffic")
 
-    def __init__(self, fragment: Fragment, check: Callable[[], None], hold: Callable[[], Callable[[], None]]) -> None:
-        self.fragment: Final = fragment
+    def __init__(
+        self,
+        traffic: Traffic,
+        check: Callable[[], None],
+        hold: Callable[[], Callable[[], None]],
+        session_id: str = "",
+    ) -> None:
+        self.traffic: Final = traffic
+        self.session_id: Final = session_id
+        """The session in which it settles messages, if it does so in one."""
         self.check: Final = check
         """Raises when it is no longer allowed what it did: its claim is gone, or the entity is disabled."""
         self.hold: Final = hold
@@ -83,6 +91,8 @@ class Transaction:
         "_parties",
         "count",
         "doom",
+        "index",
+        "key",
         "owner",
         "sends",
         "settlements",
@@ -102,6 +112,10 @@ class Transaction:
         self.size_bytes: i64 = 0
         self.doom: BusError | None = None
         """Why it can only be rolled back."""
+        self.index: i64 = ANY_FRAGMENT
+        """The fragment in which all of it is to be carried out."""
+        self.key: str = ""
+        """The partition key that all its messages have, where the entity is partitioned."""
         self.sends: Final[list[SendOperation]] = []
         self.settlements: Final[dict[bytes, TransactionSettlement]] = {}
         self._parties: Final[list[TransactionParty]] = []
@@ -110,13 +124,15 @@ class Transaction:
         self._let_go: Callable[[], None] | None = None
 
     @property
-    def fragment(self) -> Fragment | None:
+    def traffic(self) -> Traffic | None:
         """Of the one entity that it is about; None while it is about none."""
-        return self._parties[0].fragment if self._parties else None
+        return self._parties[0].traffic if self._parties else None
 
     def send(self, party: TransactionParty, operation: SendOperation) -> None:
         """Raises when it cannot be part of this transaction."""
-        self._admit(party, len(operation.messages), operation.size_bytes)
+        traffic = party.traffic
+        index, key = traffic.transaction_index(operation), traffic.transaction_key(operation)
+        self._admit(party, index, key, len(operation.messages), operation.size_bytes)
         self.sends.append(operation)
 
     def settle(self, party: TransactionParty, settlement: TransactionSettlement) -> None:
@@ -125,19 +141,22 @@ class Transaction:
         if settlement.changes is not None:
             for name, value in encode_changes(settlement.changes).items():
                 size += len(name) + len(value)
-        token = settlement.lock.token
-        self._admit(party, 0 if token in self.settlements else 1, size)
+        lock = settlement.lock
+        token = lock.token
+        self._admit(party, lock.index, party.session_id, 0 if token in self.settlements else 1, size)
         self.settlements[token] = settlement
 
-    def _admit(self, party: TransactionParty, count: i64, size_bytes: i64) -> None:
+    def _admit(self, party: TransactionParty, index: i64, key: str, count: i64, size_bytes: i64) -> None:
         limits, memory = self._limits, self._memory
         if self.doom is not None:
             raise TransactionRolledBack(f"The transaction can only be rolled back: {self.doom}")
-        fragment = self.fragment
-        if fragment is not None and fragment is not party.fragment:
+        traffic = self.traffic
+        if traffic is not None and traffic is not party.traffic:
             raise InvalidOperation(
                 "A transaction can be about one entity only. Messages for another entity can be sent via it."
             )
+        if party.traffic.is_partitioned:
+            self._check_place(index, key)
         if self.count + count > limits.max_operations:
             raise QuotaExceeded(f"A transaction may hold at most {limits.max_operations} messages.")
         if self.size_bytes + size_bytes > limits.max_bytes:
@@ -148,9 +167,24 @@ class Transaction:
             self._parties.append(party)
         if self._let_go is None:
             self._let_go = party.hold()
+        self.index = index
+        if key:
+            self.key = key
         self.count += count
         self.size_bytes += size_bytes
         memory.used_bytes += size_bytes
+
+    def _check_place(self, index: i64, key: str) -> None:
+        """On a partitioned entity a transaction is one of one fragment, and that by its key rather than by chance."""
+        if key and self.key and key != self.key:
+            raise InvalidOperation(
+                "All messages of a transaction with a partitioned entity must have the same partition key or session."
+            )
+        if self.index != ANY_FRAGMENT and index != self.index:
+            raise InvalidOperation(
+                "A transaction with a partitioned entity can be about one of its fragments only: this message is in "
+                "another one."
+            )
 
     def check(self) -> None:
         """Whether all that took part may still do what it did."""
@@ -160,18 +194,20 @@ class Transaction:
             party.check()
 
     def operation(self, reply: TransactionReply) -> TransactionOperation:
-        return TransactionOperation(self.sends, list(self.settlements.values()), reply)
+        operation = TransactionOperation(self.sends, list(self.settlements.values()), reply)
+        operation.index = self.index
+        return operation
 
     def give_back(self) -> None:
         """After a rollback. Whoever still has a delivery may settle it again; what the client has settled in advance
         comes again, as after any delivery that failed."""
-        fragment = self.fragment
-        if fragment is None:
+        traffic = self.traffic
+        if traffic is None:
             return
         for settlement in self.settlements.values():
             if settlement.is_quiet:
                 try:
-                    fragment.settle(settlement.lock, ABANDON, None)
+                    traffic.settle(settlement.lock, ABANDON, None)
                 except BusError:
                     pass  # somebody else has settled it, or the lock is lost: it comes again anyway
 

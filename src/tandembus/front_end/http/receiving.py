@@ -8,10 +8,9 @@ from typing import Final
 
 from aiohttp import web
 
-from tandembus.broker import browsing
-from tandembus.broker.locks import ABANDON, COMPLETE, MessageLock, SettleReply
+from tandembus.broker.locks import ABANDON, COMPLETE, MessageLock
 from tandembus.clock import Clock
-from tandembus.errors import EntityNotFound, InvalidOperation, MessageLockLost, Unauthorized
+from tandembus.errors import EntityNotFound, InvalidOperation, Unauthorized
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.broker_properties import HEADER, write_broker_properties
 from tandembus.front_end.http.message_paths import MESSAGES, MessagePath
@@ -19,6 +18,8 @@ from tandembus.front_end.http.request import HttpRefusal, connection_of, origin_
 from tandembus.front_end.http.rest_message import ReceivedOverHttp, present_received
 from tandembus.front_end.http.values import format_http_time
 from tandembus.front_end.http.waiting import HeadReceiver, Taken
+from tandembus.interconnect.answers import settle_all
+from tandembus.interconnect.requests import NUMBER_BITS
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
@@ -54,15 +55,16 @@ class HttpReceiver:
     ) -> web.Response:
         """DELETE takes it for good, POST locks it."""
         entity.check_can_receive(lane)
-        if lane == MAIN and entity.fragment.settings.requires_session:
+        if lane == MAIN and entity.requires_session:
             raise InvalidOperation(
                 f"'{entity.name}' requires sessions, which HTTP has no receivers for. Receive from it over AMQP."
             )
-        if entity.fragment.failure is not None:
-            raise entity.fragment.failure
+        failure = entity.traffic.failure()
+        if failure is not None:
+            raise failure
         wait_s = min(seconds_of(request, "timeout", DEFAULT_WAIT_S), self._namespace.limits.max_receive_wait_s)
         is_destructive = request.method == "DELETE"
-        receiver = HeadReceiver(self._namespace.broker, entity, lane, is_destructive, self._clock)
+        receiver = HeadReceiver(entity, lane, is_destructive, self._clock)
         taken = await self._wait(request, receiver, wait_s, claims)
         if taken is None:
             self._count(entity, EMPTY_RECEIVE, 0, 1, 0)
@@ -103,7 +105,7 @@ class HttpReceiver:
 
     def _present(self, entity: Entity, taken: Taken, is_destructive: bool) -> ReceivedOverHttp:
         message, lock = taken
-        number = int(entity.fragment.index) << 48 | int(message.number)
+        number = int(lock.index) << NUMBER_BITS | int(message.number)
         payload = encode_delivery(message, number, 0 if is_destructive else lock.locked_until_ms, 0, b"", 0)
         self._count(entity, RECEIVE, 1, operations_for(len(payload)), len(payload))
         time_to_live_ms = int(message.expires_at - message.enqueued_at) if message.expires_at > 0 else None
@@ -120,24 +122,17 @@ class HttpReceiver:
 
     async def settle(self, request: web.Request, path: MessagePath, entity: Entity, lane: int) -> web.Response:
         """DELETE completes, PUT unlocks, POST renews the lock."""
-        lock = entity.fragment.find_lock(path.lock_token)
-        if lock.lane != lane:
-            raise MessageLockLost("The lock is one of another queue of this entity.")
+        locks = await entity.requests.find_locks([path.lock_token], lane)
         entity.accessed_at = self._clock.now()
         if request.method == "POST":
-            until = format_http_time(int(entity.fragment.renew(path.lock_token)))
+            (until_ms,) = await entity.requests.renew([path.lock_token])
+            until = format_http_time(until_ms)
             self._count(entity, RENEW_LOCK, 1, 1, 0)
             return web.Response(headers={HEADER: write_broker_properties({"LockedUntilUtc": until})})
         is_complete = request.method == "DELETE"
-        await self._end(entity, lock, COMPLETE if is_complete else ABANDON)
+        await settle_all(entity.traffic, locks, COMPLETE if is_complete else ABANDON)
         self._count(entity, operations.COMPLETE if is_complete else operations.ABANDON, 1, 1, 0)
         return web.Response()
-
-    async def _end(self, entity: Entity, lock: MessageLock, settlement: int) -> None:
-        def settle(one: MessageLock, reply: SettleReply) -> None:
-            entity.fragment.settle(one, settlement, reply)
-
-        await browsing.settle_each([lock], settle)
 
     def _count(self, entity: Entity, operation: str, messages: int, units: int, size_bytes: int) -> None:
         self._meter.count(entity.entry.key, operation, NORMAL, messages, units, size_bytes)

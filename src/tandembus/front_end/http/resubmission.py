@@ -1,29 +1,27 @@
 """Dead letters on their way back: to the entity they died in, or to another one.
 
-A message leaves the dead letters only when it is durable where it goes; within a queue both happen in one commit. So an
-interruption may leave a message in both places, and never in none. What the target drops (a duplicate, or what no
+A message leaves the dead letters only when it is durable where it goes; within a fragment both happen in one commit. So
+an interruption may leave a message in both places, and never in none. What the target drops (a duplicate, or what no
 subscription of a topic takes) stays where it is, since accepting it would be the end of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from tandembus.amqp.encoding.codec import decode
 from tandembus.amqp.encoding.sections import application_properties_section, header_section
-from tandembus.broker import browsing
-from tandembus.broker.locks import COMPLETE, RELEASE, MessageLock, SettleReply
-from tandembus.broker.message_broker import MessageBroker
-from tandembus.broker.operations import CallbackSendReply, SendOperation
-from tandembus.broker.reading import read_messages
-from tandembus.broker.transactions import CallbackTransactionReply, TransactionOperation, TransactionSettlement
+from tandembus.broker.locks import COMPLETE, RELEASE, MessageLock
+from tandembus.broker.operations import SendOperation
 from tandembus.broker.transfer_destination import destination_of
-from tandembus.descriptions import EntityKind
-from tandembus.errors import BusError, InvalidOperation, StoreUnavailable
+from tandembus.descriptions import EntityKind, SubscriptionDescription
+from tandembus.errors import BusError, InvalidOperation
 from tandembus.front_end.amqp.sender_link import SendChecks
+from tandembus.interconnect.answers import move_in_one_commit, settle_all, unanswered
+from tandembus.interconnect.requests import NUMBER_BITS
 from tandembus.message import Message
 from tandembus.namespace.entity import Entity
 
@@ -39,7 +37,7 @@ class Progress:
     moved_bytes: int = 0
     refused: int = 0
     refusals: list[tuple[int, str]] = field(default_factory=list)
-    """The first of them: number and reason."""
+    """The first of them: sequence number and reason."""
 
     def refuse(self, number: int, error: BusError) -> None:
         self.refused += 1
@@ -54,51 +52,45 @@ class Move:
     lock: MessageLock
     message: Message
 
+    @property
+    def sequence_number(self) -> int:
+        return _whole(self.lock)
+
 
 class Resubmission:
-    def __init__(
-        self, broker: MessageBroker, source: Entity, lane: int, target: Entity, is_home: bool, checks: SendChecks
-    ) -> None:
+    def __init__(self, source: Entity, lane: int, target: Entity, is_home: bool, checks: SendChecks) -> None:
         """`is_home`: nobody chose the target, it is where messages of the source come from."""
         self._is_home = is_home
-        self._broker = broker
         self._source = source
         self._lane = lane
         self._target = target
         self._checks = checks
-        is_same = source.fragment is target.fragment
-        self._is_one_commit = is_same and target.fragment.duplicates is None
+        self._may_share_commits = source.traffic is target.traffic and not _detects_duplicates(target)
 
     async def run(self, max_count: int) -> AsyncIterator[Progress]:
-        """Moves what is there now, oldest first: what dies while this goes on is left for another time."""
+        """Moves what is there now, fragment after fragment, oldest first: what dies while this goes on is left for
+        another time."""
         progress = Progress()
-        fragment = self._source.fragment
-        at, end = 1, int(fragment.lane(self._lane).visible_end)
-        while progress.moved + progress.refused < max_count:
-            wanted = min(SLICE_MESSAGES, max_count - progress.moved - progress.refused)
-            lane = fragment.lane(self._lane)
-            numbers = [number for number in lane.next_available(at, wanted) if number < end]
-            if not numbers:
-                return
-            records = await read_messages(self._broker, fragment, lane, numbers, SLICE_BYTES)
-            at = numbers[len(records) - 1] + 1
-            await self._move_all([one for one in records if isinstance(one, Message)], progress)
-            yield progress
+        for end in await self._source.requests.ends(self._lane):
+            at = (end >> NUMBER_BITS << NUMBER_BITS) + 1
+            while at < end and progress.moved + progress.refused < max_count:
+                wanted = min(SLICE_MESSAGES, max_count - progress.moved - progress.refused)
+                taken = await self._source.requests.take_waiting(self._lane, at, end, wanted, SLICE_BYTES)
+                at = taken.next_number
+                if taken.messages:
+                    await self._move_all(taken.messages, progress)
+                    yield progress
 
-    async def _move_all(self, dead: list[Message], progress: Progress) -> None:
-        fragment = self._source.fragment
+    async def _move_all(self, dead: Sequence[tuple[MessageLock, Message]], progress: Progress) -> None:
         moves: list[Move] = []
-        for message in dead:
-            if not fragment.lane(self._lane).is_waiting(message.number):
-                continue  # somebody has taken it while it was read
+        for lock, message in dead:
             try:
                 self._check_destination(message)
                 (again,) = self._checks.parse(sent_again(message), 0)
-                moves.append(Move(browsing.lock_waiting(fragment, self._lane, message), again))
-            except StoreUnavailable:
-                raise
+                moves.append(Move(lock, again))
             except BusError as error:
-                progress.refuse(int(message.number), error)
+                self._give_back(lock)
+                progress.refuse(_whole(lock), error)
         outcomes = await asyncio.gather(*[self._move(move) for move in moves], return_exceptions=True)
         failure: BaseException | None = None
         for move, outcome in zip(moves, outcomes, strict=True):
@@ -106,7 +98,7 @@ class Resubmission:
                 progress.moved += 1
                 progress.moved_bytes += int(move.message.wire_size)
             elif isinstance(outcome, BusError) and not outcome.retryable:
-                progress.refuse(int(move.lock.number), outcome)
+                progress.refuse(move.sequence_number, outcome)
             else:
                 failure = outcome
         if failure is not None:
@@ -118,28 +110,32 @@ class Resubmission:
             raise InvalidOperation(f"It was sent for '{destination}', not for '{self._target.name}': say where to.")
 
     async def _move(self, move: Move) -> None:
+        send = SendOperation([move.message], move.message.wire_size, unanswered(), 0)
         try:
-            if self._is_one_commit:
-                await self._move_in_one_commit(move)
-            else:
-                await self._send(move.message)
+            if self._shares_a_commit(send, move.lock):
+                await move_in_one_commit(self._source.traffic, send, move.lock, COMPLETE)
+                return
+            await self._send(move.message)
         except BusError:
             self._give_back(move.lock)
             raise
-        if not self._is_one_commit:
-            await browsing.settle_each([move.lock], self._complete)
+        await settle_all(self._source.traffic, [move.lock], COMPLETE)
 
-    def _complete(self, lock: MessageLock, reply: SettleReply) -> None:
-        self._source.fragment.settle(lock, COMPLETE, reply)
+    def _shares_a_commit(self, send: SendOperation, lock: MessageLock) -> bool:
+        """Where it goes to the fragment that it is in. One without a key goes to whichever is next."""
+        if not self._may_share_commits:
+            return False
+        traffic = self._target.traffic
+        if not traffic.is_partitioned:
+            return True
+        try:
+            return bool(traffic.transaction_index(send) == lock.index)
+        except InvalidOperation:
+            return False
 
     async def _send(self, message: Message) -> None:
-        done: asyncio.Future[BusError | None] = asyncio.get_running_loop().create_future()
-        reply = CallbackSendReply(lambda _operation, error: done.set_result(error))
-        self._target.fragment.send(SendOperation([message], message.wire_size, reply, 0))
-        error = await done
-        if error is not None:
-            raise error
-        if message.number == 0:
+        (number,) = await self._target.requests.schedule([message], int(message.wire_size))
+        if number == 0:
             raise InvalidOperation(self._why_dropped())
 
     def _why_dropped(self) -> str:
@@ -147,32 +143,24 @@ class Resubmission:
         unwanted = "because no subscription takes it"
         if self._target.kind is not EntityKind.TOPIC:
             return f"The target would drop it: {duplicate}."
-        if self._target.fragment.duplicates is None:
+        if not _detects_duplicates(self._target):
             return f"The target would drop it: {unwanted}."
         return f"The target would drop it: {duplicate}, or {unwanted}."
 
-    async def _move_in_one_commit(self, move: Move) -> None:
-        done: asyncio.Future[BusError | None] = asyncio.get_running_loop().create_future()
-        ignored = CallbackSendReply(_ignore)
-        operation = TransactionOperation(
-            [SendOperation([move.message], move.message.wire_size, ignored, 0)],
-            [TransactionSettlement(move.lock, COMPLETE)],
-            CallbackTransactionReply(lambda _operation, error: done.set_result(error)),
-        )
-        self._source.fragment.discharge(operation)
-        error = await done
-        if error is not None:
-            raise error
-
     def _give_back(self, lock: MessageLock) -> None:
         try:
-            self._source.fragment.settle(lock, RELEASE, None)
+            self._source.traffic.settle(lock, RELEASE, None)
         except BusError:
             return  # the lock is over, one way or the other
 
 
-def _ignore(_operation: SendOperation, _error: BusError | None) -> None:
-    return
+def _whole(lock: MessageLock) -> int:
+    return int(lock.index) << NUMBER_BITS | int(lock.number)
+
+
+def _detects_duplicates(entity: Entity) -> bool:
+    description = entity.entry.description
+    return not isinstance(description, SubscriptionDescription) and description.requires_duplicate_detection
 
 
 def sent_again(message: Message) -> bytes:

@@ -16,6 +16,7 @@ from tandembus.front_end.http.broker_properties import HEADER, BrokerProperties,
 from tandembus.front_end.http.property_headers import read_property_headers
 from tandembus.front_end.http.request import check_encoding, read_body, seconds_of
 from tandembus.front_end.http.rest_message import BATCH_TYPE, encode_sent, read_batch
+from tandembus.interconnect.answers import tell
 from tandembus.limits import Limits
 from tandembus.message import Message
 from tandembus.metering.meter import Meter
@@ -71,17 +72,12 @@ class HttpSender:
         def sent(operation: SendOperation, error: BusError | None) -> None:
             if error is None:
                 self._count(entity, operation)
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
+            tell(done, error)
 
         size_bytes = sum([int(message.wire_size) for message in messages])
         entity.accessed_at = self._clock.now()
         with entity.in_use():
-            entity.fragment.send(SendOperation(messages, size_bytes, CallbackSendReply(sent), 0))
+            entity.traffic.send(SendOperation(messages, size_bytes, CallbackSendReply(sent), 0))
             try:
                 await asyncio.wait_for(done, timeout_s)
             except asyncio.TimeoutError:

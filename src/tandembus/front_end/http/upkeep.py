@@ -15,9 +15,8 @@ from typing import Final
 
 from aiohttp import web
 
-from tandembus.broker import browsing
 from tandembus.clock import Clock
-from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound, Unauthorized
+from tandembus.errors import BusError, InvalidArgument, InvalidOperation, Unauthorized
 from tandembus.front_end.amqp.entity_link import send_checks
 from tandembus.front_end.http.access import SUPPLEMENTARY, Access
 from tandembus.front_end.http.message_paths import MESSAGES
@@ -94,11 +93,7 @@ class EntityUpkeep:
         return _json({"entity": entity.name + sub_queue.value, "purged": count})
 
     async def _delete_one(self, entity: Entity, path: UpkeepPath) -> web.Response:
-        number = path.sequence_number
-        if number >> 48 != entity.fragment.index:
-            raise MessageNotFound(f"There is no such message with sequence number {number}.")
-        lane = path.address.sub_queue.lane
-        await browsing.delete_one(self._namespace.broker, entity.fragment, lane, number & ((1 << 48) - 1))
+        await entity.requests.delete_one(path.address.sub_queue.lane, path.sequence_number)
         self._meter.count(entity.entry.key, DELETE_BATCH, NORMAL, 1, 1, 0)
         return web.Response()
 
@@ -121,7 +116,7 @@ class EntityUpkeep:
         target.check_can_send()
         checks = send_checks(target, self._namespace.limits)
         lane = address.sub_queue.lane
-        resubmission = Resubmission(self._namespace.broker, source, lane, target, not chosen, checks)
+        resubmission = Resubmission(source, lane, target, not chosen, checks)
 
         def check() -> None:
             if not (self._access.is_current(claims) and self._access.is_current(proof)):

@@ -10,7 +10,6 @@ import asyncio
 from typing import Final
 
 from tandembus.broker.locks import RELEASE, MessageLock
-from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.clock import Clock
 from tandembus.errors import BusError
@@ -25,17 +24,17 @@ class HeadReceiver:
 
     is_sender = False
 
-    def __init__(self, broker: MessageBroker, entity: Entity, lane: int, is_destructive: bool, clock: Clock) -> None:
-        self._broker: Final = broker
+    def __init__(self, entity: Entity, lane: int, is_destructive: bool, clock: Clock) -> None:
         self._entity: Final = entity
         self.lane: Final = lane
         self._clock: Final = clock
         self._outcome: Final[asyncio.Future[Taken | None]] = asyncio.get_running_loop().create_future()
         self._consumer: Final = CallbackConsumer(is_destructive, self._delivered, self._drained)
         self._consumer.credit = 1
+        self._consumer.leaves_locks = True
         entity.attach(self, clock.now())
-        entity.fragment.consumers(lane).add(self._consumer)
-        broker.want(entity.fragment)
+        entity.traffic.attach(self._consumer, lane)
+        entity.traffic.feed(self._consumer, lane, False)
 
     async def wait(self, timeout_s: float) -> bool:
         """Whether the wait is over, one way or the other."""
@@ -44,9 +43,9 @@ class HeadReceiver:
 
     async def take_what_is_there(self, timeout_s: float) -> None:
         """The time is up: what is there already, and only has to be read, still counts."""
-        if self._entity.fragment.failure is None and not self._outcome.done():
-            self._entity.fragment.consumers(self.lane).drain(self._consumer)
-            self._broker.want(self._entity.fragment)
+        traffic = self._entity.traffic
+        if traffic.failure() is None and not self._outcome.done():
+            traffic.feed(self._consumer, self.lane, True)
             await self.wait(timeout_s)
         self.give_up()
 
@@ -83,17 +82,15 @@ class HeadReceiver:
             asyncio.get_running_loop().call_soon(self._leave)
 
     def _leave(self) -> None:
-        fragment = self._entity.fragment
         self._consumer.credit = 0
-        fragment.consumers(self.lane).remove(self._consumer)
+        self._entity.traffic.detach(self._consumer, self.lane, False)
         self._entity.detach(self, self._clock.now())
-        self._broker.want(fragment)
 
     def give_back(self) -> None:
         """The message was taken, and its receiver has gone before it was told."""
         try:
             taken = self._outcome.result()
             if taken is not None and not self._consumer.is_destructive:
-                self._entity.fragment.settle(taken[1], RELEASE, None)
+                self._entity.traffic.settle(taken[1], RELEASE, None)
         except BusError:
             return  # the lock is over already, and the message is where it belongs

@@ -18,6 +18,7 @@ from tandembus.front_end.amqp.link_host import Flusher, LinkHost
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMeter
 from tandembus.front_end.amqp.transactions import TransactionLimits, TransactionMemory, Transactions
+from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.metering.slot import MeterSlot
 from tandembus.store.messaging_store import MAIN
 from tests.unit.amqp.engine.peers import Pair, only
@@ -37,6 +38,7 @@ class LinkedQueue:
         self, queue: OneQueue, max_unsent_bytes: int = 1 << 20, max_unacknowledged_bytes: int = 1 << 20
     ) -> None:
         self.queue = queue
+        self.traffic = LocalTraffic(queue.fragment, queue.broker.want, queue.broker.session_serving.want)
         self.pair = Pair().open()
         self.session = self.pair.begin()
         self.flusher = Flusher()
@@ -83,9 +85,7 @@ class LinkedQueue:
 
     def _take_flow(self, receiver: ReceiverLink) -> None:
         receiver.flow()
-        if receiver.link.drain:
-            self.queue.fragment.consumers(receiver.lane).drain(receiver)
-        self.queue.broker.want(self.queue.fragment)
+        self.traffic.feed(receiver, receiver.lane, receiver.link.drain)
 
     async def settle_down(self) -> None:
         """Both sides have said all they have to say."""
@@ -100,7 +100,7 @@ class LinkedQueue:
         link = self.session.attach_sender("out", "queue")
         peer = only(LinkAttaching, self.carry()).link
         assert isinstance(peer, IncomingLink)
-        half = SenderLink(peer, self.host, self.queue.fragment, send_checks or checks(), self.sends, credit)
+        half = SenderLink(peer, self.host, self.traffic, send_checks or checks(), self.sends, credit)
         peer.context = half
         peer.accept()
         half.top_up()
@@ -112,9 +112,9 @@ class LinkedQueue:
         link = self.session.attach_receiver("in", "queue", snd_settle_mode=mode, rcv_settle_mode=1 - mode)
         peer = only(LinkAttaching, self.carry()).link
         assert isinstance(peer, OutgoingLink)
-        half = ReceiverLink(peer, self.host, self.queue.fragment, lane, is_destructive, self.receives, b"", 0)
+        half = ReceiverLink(peer, self.host, self.traffic, lane, is_destructive, self.receives, b"", 0)
         peer.context = half
-        self.queue.fragment.consumers(lane).add(half)
+        self.traffic.attach(half, lane)
         peer.accept()
         self.host.flush()
         return link, half

@@ -556,7 +556,7 @@ async def test_who_leaves_while_it_waits_gets_no_message(orders: RunningFrontEnd
 async def test_a_message_taken_for_who_has_left_goes_back_uncounted(orders: RunningFrontEnd) -> None:
     await send(orders)
     entity = await orders.namespace.entity("orders")
-    receiver = HeadReceiver(orders.namespace.broker, entity, MAIN, False, orders.clock)
+    receiver = HeadReceiver(entity, MAIN, False, orders.clock)
     assert await receiver.wait(10.0)
     assert (await orders.request("POST", f"{HEAD}?timeout=0")).status == 204
     receiver.give_back()
