@@ -429,7 +429,8 @@ class SimulatedQueue(SimulatedBroker):
     def _waiting_to_expire(self) -> int:
         """Locks of the broker's own: while there is no room among the dead letters, an expired message is nobody's."""
         known = [one.lock for one in self.held.values()]
-        own = [lock for lock in self.fragment.locks.of_owner(None) if lock not in known]
+        locks = [lock for lane in self.fragment.lanes for lock in lane.held.values()]
+        own = [lock for lock in locks if lock.owner is None and lock not in known]
         assert all(0 < lock.expires_at <= self.highest_ms for lock in own), "a lock that nobody has"
         return len(own)
 

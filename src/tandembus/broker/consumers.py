@@ -96,6 +96,11 @@ class LaneConsumers:
         else:
             self.sessions.ended(removal.lock, True)
 
+    def lose_locks(self) -> None:
+        """Every lock is void."""
+        for consumer in self._consumers:
+            consumer.locks_lost()
+
     def drain(self, consumer: Consumer) -> None:
         if consumer not in self.draining:
             self.draining.append(consumer)
@@ -173,7 +178,8 @@ class LaneConsumers:
     def _give(self, consumer: Consumer, message: Message, lock: MessageLock) -> None:
         lock.delivery_count = message.delivery_count
         lock.application_properties = message.application_properties
-        lock.owner = consumer
+        consumer.locks.add(lock)
+        lock.is_kept_ready = consumer.keeps_ready
         self.lane.held[int(message.number)] = lock
         consumer.credit -= 1
         if consumer.is_destructive:

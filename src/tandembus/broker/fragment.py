@@ -387,18 +387,20 @@ class Fragment:
 
     def release_consumer(self, consumer: Consumer, code: i64, is_orderly: bool) -> None:
         """The link is gone. After an orderly detach its messages come back at once; after a loss they stay locked until
-        they lapse, since the client may still settle them by token."""
+        they lapse, since the client may still settle them by token. What was only kept ready comes back in any case."""
         self.consumers(code).remove(consumer)
-        for lock in self.locks.of_owner(consumer):
-            if is_orderly and lock.settlement == OPEN:
+        for lock in consumer.locks.all():
+            if lock.settlement == OPEN and (is_orderly or lock.is_kept_ready):
                 self.end_in_vain(lock)
             elif lock.settlement != REMOVE:
-                lock.owner = None
+                consumer.locks.remove(lock)
         self.stir()
 
     def end_in_vain(self, lock: MessageLock) -> None:
-        """Its receiver is gone. Where there is no room to move the message, it comes back as if it had not been out."""
-        self.end(lock, RELEASE if self.is_full and self.is_move(lock, LAPSE) else LAPSE, None)
+        """Its receiver is gone. What was never handed over comes back as if it had not been out; so does a message that
+        there is no room to move."""
+        is_uncounted = lock.is_kept_ready or (self.is_full and self.is_move(lock, LAPSE))
+        self.end(lock, RELEASE if is_uncounted else LAPSE, None)
 
     def lapse(self) -> bool:
         """Returns whether a session is free that was held."""
@@ -407,7 +409,9 @@ class Fragment:
         for lock in self.locks.lapsed(now, MAX_LAPSES):
             if lock.settlement != OPEN:
                 continue  # a renewal that came to nothing, since the lock has lapsed all the same
-            if self.is_full and self.is_move(lock, LAPSE):
+            if lock.is_kept_ready:
+                self.end(lock, RELEASE, None)
+            elif self.is_full and self.is_move(lock, LAPSE):
                 self.locks.renew(lock, now, self.settings.lock_duration_s)
             else:
                 # What waited for room among the dead letters was never delivered: that is no failed delivery.
@@ -547,6 +551,8 @@ class Fragment:
         for transaction in self.transactions.clear():
             transaction.reply.discharged(transaction, error)
         self.let_go()
+        for consumers in self.lane_consumers:
+            consumers.lose_locks()
 
     def let_go(self) -> None:
         """Of what it has of the memory that all fragments share: it is about to be closed, or void."""

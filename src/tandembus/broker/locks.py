@@ -76,14 +76,17 @@ class MessageLock:
         "index",
         "is_damaged",
         "is_deferred",
+        "is_kept_ready",
         "is_quiet",
         "is_returning",
         "is_scheduled",
         "lane",
         "locked_until",
         "locked_until_ms",
+        "next_owned",
         "number",
         "owner",
+        "previous_owned",
         "push_number",
         "reason",
         "reply",
@@ -113,8 +116,12 @@ class MessageLock:
         self.is_scheduled: bool = False
         self.is_damaged: bool = False
         """Its record cannot be read: it goes to quarantine."""
-        self.owner: object = None
-        """The consumer that holds it; None for a lock taken through the management node."""
+        self.owner: OwnedLocks | None = None
+        """Those of the consumer that holds it; None for a lock taken through the management node."""
+        self.next_owned: MessageLock | None = None
+        self.previous_owned: MessageLock | None = None
+        self.is_kept_ready: bool = False
+        """Whoever holds it has not handed the message over yet: should that never happen, nothing was delivered."""
         self.delivery_id: i64 = -1
         self.settlement: i64 = OPEN
         self.asked: i64 = OPEN
@@ -144,6 +151,46 @@ class MessageLock:
         if session_lock is None:
             return self.locked_until
         return 0.0 if session_lock.is_over else session_lock.locked_until
+
+
+@final
+class OwnedLocks:
+    """The locks that one consumer holds, so that its end is found without looking at everybody else's."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self) -> None:
+        self._first: MessageLock | None = None
+
+    def add(self, lock: MessageLock) -> None:
+        first = self._first
+        lock.owner = self
+        lock.next_owned = first
+        if first is not None:
+            first.previous_owned = lock
+        self._first = lock
+
+    def remove(self, lock: MessageLock) -> None:
+        following, previous = lock.next_owned, lock.previous_owned
+        if previous is not None:
+            previous.next_owned = following
+        else:
+            self._first = following
+        if following is not None:
+            following.previous_owned = previous
+        lock.owner = None
+        lock.next_owned = None
+        lock.previous_owned = None
+
+    def all(self) -> list[MessageLock]:
+        """In the order in which they were taken."""
+        found: list[MessageLock] = []
+        lock = self._first
+        while lock is not None:
+            found.append(lock)
+            lock = lock.next_owned
+        found.reverse()
+        return found
 
 
 @final
@@ -206,6 +253,7 @@ class LockTable:
 
     def forget(self, lock: MessageLock) -> None:
         if self._by_token.pop(lock.token, None) is not None:
+            _disown(lock)
             self._leave_behind()
 
     def _leave_behind(self) -> None:
@@ -226,13 +274,11 @@ class LockTable:
     def void(self) -> None:
         """The broker's hold on the store is over, and every lock with it."""
         for lock in self._by_token.values():
+            _disown(lock)
             if lock.settlement == OPEN:
                 lock.settlement = LAPSE
         self._by_token = {}
         self._orders = {}
-
-    def of_owner(self, owner: object) -> list[MessageLock]:
-        return [lock for lock in self._by_token.values() if lock.owner is owner]
 
     def lapsed(self, now: float, limit: int) -> list[MessageLock]:
         """Up to `limit` locks that have lapsed and that nobody is settling."""
@@ -255,6 +301,12 @@ class LockTable:
             if order and (earliest == 0.0 or order[0][0] < earliest):
                 earliest = order[0][0]
         return earliest
+
+
+def _disown(lock: MessageLock) -> None:
+    owner = lock.owner
+    if owner is not None:
+        owner.remove(lock)
 
 
 def fragment_index_of(token: bytes) -> i64:

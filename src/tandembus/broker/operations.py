@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from tandembus.broker.locks import MessageLock
+from tandembus.broker.locks import MessageLock, OwnedLocks
 from tandembus.broker.session import Session
 from tandembus.errors import BusError
 from tandembus.message import Message
@@ -69,9 +69,11 @@ class Consumer:
         """Receive-and-deletes that are being committed and will be delivered."""
         self.session: Session | None = None
         """The session it holds, in a lane that has sessions."""
+        self.locks: Final = OwnedLocks()
         self.keeps_ready: bool = False
-        """It keeps what it is given for others, and tells `Traffic.handed_over` what really left. All others hand over
-        what they are given at once."""
+        """It keeps what it is given for others, and tells `Traffic.handed_over` what really left: until then it goes
+        back at once, and uncounted, when this leaves or the lock lapses. All others hand over what they are given at
+        once."""
         self.leaves_locks: bool = False
         """What it is given belongs to a client that comes back with the token: it stays locked when this leaves."""
 

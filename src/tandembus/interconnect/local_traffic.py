@@ -104,7 +104,7 @@ class LocalTraffic(Traffic):
             fragment.release_consumer(consumer, lane, is_orderly)
 
     def handed_over(self, lock: MessageLock) -> None:
-        """Front end and broker die together here: there is nobody to be told."""
+        lock.is_kept_ready = False
 
     def check_lock(self, lock: MessageLock) -> None:
         self.fragment.check_lock(lock)

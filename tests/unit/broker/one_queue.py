@@ -160,7 +160,9 @@ class OneQueue:
         clock: ManualClock | None = None,
         budget: Callable[[ManualClock], Budget] = Budget,
         window_bytes: int = 256 << 20,
+        index: int = 0,
     ) -> None:
+        self.index = index
         self.disk = disk or MemoryDisk()
         self.clock = clock or ManualClock()
         self.settings = settings or small()
@@ -180,9 +182,9 @@ class OneQueue:
     async def __aenter__(self) -> OneQueue:
         await self.broker.start()
         if KEY not in self.disk.heads:
-            await self.broker.make_fragment(KEY, 1, 0)
+            await self.broker.make_fragment(KEY, 1, self.index)
         self.broker.open_by_key = self._open_by_key
-        self.fragment = await self.broker.open_fragment(KEY, 0, self.settings)
+        self.fragment = await self.broker.open_fragment(KEY, self.index, self.settings)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -190,7 +192,7 @@ class OneQueue:
         await self.broker.stop()
 
     async def _open_by_key(self, key: int) -> Fragment | None:
-        return await self.broker.open_fragment(KEY, 0, self.settings) if key == KEY else None
+        return await self.broker.open_fragment(KEY, self.index, self.settings) if key == KEY else None
 
     async def after_crash(self) -> OneQueue:
         """The broker is gone without a word; another takes over what the disk holds."""
@@ -199,7 +201,7 @@ class OneQueue:
         await asyncio.gather(*self.broker._tasks, return_exceptions=True)
         self.broker._tasks, self.broker._store = [], None
         self.disk.is_held = False
-        return OneQueue(self.settings, self.disk, self.clock)
+        return OneQueue(self.settings, self.disk, self.clock, index=self.index)
 
     # Doing.
 

@@ -27,22 +27,23 @@ class OneTopic(OneQueue):
         settings: FragmentSettings | None = None,
         disk: MemoryDisk | None = None,
         clock: ManualClock | None = None,
+        index: int = 0,
     ) -> None:
-        super().__init__(settings, disk, clock)
+        super().__init__(settings, disk, clock, index=index)
         self._subscriptions = dict(subscriptions)
 
     async def __aenter__(self) -> OneTopic:
         await self.broker.start()
         for key in (KEY, *self._subscriptions):
             if key not in self.disk.heads:
-                await self.broker.make_fragment(key, 1, 0)
+                await self.broker.make_fragment(key, 1, self.index)
         self.broker.open_by_key = self._open_by_key
         self.fragment = await self._open_topic()
         return self
 
     async def _open_topic(self) -> Fragment:
         parts = [(key, settings, rules) for key, (settings, rules) in self._subscriptions.items()]
-        return await open_topic(self.broker, KEY, 0, self.settings, parts)
+        return await open_topic(self.broker, KEY, self.index, self.settings, parts)
 
     async def _open_by_key(self, key: int) -> Fragment | None:
         topic = await self._open_topic()
@@ -58,7 +59,7 @@ class OneTopic(OneQueue):
     async def subscribe(self, key: int, rules: RuleSet, settings: FragmentSettings | None = None) -> OneQueue:
         settings = settings or small()
         self._subscriptions[key] = (settings, rules)
-        await self.broker.make_fragment(key, 1, 0)
+        await self.broker.make_fragment(key, 1, self.index)
         add_subscription(self.broker, self.fragment, key, settings, rules)
         return self.subscription(key)
 
@@ -68,7 +69,7 @@ class OneTopic(OneQueue):
 
     async def after_crash(self) -> OneTopic:
         await super().after_crash()
-        return OneTopic(self._subscriptions, self.settings, self.disk, self.clock)
+        return OneTopic(self._subscriptions, self.settings, self.disk, self.clock, self.index)
 
     async def publish(self, *messages: Message) -> None:
         """One send for each message; all are accepted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandembus.broker.locks import COMPLETE, LAPSE, LEAST_OVER, OPEN, LockTable, MessageLock, is_of_epoch
+from tandembus.broker.locks import COMPLETE, LAPSE, LEAST_OVER, OPEN, LockTable, MessageLock, OwnedLocks, is_of_epoch
 from tests.covers import covers
 
 
@@ -116,10 +116,19 @@ def test_voiding_ends_every_lock() -> None:
 
 
 def test_the_locks_of_an_owner_are_told_from_others() -> None:
-    table, owner = LockTable(0, 1), object()
-    mine, other = lock(table, 1), lock(table, 2)
-    mine.owner, other.owner = owner, object()
-    assert table.of_owner(owner) == [mine]
+    table, owner, somebody = LockTable(0, 1), OwnedLocks(), OwnedLocks()
+    mine = [lock(table, number) for number in range(5)]
+    for one in mine:
+        owner.add(one)
+    somebody.add(lock(table, 9))
+    assert owner.all() == mine
+    for gone in (2, 4, 0):
+        table.forget(mine[gone])
+    assert owner.all() == [mine[1], mine[3]]
+    table.void()
+    assert owner.all() == somebody.all() == []
+    owner.add(lock(table, 10))
+    assert len(owner.all()) == 1
 
 
 @covers("M2")
