@@ -111,10 +111,10 @@ class Traffic:
         messages themselves, and InvalidOperation where no key says which fragment."""
         raise AssertionError("traffic must be implemented")
 
-    def transaction_key(self, operation: SendOperation) -> str:
+    def transaction_key(self, operation: SendOperation) -> str | None:
         """What all messages of a transaction must have in common besides the fragment: the partition key, where the
         entity is partitioned; else nothing."""
-        return ""
+        return None
 
     # Receiving. A consumer's credit is its own; whoever hands messages over takes it down.
 

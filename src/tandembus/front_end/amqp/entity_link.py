@@ -173,7 +173,7 @@ class EntityLink:
             return SYPHON
         return NORMAL
 
-    def _attach(self, half: SenderLink | ReceiverLink, session_id: str = "") -> None:
+    def _attach(self, half: SenderLink | ReceiverLink, session_id: str | None = None) -> None:
         self._half = half
         half.party = TransactionParty(self.entity.traffic, self.check_use, self.entity.hold, session_id)
         self.link.context = half

@@ -275,7 +275,7 @@ class ManagementNode:
         hold = self._sessions.hold_for(entity, body)
         settlement, locks = await self._disposition(entity, body, hold)
         reason, description, changes = self._disposition_details(body)
-        session_id = "" if hold is None else hold.session_id
+        session_id = None if hold is None else hold.session_id
         party = TransactionParty(entity.traffic, partial(self._check_use, entity), entity.hold, session_id)
         transaction = self._transactions.find_in(state)
         metered = CallbackSettleReply(partial(self._count_settled, METERED_AS[settlement]))

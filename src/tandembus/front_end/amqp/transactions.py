@@ -71,7 +71,7 @@ class TransactionParty:
         traffic: Traffic,
         check: Callable[[], None],
         hold: Callable[[], Callable[[], None]],
-        session_id: str = "",
+        session_id: str | None = None,
     ) -> None:
         self.traffic: Final = traffic
         self.session_id: Final = session_id
@@ -114,7 +114,7 @@ class Transaction:
         """Why it can only be rolled back."""
         self.index: i64 = ANY_FRAGMENT
         """The fragment in which all of it is to be carried out."""
-        self.key: str = ""
+        self.key: str | None = None
         """The partition key that all its messages have, where the entity is partitioned."""
         self.sends: Final[list[SendOperation]] = []
         self.settlements: Final[dict[bytes, TransactionSettlement]] = {}
@@ -146,7 +146,7 @@ class Transaction:
         self._admit(party, lock.index, party.session_id, 0 if token in self.settlements else 1, size)
         self.settlements[token] = settlement
 
-    def _admit(self, party: TransactionParty, index: i64, key: str, count: i64, size_bytes: i64) -> None:
+    def _admit(self, party: TransactionParty, index: i64, key: str | None, count: i64, size_bytes: i64) -> None:
         limits, memory = self._limits, self._memory
         if self.doom is not None:
             raise TransactionRolledBack(f"The transaction can only be rolled back: {self.doom}")
@@ -168,15 +168,15 @@ class Transaction:
         if self._let_go is None:
             self._let_go = party.hold()
         self.index = index
-        if key:
+        if key is not None:
             self.key = key
         self.count += count
         self.size_bytes += size_bytes
         memory.used_bytes += size_bytes
 
-    def _check_place(self, index: i64, key: str) -> None:
+    def _check_place(self, index: i64, key: str | None) -> None:
         """On a partitioned entity a transaction is one of one fragment, and that by its key rather than by chance."""
-        if key and self.key and key != self.key:
+        if key is not None and self.key is not None and key != self.key:
             raise InvalidOperation(
                 "All messages of a transaction with a partitioned entity must have the same partition key or session."
             )
