@@ -97,6 +97,10 @@ class Traffic:
         """Why it takes nothing at the moment: its broker or store is out, or a fault says so. None while it does."""
         raise AssertionError("traffic must be implemented")
 
+    def is_limited(self) -> bool:
+        """Whether any part of it takes nothing at the moment."""
+        return self.failure() is not None
+
     # Sending.
 
     def send(self, operation: SendOperation) -> None:
@@ -107,8 +111,9 @@ class Traffic:
         raise AssertionError("traffic must be implemented")
 
     def transaction_index(self, operation: SendOperation) -> i64:
-        """The fragment in which a transaction with this send has to be carried out. Raises for what is wrong with the
-        messages themselves, and InvalidOperation where no key says which fragment."""
+        """The fragment in which a transaction with this send has to be carried out; ANY_FRAGMENT where that is for its
+        other parts to say. Raises for what is wrong with the messages themselves, and InvalidOperation where a key
+        should say which fragment and there is none."""
         raise AssertionError("traffic must be implemented")
 
     def transaction_key(self, operation: SendOperation) -> str | None:

@@ -107,6 +107,10 @@ class Entity:
         if not description.status.can_receive:
             raise EntityDisabled(f"The messaging entity '{self.name}' is disabled for receiving.")
 
+    def is_limited(self) -> bool:
+        """Whether any of its fragments is out."""
+        return self.traffic.is_limited()
+
     def max_message_size_bytes(self, limits: Limits) -> int:
         description = self.entry.description
         if isinstance(description, SubscriptionDescription):

@@ -167,7 +167,8 @@ class Transaction:
             self._parties.append(party)
         if self._let_go is None:
             self._let_go = party.hold()
-        self.index = index
+        if index != ANY_FRAGMENT:
+            self.index = index
         if key is not None:
             self.key = key
         self.count += count
@@ -180,7 +181,7 @@ class Transaction:
             raise InvalidOperation(
                 "All messages of a transaction with a partitioned entity must have the same partition key or session."
             )
-        if self.index != ANY_FRAGMENT and index != self.index:
+        if index != ANY_FRAGMENT and self.index != ANY_FRAGMENT and index != self.index:
             raise InvalidOperation(
                 "A transaction with a partitioned entity can be about one of its fragments only: this message is in "
                 "another one."
