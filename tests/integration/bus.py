@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from azure.servicebus.management import QueueRuntimeProperties, ServiceBusAdministrationClient
 
 from tests.integration.serving import RunningNamespace
+from tests.integration.shapes import PLAIN, Shape
 
 COMES_WITHIN_S = 20.0
 
@@ -20,8 +21,9 @@ class Counts(NamedTuple):
 
 
 class Bus:
-    def __init__(self, running: RunningNamespace, connection_string: str | None = None) -> None:
+    def __init__(self, running: RunningNamespace, connection_string: str | None = None, shape: Shape = PLAIN) -> None:
         self.running = running
+        self.shape = shape
         self.connection_string = connection_string or running.connection_string
         self.admin = ServiceBusAdministrationClient.from_connection_string(
             self.connection_string, connection_verify=str(running.ca_path)
@@ -30,13 +32,13 @@ class Bus:
     def make_queue(self, **settings: Any) -> str:
         """A queue nobody else has. It stays until the namespace goes: links may still be closing."""
         name = f"queue-{uuid.uuid4().hex[:12]}"
-        self.admin.create_queue(name, **settings)
+        self.admin.create_queue(name, **{**self.shape.settings, **settings})
         return name
 
     def make_topic(self, *subscriptions: str, **settings: Any) -> str:
         """A topic nobody else has, with these subscriptions; it stays, too."""
         name = f"topic-{uuid.uuid4().hex[:12]}"
-        self.admin.create_topic(name, **settings)
+        self.admin.create_topic(name, **{**self.shape.settings, **settings})
         for subscription in subscriptions:
             self.admin.create_subscription(name, subscription)
         return name

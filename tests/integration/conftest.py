@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from tests.integration.command_line import Run, command_line
 from tests.integration.python_sdk import AsyncSdk, Closer, LoopThread, PythonSdk, SyncSdk
 from tests.integration.raw_amqp import RawAmqp
 from tests.integration.serving import RunningNamespace, start_namespace
+from tests.integration.shapes import PLAIN, Shape, Topology
 
 SENDS_KEY = "c2VuZHMgb25seSwgZm9yIHRlc3Rz"
 LISTENS_KEY = "bGlzdGVucyBvbmx5LCBmb3IgdGVzdHM="
@@ -39,39 +39,71 @@ max_transaction_messages = 5
 """Short and small, so that a test gets to the end of them."""
 
 
-@pytest.fixture(scope="session")
-def running_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNamespace]:
-    namespace = start_namespace(tmp_path_factory.mktemp("namespace") / "data")
-    yield namespace
-    namespace.stop_in_peace()
+class Namespaces:
+    """The running namespaces of a session, each started when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[tuple[Topology, bool], RunningNamespace] = {}
+
+    def get(self, topology: Topology, is_small: bool) -> RunningNamespace:
+        found = self._running.get((topology, is_small))
+        if found is None:
+            found = self._running[topology, is_small] = self._start(topology, is_small)
+        return found
+
+    def _start(self, topology: Topology, is_small: bool) -> RunningNamespace:
+        folder = self._folder / f"{topology.name}{'-small' if is_small else ''}"
+        folder.mkdir()
+        config = folder / "config.toml"
+        config.write_text(SMALL if is_small else "")
+        return start_namespace(folder / "data", "--config", str(config), *topology.options)
+
+    def stop(self) -> None:
+        for namespace in self._running.values():
+            namespace.stop_in_peace()
 
 
 @pytest.fixture(scope="session")
-def small_namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNamespace]:
-    folder = tmp_path_factory.mktemp("small")
-    config = folder / "config.toml"
-    config.write_text(SMALL)
-    namespace = start_namespace(folder / "data", "--config", str(config))
-    yield namespace
-    namespace.stop_in_peace()
+def namespaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespaces]:
+    namespaces = Namespaces(tmp_path_factory.mktemp("namespaces"))
+    yield namespaces
+    namespaces.stop()
 
 
-@pytest.fixture(scope="session")
-def bus(running_namespace: RunningNamespace) -> Iterator[Bus]:
-    bus = Bus(running_namespace)
+@pytest.fixture(scope="module")
+def shape(request: pytest.FixtureRequest) -> Shape:
+    """Of what the module's tests make: plain, unless it is marked with `on_shapes`."""
+    chosen: Shape = getattr(request, "param", PLAIN)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def running_namespace(namespaces: Namespaces, shape: Shape) -> RunningNamespace:
+    return namespaces.get(shape.topology, False)
+
+
+@pytest.fixture(scope="module")
+def small_namespace(namespaces: Namespaces, shape: Shape) -> RunningNamespace:
+    return namespaces.get(shape.topology, True)
+
+
+@pytest.fixture(scope="module")
+def bus(running_namespace: RunningNamespace, shape: Shape) -> Iterator[Bus]:
+    bus = Bus(running_namespace, shape=shape)
     yield bus
     bus.close()
 
 
-@pytest.fixture(scope="session")
-def small_bus(small_namespace: RunningNamespace) -> Iterator[Bus]:
+@pytest.fixture(scope="module")
+def small_bus(small_namespace: RunningNamespace, shape: Shape) -> Iterator[Bus]:
     """A namespace whose limits are within a test's reach: see SMALL."""
-    bus = Bus(small_namespace)
+    bus = Bus(small_namespace, shape=shape)
     yield bus
     bus.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def admin(bus: Bus) -> ServiceBusAdministrationClient:
     """The unmodified administration client, over TLS with the namespace's own authority."""
     return bus.admin
@@ -81,19 +113,17 @@ QueueMaker = Callable[..., str]
 
 
 @pytest.fixture
-def make_queue(admin: ServiceBusAdministrationClient) -> Iterator[QueueMaker]:
+def make_queue(bus: Bus) -> Iterator[QueueMaker]:
     """`make_queue(lock_duration=...)` returns the name of a new queue, deleted after the test."""
     made: list[str] = []
 
     def make(**settings: Any) -> str:
-        name = f"queue-{uuid.uuid4().hex[:12]}"
-        admin.create_queue(name, **settings)
-        made.append(name)
-        return name
+        made.append(bus.make_queue(**settings))
+        return made[-1]
 
     yield make
     for name in made:
-        admin.delete_queue(name)
+        bus.admin.delete_queue(name)
 
 
 @pytest.fixture
@@ -114,8 +144,8 @@ def data_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def closer(running_namespace: RunningNamespace, small_namespace: RunningNamespace) -> Iterator[Closer]:
-    """Named after the namespaces, so that it finishes before they stop."""
+def closer(namespaces: Namespaces) -> Iterator[Closer]:
+    """Made after the namespaces, so that it finishes before they stop."""
     closer = Closer()
     yield closer
     closer.finish()
