@@ -105,8 +105,8 @@ def mark_content(marks: Sequence[Mark]) -> list[tuple[bytes, int, bytes, int]]:
     return [(mark.channel, mark.highest, mark.done, mark.at_ms) for mark in marks]
 
 
-def high_water_content(high_waters: Sequence[HighWater]) -> list[tuple[int, int, int, int]]:
-    return [(one.fragment, one.source, one.lane, one.number) for one in high_waters]
+def high_water_content(high_waters: Sequence[HighWater]) -> list[tuple[int, int, int, int, int]]:
+    return [(one.fragment, one.source, one.lane, one.number, one.at_ms) for one in high_waters]
 
 
 def due_content(dues: Sequence[Due]) -> list[tuple[int, int, int, int]]:

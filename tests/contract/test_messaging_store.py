@@ -491,21 +491,25 @@ async def test_high_waters_of_a_fragment_are_replaced_removed_and_there_after_re
     assert await store.high_waters(FRAGMENT) == []
     changes = Changes()
     changes.high_waters = [
-        HighWater(FRAGMENT, 0xFFFFFFFF, 2, (1 << 48) - 1),
-        HighWater(FRAGMENT, 3, 1, 10),
-        HighWater(FRAGMENT, 3, 0, 11),
-        HighWater(FRAGMENT + 1, 3, 0, 12),
-        HighWater(FRAGMENT, 4, 0, 13),
+        HighWater(FRAGMENT, 0xFFFFFFFF, 2, (1 << 48) - 1, NOW_MS),
+        HighWater(FRAGMENT, 3, 1, 10, NOW_MS),
+        HighWater(FRAGMENT, 3, 0, 11, NOW_MS),
+        HighWater(FRAGMENT + 1, 3, 0, 12, NOW_MS),
+        HighWater(FRAGMENT, 4, 0, 13, NOW_MS),
     ]
     await store.commit(changes)
     changes = Changes()
-    changes.high_waters = [HighWater(FRAGMENT, 3, 0, 20)]
-    changes.dropped_high_waters = [HighWater(FRAGMENT, 4, 0, 0), HighWater(FRAGMENT, 5, 0, 0)]
+    changes.high_waters = [HighWater(FRAGMENT, 3, 0, 20, NOW_MS)]
+    changes.dropped_high_waters = [HighWater(FRAGMENT, 4, 0, 0, NOW_MS), HighWater(FRAGMENT, 5, 0, 0, NOW_MS)]
     await store.commit(changes)
     await store.close()
 
     store = under_test.open()
-    expected = [(FRAGMENT, 3, 0, 20), (FRAGMENT, 3, 1, 10), (FRAGMENT, 0xFFFFFFFF, 2, (1 << 48) - 1)]
+    expected = [
+        (FRAGMENT, 3, 0, 20, NOW_MS),
+        (FRAGMENT, 3, 1, 10, NOW_MS),
+        (FRAGMENT, 0xFFFFFFFF, 2, (1 << 48) - 1, NOW_MS),
+    ]
     assert high_water_content(await store.high_waters(FRAGMENT)) == expected
-    assert high_water_content(await store.high_waters(FRAGMENT + 1)) == [(FRAGMENT + 1, 3, 0, 12)]
+    assert high_water_content(await store.high_waters(FRAGMENT + 1)) == [(FRAGMENT + 1, 3, 0, 12, NOW_MS)]
     await store.close()

@@ -99,7 +99,7 @@ marks = st.builds(
     st.integers(0, 255),
     st.integers(0, 2**62),
 )
-high_waters = st.builds(HighWater, fragments, fragments, lanes, st.integers(0, 2**48 - 1))
+high_waters = st.builds(HighWater, fragments, fragments, lanes, st.integers(0, 2**48 - 1), st.integers(0, 2**62))
 
 
 @st.composite

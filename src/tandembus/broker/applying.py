@@ -113,6 +113,7 @@ def forget_commit(fragment: Fragment) -> None:
     fragment.staged.forget_commit()
     fragment.moves.committing_refused = []
     fragment.taken_in_count = 0
+    fragment.high_waters.committed()
     if fragment.duplicates is not None:
         fragment.duplicates.committed()
 
@@ -120,6 +121,7 @@ def forget_commit(fragment: Fragment) -> None:
 def refuse_sends(fragment: Fragment, changes: Changes, error: BusError) -> None:
     """The store is full: the same commit again without what grows. Nobody has seen the sends' numbers."""
     _take_back_sends(fragment, changes)
+    fragment.high_waters.take_back()
     if fragment.duplicates is not None:
         fragment.duplicates.refuse_sends()
     refused = fragment.staged.committing_sends

@@ -68,6 +68,7 @@ def collect_sends(fragment: Fragment, arrivals: Changes) -> None:
     full, and the last numbers given are theirs to give back."""
     _collect_sends(fragment, arrivals, arrival_time(fragment))
     _collect_session_states(fragment, arrivals, False, fragment.main.newest_enqueued_at)
+    fragment.high_waters.write(arrivals)
     if fragment.duplicates is not None:
         fragment.duplicates.write_sends(arrivals)
 
@@ -235,8 +236,9 @@ def _collect_sends(fragment: Fragment, changes: Changes, now_ms: i64) -> None:
             break
         count += 1
         size += operation.size_bytes
-        _write_send(fragment, operation, True, changes, now_ms)
+        _write_send(fragment, operation, operation.source is None, changes, now_ms)
         if operation.error is None:
+            fragment.high_waters.take(operation, now_ms)
             operation.reply.collected(operation)
     fragment.staged.committing_sends = fragment.staged.sends[:count]
     del fragment.staged.sends[:count]
@@ -262,10 +264,11 @@ def _write_send(
     fragment: Fragment, operation: SendOperation, is_refusable: bool, changes: Changes, now_ms: i64
 ) -> None:
     fan_out = fragment.fan_out
+    messages = fragment.high_waters.new_ones(operation)
     if fan_out is not None and not operation.is_via:
-        _publish(fragment, fan_out, operation, is_refusable, now_ms, changes)
+        _publish(fragment, fan_out, operation, messages, is_refusable, now_ms, changes)
         return
-    for message in operation.messages:
+    for message in messages:
         if message.is_ping:
             continue
         if operation.is_via:
@@ -284,19 +287,25 @@ def _is_enough(fragment: Fragment, count: int, size: i64) -> bool:
 
 
 def _publish(
-    fragment: Fragment, fan_out: FanOut, operation: SendOperation, is_refusable: bool, now_ms: i64, changes: Changes
+    fragment: Fragment,
+    fan_out: FanOut,
+    operation: SendOperation,
+    messages: list[Message],
+    is_refusable: bool,
+    now_ms: i64,
+    changes: Changes,
 ) -> None:
     """A batch is refused or given as a whole, so all of it is evaluated before anything is written."""
     distributions: list[Distribution] = []
     try:
-        for message in operation.messages:
+        for message in messages:
             if not message.is_ping and message.scheduled_at <= now_ms:
                 distributions.append(fan_out.distribute(message, now_ms, is_refusable))
     except BusError as error:
         operation.error = error
         return
     position = 0
-    for message in operation.messages:
+    for message in messages:
         if message.is_ping:
             continue
         is_scheduled = message.scheduled_at > now_ms

@@ -51,6 +51,7 @@ async def drop_fragment(broker: MessageBroker, key: int) -> None:
         await asyncio.sleep(0)
     await _drop_session_states(broker, key)
     changes = Changes()
+    changes.dropped_high_waters = list(await broker.store.high_waters(key))
     changes.dropped_heads.append(key)
     await broker.commit_alone(changes)
 

@@ -17,6 +17,7 @@ from tandembus.broker.budget import NO_ROOM, Budget
 from tandembus.broker.consumers import LaneConsumers, Removal
 from tandembus.broker.duplicates import DuplicateDetection, RecentIds
 from tandembus.broker.expiring import expire, give_expiry_as_reason
+from tandembus.broker.high_waters import HighWaters
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import (
     ABANDON,
@@ -100,6 +101,7 @@ class Fragment:
         self.locks: LockTable = LockTable(int(index), epoch)
         self.lane_consumers: Final = [LaneConsumers(lane, self.locks, settings.max_locks) for lane in self.lanes]
         self.duplicates: DuplicateDetection | None = None
+        self.high_waters: Final = HighWaters(key)
         self.topic: Fragment | None = None
         """Of a subscription: whose numbers and bodies its main lane uses."""
         self.rules: RuleSet = RuleSet([])
@@ -157,8 +159,11 @@ class Fragment:
 
     def send(self, operation: SendOperation) -> None:
         """Stage a send; it is answered after its commit. Raises when it is refused on the spot."""
-        self._check_can_send(operation.size_bytes)
-        self._check_ids(operation)
+        if not self.high_waters.has_all(operation):
+            self._check_can_send(operation.size_bytes, operation.source is not None)
+            self._check_ids(operation)
+        elif self.failure is not None:
+            raise self.failure
         self.check_messages(operation)
         self.uncommitted_bytes += operation.size_bytes
         self.budget.uncommitted_bytes += operation.size_bytes
@@ -174,12 +179,14 @@ class Fragment:
         if self.duplicates is not None and not operation.is_via:
             self.budget.check_ids(len(operation.messages))
 
-    def _check_can_send(self, size_bytes: i64) -> None:
+    def _check_can_send(self, size_bytes: i64, is_forwarded: bool) -> None:
+        """Forwarding is not throttled: it waits for its own commits."""
         if self.failure is not None:
             raise self.failure
         if self.is_short_of_room:
             raise StoreFull(NO_ROOM)
-        self.budget.check(size_bytes)
+        if not is_forwarded:
+            self.budget.check(size_bytes)
         self.check_quota(size_bytes)
 
     def check_quota(self, size_bytes: i64) -> None:
@@ -280,7 +287,7 @@ class Fragment:
             raise self.failure
         self._check_settlements(operation.settlements)
         if operation.sends:
-            self._check_can_send(operation.size_bytes)
+            self._check_can_send(operation.size_bytes, False)
             for send in operation.sends:
                 self._check_ids(send)
                 self.check_messages(send)

@@ -40,6 +40,7 @@ FIRST_REOPEN_S = 1.0
 LAST_REOPEN_S = 30.0
 THIN_DEBT = 64
 WATCH_S = 0.5
+SOURCES_LOOK_S = 60.0
 
 
 class MessageBroker:
@@ -74,6 +75,8 @@ class MessageBroker:
         self._hungry: list[Fragment] = []
         self.open_by_key: Callable[[int], Awaitable[Fragment | None]] = _unknown_fragment
         """Opens the fragment of a key, for due work of fragments that nobody has used yet."""
+        self.is_known_fragment: Callable[[int], bool] = _is_known
+        """Whether an entity has a fragment of this key, wherever it is."""
         self.on_turn_end: Callable[[], None] = _nothing
         """Called after each turn's answers are written to their links, so that the sockets are flushed once."""
         self.on_failed: list[Callable[[StoreUnavailable], None]] = []
@@ -82,6 +85,7 @@ class MessageBroker:
         self.on_reopened: list[Callable[[], None]] = []
         """Called when it is open again, under another epoch: marks and fragments are what the store says."""
         self.channel_marks = ChannelMarks()
+        self._sources_looked_at = 0.0
         self.commit_count = 0
         self.damage_count = 0
         self.when_broken: WhenBroken = carry_on
@@ -233,6 +237,21 @@ class MessageBroker:
         if outdated:
             changes = Changes()
             changes.dropped_marks = outdated
+            await self.commit_alone(changes)
+
+    async def forget_high_waters(self) -> None:
+        """Of sources that are long gone: nothing can be on its way from there any more. Looked for once a minute."""
+        now = self.clock.monotonic()
+        if now < self._sources_looked_at + SOURCES_LOOK_S:
+            return
+        self._sources_looked_at = now
+        changes = Changes()
+        for fragment in self.by_key.values():
+            for one in fragment.high_waters.outdated(self.clock.now_ms()):
+                if not self.is_known_fragment(one.source):
+                    fragment.high_waters.forget(one)
+                    changes.dropped_high_waters.append(one)
+        if changes.dropped_high_waters:
             await self.commit_alone(changes)
 
     async def forget_due(self, changes: Changes) -> None:
@@ -388,6 +407,7 @@ class MessageBroker:
         changes.history += arrivals.history
         states = len(changes.session_states)
         changes.session_states += arrivals.session_states
+        changes.high_waters = arrivals.high_waters
         try:
             await self._write(changes)
         except StoreFull as error:
@@ -396,6 +416,7 @@ class MessageBroker:
             del changes.bodies[bodies:], changes.overlays[overlays:], changes.schedules[schedules:]
             del changes.history[history:]
             del changes.session_states[states:]
+            changes.high_waters = []
             for fragment in fragments:
                 refuse_sends(fragment, changes, error)
             await self._write(changes)
@@ -560,6 +581,10 @@ def _with_partners(fragments: list[Fragment]) -> list[Fragment]:
 
 def _nothing() -> None:
     return
+
+
+def _is_known(_key: int) -> bool:
+    return True
 
 
 async def _unknown_fragment(_key: int) -> Fragment | None:

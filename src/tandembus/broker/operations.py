@@ -29,17 +29,42 @@ class SendReply:
 
 
 @final
+class TransferSource:
+    """Where forwarded messages come from: a lane of a fragment in another store. `numbers` are theirs there, one for
+    each message of the operation, ascending.
+
+    The fragment that takes them remembers the highest, so whoever never got an answer sends them again, and what was
+    taken already is answered as done and not stored twice. That needs strict order: nothing is sent to a fragment while
+    anything of the same lane, for the same fragment, with a lower number is still to come."""
+
+    __slots__ = ("fragment", "lane", "numbers")
+
+    def __init__(self, fragment: i64, lane: i64, numbers: list[int]) -> None:
+        self.fragment: i64 = fragment
+        self.lane: i64 = lane
+        self.numbers: Final = numbers
+
+
+@final
 class SendOperation:
     """One transfer: a message, or a batch that is stored whole or not at all."""
 
-    __slots__ = ("delivery_id", "error", "is_via", "messages", "reply", "size_bytes")
+    __slots__ = ("delivery_id", "error", "is_via", "messages", "reply", "size_bytes", "source")
 
     def __init__(
-        self, messages: list[Message], size_bytes: i64, reply: SendReply, delivery_id: i64, is_via: bool = False
+        self,
+        messages: list[Message],
+        size_bytes: i64,
+        reply: SendReply,
+        delivery_id: i64,
+        is_via: bool = False,
+        source: TransferSource | None = None,
     ) -> None:
         self.messages: Final = messages
         self.is_via: Final = is_via
         """For another entity: to the transfer lane, with the destination in each message."""
+        self.source: Final = source
+        """Of what is forwarded: its messages keep their hops, original number, time to live and schedule."""
         self.size_bytes: i64 = size_bytes
         self.reply: Final = reply
         self.delivery_id: i64 = delivery_id

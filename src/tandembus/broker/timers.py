@@ -124,6 +124,7 @@ class DueWork:
             await trim_history(broker, fragment)
         broker.forwarding.retry_due()
         await broker.forget_marks()
+        await broker.forget_high_waters()
         now_ms = self._clock.now_ms()
         most = DUE_SLICE + min(self._waiting_schedules, MOST_WAITING)
         schedules = await broker.store.schedules_before(now_ms + 1, most)

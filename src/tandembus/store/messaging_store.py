@@ -259,14 +259,17 @@ class HighWater:
     """Up to which number a fragment has taken what is forwarded to it from a lane of another one: stored with what
     arrives, so that the same message sent once more is known."""
 
-    __slots__ = ("fragment", "lane", "number", "source")
+    __slots__ = ("at_ms", "fragment", "lane", "number", "source")
 
-    def __init__(self, fragment: int, source: int, lane: int, number: int) -> None:
+    def __init__(self, fragment: int, source: int, lane: int, number: int, at_ms: int) -> None:
         self.fragment: Final = fragment
         """The one that takes."""
         self.source: Final = source
         self.lane: Final = lane
         self.number: Final = number
+        self.at_ms: Final = at_ms
+        """Wall time of the last arrival: when the source is gone, this goes too, but not before it is certain that
+        nothing is still on its way."""
 
 
 @final

@@ -83,7 +83,7 @@ _HEAD_BYTES: Final = 18
 _META_BYTES: Final = 33
 _STATE_FIELDS_END: Final = 17
 _MARK_FIELDS_END: Final = 21
-_HIGH_WATER_BYTES: Final = 13
+_HIGH_WATER_BYTES: Final = 21
 _STORE_ID_BYTES: Final = 16
 
 
@@ -403,13 +403,15 @@ def encode_high_water(high_water: HighWater) -> tuple[bytes, bytes]:
     key = high_water_key(high_water)
     out = _record()
     write_i64_be(out, high_water.number)
+    write_i64_be(out, high_water.at_ms)
     return key, _sealed(key, out)
 
 
 def decode_high_water(key: bytes, value: bytes) -> HighWater | None:
     if not _is_sound(key, value, _HIGH_WATER_BYTES):
         return None
-    return HighWater(fragment_at(key, 1), fragment_at(key, 5), int(key[9]), int(read_i64_be(value, 5)))
+    number, at_ms = int(read_i64_be(value, 5)), int(read_i64_be(value, 13))
+    return HighWater(fragment_at(key, 1), fragment_at(key, 5), int(key[9]), number, at_ms)
 
 
 def encode_meta(key: bytes, format_version: int, store_id: bytes, epoch: int) -> bytes:

@@ -70,7 +70,7 @@ async def filled(folder: Path) -> None:
     changes.session_states = [SessionState(FRAGMENT, "session", b"its state", NOW_MS)]
     changes.columns = [SessionColumn(FRAGMENT, MAIN, 0, bytes(range(200)))]
     changes.marks = [Mark(bytes(16), 9, bytes(MARK_BYTES), NOW_MS)]
-    changes.high_waters = [HighWater(FRAGMENT, FRAGMENT + 1, MAIN, 9)]
+    changes.high_waters = [HighWater(FRAGMENT, FRAGMENT + 1, MAIN, 9, NOW_MS)]
     await store.commit(changes)
     await store.close()
 
