@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from tandembus.clock import Clock
 from tandembus.errors import EntityNotFound, InvalidOperation, Unauthorized
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.broker_properties import HEADER, write_broker_properties
+from tandembus.front_end.http.kept_ready import StandIns
 from tandembus.front_end.http.message_paths import MESSAGES, MessagePath
 from tandembus.front_end.http.request import HttpRefusal, connection_of, origin_of, seconds_of
 from tandembus.front_end.http.rest_message import ReceivedOverHttp, present_received
@@ -40,6 +42,7 @@ class HttpReceiver:
         self._meter = meter
         self._clock = clock
         self._waiting: set[HeadReceiver] = set()
+        self._stand_ins = StandIns(clock)
         self._is_stopping = False
 
     def stop_waiting(self) -> None:
@@ -47,6 +50,7 @@ class HttpReceiver:
         self._is_stopping = True
         for receiver in list(self._waiting):
             receiver.give_up()
+        self._stand_ins.leave_all()
 
     # The next message.
 
@@ -64,8 +68,9 @@ class HttpReceiver:
             raise failure
         wait_s = min(seconds_of(request, "timeout", DEFAULT_WAIT_S), self._namespace.limits.max_receive_wait_s)
         is_destructive = request.method == "DELETE"
-        receiver = HeadReceiver(entity, lane, is_destructive, self._clock)
-        taken = await self._wait(request, receiver, wait_s, claims)
+        with self._in_line(request, entity, lane):
+            receiver = HeadReceiver(entity, lane, is_destructive, self._clock)
+            taken = await self._wait(request, receiver, wait_s, claims)
         if taken is None:
             self._count(entity, EMPTY_RECEIVE, 0, 1, 0)
             return web.Response(status=204)
@@ -74,6 +79,12 @@ class HttpReceiver:
             return web.Response(body=received.body, headers=received.headers)
         location = self._location(request, path, received, taken[1])
         return web.Response(status=201, body=received.body, headers={**received.headers, "Location": location})
+
+    def _in_line(self, request: web.Request, entity: Entity, lane: int) -> AbstractContextManager[None]:
+        """A connection that stays open has its place also between its requests, where that is worth something."""
+        if not entity.traffic.is_partitioned or not request.keep_alive or self._is_stopping:
+            return nullcontext()
+        return self._stand_ins.standing(connection_of(request), entity, lane)
 
     async def _wait(self, request: web.Request, receiver: HeadReceiver, wait_s: float, claims: Claims) -> Taken | None:
         """Until there is a message, the time is up, the client has gone, its claim ends, the entity ends, or we do."""
