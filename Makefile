@@ -2,6 +2,10 @@
 PYTHON ?= python3
 SCALE ?= ci
 PYTEST_ARGS ?=
+# Most tests with real clients wait for the clients most of the time: two files at once take half the time. What follows
+# from one file stays in one process, so that namespaces and module fixtures are started once.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .build/stamps
@@ -30,10 +34,10 @@ test: test-compiled test-interpreted ## all tests on the compiled package, then 
 
 test-compiled: install
 	@rm -rf $(RESULTS)
-	SCALE=$(SCALE) $(BIN)/python -m pytest --junitxml=$(RESULTS)/compiled.xml $(PYTEST_ARGS)
+	SCALE=$(SCALE) $(BIN)/python -m pytest $(PARALLEL) --junitxml=$(RESULTS)/compiled.xml $(PYTEST_ARGS)
 
 test-interpreted: install
-	PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python -m pytest --junitxml=$(RESULTS)/interpreted.xml \
+	PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python -m pytest $(PARALLEL) --junitxml=$(RESULTS)/interpreted.xml \
 	    $(INTERPRETED) $(PYTEST_ARGS)
 
 check: $(STAMPS)/tools ## format, lint, strict types, import rules, requirements

@@ -1,5 +1,6 @@
 """What every test session needs: the marks, and certainty about which build of the package is tested."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,37 @@ def pytest_configure(config: pytest.Config) -> None:
     if build.FOLDER != SOURCES and build.current().source_hash != build.hash_of_sources(SOURCES):
         # Passing tests of yesterday's build would say nothing about the sources of today.
         raise pytest.UsageError(f"the tested package ({build.FOLDER}) is not built from {SOURCES}: run `make install`")
+
+
+FIGURES = "figures"
+"""Of a report: what a test of the fault matrix wants to be read, not only passed."""
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """`tell("10 kills, ...")` prints at the end of the session, whatever process the test ran in."""
+
+    def tell(text: str) -> None:
+        request.node.user_properties.append((FIGURES, text))
+
+    return tell
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, [])]
+    told = [
+        (one.nodeid, text)
+        for one in reports
+        if one.when == "call"
+        for name, text in one.user_properties
+        if name == FIGURES
+    ]
+    if told:
+        terminalreporter.section("figures")
+    for test, text in told:
+        terminalreporter.write_line(f"{test.rpartition('::')[2]}:")
+        for line in str(text).splitlines():
+            terminalreporter.write_line(f"  {line}")
 
 
 def pytest_report_header() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,9 @@ async def receive_all(namespace: RunningNamespace, least: int) -> list[int]:
 
 @pytest.mark.chaos
 @covers("M1", "M10", "F2")
-async def test_each_message_arrives_once_and_in_order_however_often_the_process_is_killed(tmp_path: Path) -> None:
+async def test_each_message_arrives_once_and_in_order_however_often_the_process_is_killed(
+    tmp_path: Path, tell: Callable[[str], None]
+) -> None:
     rounds = scaled(6, 100, 1_000)
     sender, moments = Sender(), random.Random(5)
     for number in range(rounds):
@@ -89,4 +92,4 @@ async def test_each_message_arrives_once_and_in_order_however_often_the_process_
     missing = set(sender.accepted) - set(received)
     assert not missing, f"{len(missing)} accepted messages are lost"
     assert [(one.active, one.size_bytes) for one in left] == [(0, 0)] * len(CHAIN)
-    print(f"kill -9 of a chain: {rounds} rounds, {len(sender.accepted)} accepted, {len(received)} received")
+    tell(f"kill -9 of a chain: {rounds} rounds, {len(sender.accepted)} accepted, {len(received)} received")

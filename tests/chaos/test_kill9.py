@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,17 +41,19 @@ TARGETS = (
 
 @pytest.mark.chaos
 @covers("M1", "M4", "M7", "M8", "F2")
-async def test_no_accepted_message_is_lost_when_the_process_is_killed_under_load(tmp_path: Path) -> None:
+async def test_no_accepted_message_is_lost_when_the_process_is_killed_under_load(
+    tmp_path: Path, tell: Callable[[str], None]
+) -> None:
     kills, done = scaled(20, 500, 5000), 0
     while done < kills:
         count = min(KILLS_PER_HISTORY, kills - done)
         folder = tmp_path / f"after-{done}"
         folder.mkdir()
-        await _kill_under_load(folder, seed=20 + done, kills=count)
+        tell(await _kill_under_load(folder, seed=20 + done, kills=count))
         done += count
 
 
-async def _kill_under_load(folder: Path, seed: int, kills: int) -> None:
+async def _kill_under_load(folder: Path, seed: int, kills: int) -> str:
     moments, clock = random.Random(seed), SystemClock()
     namespace = start_namespace(folder / "data")
     with Recorder(folder / "history.jsonl", seed, "kill -9 of the process") as recorder:
@@ -66,8 +69,9 @@ async def _kill_under_load(folder: Path, seed: int, kills: int) -> None:
         await load.until_accepted(100)
         await load.stop()
         left = await take_inventory(namespace.connection_string, recorder, TARGETS)
-        print(f"\nkill -9 of the process, seed {seed}, {left} left:\n{recorder.judge().text()}")
+        figures = recorder.judge()
     assert namespace.stop() == 0, "".join(namespace.log)
+    return f"seed {seed}, {left} left, {figures.text()}"
 
 
 def _start_again(namespace: RunningNamespace, mode: str) -> RunningNamespace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -135,7 +136,7 @@ async def _receive_a_session(client: ServiceBus, history: SessionHistory, wait_s
 
 @pytest.mark.chaos
 @covers("M7", "F2")
-async def test_sessions_stay_exclusive_and_in_order_through_kills(tmp_path: Path) -> None:
+async def test_sessions_stay_exclusive_and_in_order_through_kills(tmp_path: Path, tell: Callable[[str], None]) -> None:
     history = SessionHistory()
     moments = random.Random(40)
     ids = [f"s{number}" for number in range(SESSIONS)]
@@ -159,7 +160,7 @@ async def test_sessions_stay_exclusive_and_in_order_through_kills(tmp_path: Path
     assert (counts.active, counts.dead_letter) == (0, 0)
     accepted = {(one, number) for one, numbers in history.accepted.items() for number in numbers}
     assert accepted <= history.completed | history.unsure, "accepted messages are lost"
-    print(f"sessions: {len(accepted)} accepted, {len(history.completed)} completed")
+    tell(f"sessions: {len(accepted)} accepted, {len(history.completed)} completed")
 
 
 async def _load_until_killed(namespace: RunningNamespace, history: SessionHistory, ids: list[str], after: int) -> None:
