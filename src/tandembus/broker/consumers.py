@@ -88,6 +88,8 @@ class LaneConsumers:
         self.removals = kept
 
     def _undo(self, removal: Removal) -> None:
+        removal.consumer.removing_count -= 1
+        removal.consumer.credit += 1  # it may come back
         lane = self.lane
         lane.held.pop(int(removal.lock.number), None)
         self._locks.forget(removal.lock)

@@ -70,6 +70,7 @@ class MessageBroker:
         self._failure: StoreUnavailable | None = None
         self._lost: StoreUnavailable | None = None
         """Why the store must be given up, found by somebody beside the commit loop."""
+        self._reopen_now = asyncio.Event()
         self._commit_done = asyncio.Event()
         self.commit_lock = asyncio.Lock()
         self._hungry: list[Fragment] = []
@@ -253,6 +254,15 @@ class MessageBroker:
                     changes.dropped_high_waters.append(one)
         if changes.dropped_high_waters:
             await self.commit_alone(changes)
+
+    def lose_store(self, error: StoreUnavailable) -> None:
+        """Whatever is open has failed, although nobody was asking for anything."""
+        if self._store is not None:
+            self.give_up(self._store, error)
+
+    def reopen_soon(self) -> None:
+        """Whatever kept the store from being opened may be over: the next try need not be waited for."""
+        self._reopen_now.set()
 
     async def forget_due(self, changes: Changes) -> None:
         """Due entries that lead nowhere any more."""
@@ -523,6 +533,7 @@ class MessageBroker:
 
     async def _fail(self, error: Exception) -> None:
         log.error("the messaging store failed, its last commit's outcome is unknown: %s", error, exc_info=error)
+        self._reopen_now.clear()
         self._failure = StoreUnavailable("The messaging store failed.")
         if isinstance(error, StoreUnavailable):
             self._failure = error
@@ -545,7 +556,7 @@ class MessageBroker:
     async def _reopen(self) -> None:
         delay = FIRST_REOPEN_S
         while True:
-            await asyncio.sleep(delay)
+            await self._wait_to_reopen(delay)
             try:
                 self._store = await self._open_store()
                 await self._load_marks(self._store)
@@ -564,6 +575,13 @@ class MessageBroker:
         log.warning("the messaging store is open again")
         for tell in self.on_reopened:
             tell()
+
+    async def _wait_to_reopen(self, delay: float) -> None:
+        try:
+            await asyncio.wait_for(self._reopen_now.wait(), delay)
+        except asyncio.TimeoutError:
+            pass
+        self._reopen_now.clear()
 
 
 def _with_partners(fragments: list[Fragment]) -> list[Fragment]:
