@@ -25,7 +25,7 @@ class AmqpFrontEnd:
         self.meter = meter
         self.clock = clock
         self.limits = namespace.limits
-        self.flusher = Flusher()
+        self.flusher = Flusher(_soon)
         self.transaction_limits = TransactionLimits(
             self.limits.max_transaction_messages,
             self.limits.max_transaction_bytes,
@@ -78,3 +78,7 @@ class AmqpFrontEnd:
             await asyncio.gather(self._ticker, return_exceptions=True)
         for connection in list(self._connections):
             connection.close(AmqpError("amqp:connection:forced", "The broker is shutting down.", None))
+
+
+def _soon(flush: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(flush)

@@ -23,10 +23,26 @@ class Flushable:
 
 @final
 class Flusher:
-    """The connections that have something to write, over all of the front end."""
+    """The connections that have something to write, over all of the front end.
 
-    def __init__(self) -> None:
+    Whoever answers many at once says when it is done. What is written besides that, by a timer or on behalf of another
+    connection, goes out in the next turn of the loop."""
+
+    def __init__(self, soon: Callable[[Callable[[], None]], None] | None = None) -> None:
         self.hosts: list[LinkHost] = []
+        self._soon: Final = soon
+        self._is_awaited: bool = False
+
+    def add(self, host: LinkHost) -> None:
+        self.hosts.append(host)
+        soon = self._soon
+        if soon is not None and not self._is_awaited:
+            self._is_awaited = True
+            soon(self._flush_at_last)
+
+    def _flush_at_last(self) -> None:
+        self._is_awaited = False
+        self.flush()
 
     def flush(self) -> None:
         """Write everybody's answers."""
@@ -75,7 +91,7 @@ class LinkHost:
         """Something was written to the engine: flush at the end of this turn."""
         if not self._is_dirty:
             self._is_dirty = True
-            self._flusher.hosts.append(self)
+            self._flusher.add(self)
 
     def answer(self, link: Flushable) -> None:
         self._answering.append(link)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.engine import (
     DeliveryReceived,
@@ -35,13 +37,17 @@ def checks(max_message_bytes: int = 10_000, max_batch_messages: int = 10) -> Sen
 
 class LinkedQueue:
     def __init__(
-        self, queue: OneQueue, max_unsent_bytes: int = 1 << 20, max_unacknowledged_bytes: int = 1 << 20
+        self,
+        queue: OneQueue,
+        max_unsent_bytes: int = 1 << 20,
+        max_unacknowledged_bytes: int = 1 << 20,
+        soon: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.queue = queue
         self.traffic = LocalTraffic(queue.fragment, queue.broker.want, queue.broker.session_serving.want)
         self.pair = Pair().open()
         self.session = self.pair.begin()
-        self.flusher = Flusher()
+        self.flusher = Flusher(soon)
         self.resumed_count = 0
         self.fed_count = 0
         self.transaction_memory = TransactionMemory(1 << 20)

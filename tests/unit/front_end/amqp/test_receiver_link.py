@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tandembus.amqp.encoding import encode, int_, symbol
@@ -356,3 +358,20 @@ async def test_a_settlement_through_another_way_leaves_the_links_own_lost() -> N
         assert echo.outcome is not None
         assert echo.outcome.code == REJECTED
         assert await queue.peek() == []
+
+
+async def test_what_nobody_flushes_goes_out_in_the_next_turn_of_the_loop() -> None:
+    async with OneQueue() as queue:
+        asked: list[Callable[[], None]] = []
+        linked = LinkedQueue(queue, soon=asked.append)
+        link, half = linked.receiver()
+        asked.clear()
+        await queue.send("one", "two")
+        queue.broker.on_turn_end = lambda: None
+        link.grant(2)
+        linked.carry()
+        assert (half.activity > 0, len(asked)) == (True, 1)
+        asked[0]()
+        assert bodies(linked.deliveries()) == [b"one", b"two"]
+        half.flush()
+        assert len(asked) == 2
