@@ -82,6 +82,8 @@ class LocalTraffic(Traffic):
         self.fragment.consumers(lane).add(consumer)
 
     def feed(self, consumer: Consumer, lane: i64, is_draining: bool) -> None:
+        if consumer.credit <= 0 and not is_draining:
+            return
         fragment = self.fragment
         stir_session(fragment, consumer)
         fragment.pump()

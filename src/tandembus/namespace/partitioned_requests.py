@@ -1,0 +1,359 @@
+"""Requests to an entity of many fragments: to the one that a token, a number or a session names, or to all of them.
+
+What is asked of several fragments at once cannot be one commit. Everything that can be checked is checked on all of
+them before anything is changed on any: so "all or none" fails only where a fragment goes out of reach between the two,
+and then to the side that loses nothing. A fragment that is out of reach is passed over where the others' answers are of
+use without its own (peek, counts, deleting, listing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar, final
+
+from tandembus.broker.locks import RELEASE, REMOVE, CallbackSettleReply, MessageLock, fragment_index_of
+from tandembus.errors import (
+    BusError,
+    InvalidArgument,
+    MessageLockLost,
+    MessageNotFound,
+    OperationTimeout,
+    StoreUnavailable,
+)
+from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests, Taken
+from tandembus.interconnect.traffic import SessionHold
+from tandembus.message import Message
+from tandembus.namespace.partitioned_traffic import PartitionedTraffic, may_go_elsewhere
+from tandembus.namespace.partitioning import (
+    fragment_of_key,
+    fragment_of_number,
+    key_of_batch,
+    partition_key_of,
+    sequence_number,
+    split_by_fragment,
+)
+from tandembus.store.messaging_store import MAIN, SCHEDULED
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+class _Pages:
+    """A listing over all fragments: how many sessions each of those has that were listed to the end."""
+
+    def __init__(self, fragment_count: int) -> None:
+        self.listings = [Listing() for _ in range(fragment_count)]
+        self.counts: list[int] = []
+
+
+@final
+class PartitionedRequests:
+    """Implements `Requests`."""
+
+    def __init__(self, requests: list[Requests], traffic: PartitionedTraffic) -> None:
+        self._requests = requests
+        self._traffic = traffic
+
+    # Which fragment.
+
+    def _of_number(self, number: int) -> int:
+        index = fragment_of_number(number)
+        if number <= 0 or not 0 <= index < len(self._requests):
+            raise MessageNotFound(f"There is no message with sequence number {number}.")
+        return index
+
+    def _by_number(self, numbers: Sequence[int]) -> dict[int, list[int]]:
+        if len(set(numbers)) != len(numbers):
+            raise InvalidArgument("A sequence number stands twice in the request.")
+        return _grouped(numbers, self._of_number)
+
+    def _of_token(self, token: bytes) -> int:
+        index = int(fragment_index_of(token))
+        if not 0 <= index < len(self._requests):
+            raise MessageLockLost("The lock is lost: no partition of the entity gave this token.")
+        return index
+
+    async def _reachable(self, ask: Callable[[Requests], Awaitable[T]]) -> list[tuple[int, T]]:
+        """The answers of all fragments that give one, in their order. Raises when none does."""
+        indices = [index for index, one in enumerate(self._traffic.fragments) if one.failure() is None]
+        answers = await asyncio.gather(*[ask(self._requests[index]) for index in indices], return_exceptions=True)
+        found: list[tuple[int, T]] = []
+        last: BaseException | None = self._traffic.failure()
+        for index, answer in zip(indices, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                found.append((index, answer))
+            elif is_out_of_reach(answer):
+                last = answer
+            else:
+                raise answer
+        if not found and last is not None:
+            raise last
+        return found
+
+    # Looking.
+
+    async def counts(self) -> Counts:
+        total = Counts()
+        for _, counts in await self._reachable(lambda one: one.counts()):
+            total = total + counts
+        return total
+
+    async def peek(
+        self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
+    ) -> Sequence[Browsed]:
+        """Fragment after fragment, in the order of their numbers; on to the next one within the same call, since an
+        empty answer ends the walk of whoever peeks."""
+        found: list[Browsed] = []
+        room = max_bytes
+        for index in self._walk(from_number, session_id):
+            first = max(from_number, int(sequence_number(index, 1)))
+            try:
+                part = await self._requests[index].peek(lane, first, count - len(found), max(room, 1), session_id)
+            except BusError as error:
+                if not is_out_of_reach(error):
+                    raise
+                continue
+            for one in part:
+                size = len(one.message.sections)
+                if found and size > room:
+                    return found
+                found.append(one)
+                room -= size
+            if len(found) >= count or (found and room <= 0):
+                break
+        return found
+
+    def _walk(self, from_number: int, session_id: str | None) -> list[int]:
+        """The fragments to look at, without those that are out of reach. A session has all it has in one."""
+        first = max(fragment_of_number(from_number), 0)
+        if session_id is None:
+            indices = list(range(first, len(self._requests)))
+        else:
+            indices = [index for index in (int(fragment_of_key(session_id)),) if index >= first]
+        return [index for index in indices if self._traffic.fragments[index].failure() is None]
+
+    async def ends(self, lane: int) -> Sequence[int]:
+        await self._give_back(lane)
+        return [end for _, ends in await self._reachable(lambda one: one.ends(lane)) for end in ends]
+
+    # Locks.
+
+    async def find_locks(
+        self, tokens: Sequence[bytes], lane: int, hold: SessionHold | None = None
+    ) -> list[MessageLock]:
+        groups = _grouped(tokens, self._of_token)
+        found = await asyncio.gather(
+            *[self._requests[index].find_locks(part, lane, hold) for index, part in groups.items()]
+        )
+        by_token = {lock.token: lock for locks in found for lock in locks}
+        return [by_token[token] for token in tokens]
+
+    async def renew(self, tokens: Sequence[bytes]) -> Sequence[int]:
+        """A lock that is lost is noticed by its own fragment: those asked before it have renewed theirs by then, which
+        does no harm but to hold these messages a little longer. The request fails as a whole."""
+        groups = _grouped(tokens, self._of_token)
+        until: dict[bytes, int] = {}
+        for index, part in groups.items():
+            renewed = await self._requests[index].renew(part)
+            until.update(zip(part, renewed, strict=True))
+        return [until[token] for token in tokens]
+
+    async def receive_deferred(
+        self, lane: int, numbers: Sequence[int], is_destructive: bool, hold: SessionHold | None = None
+    ) -> Sequence[tuple[MessageLock, Message]]:
+        """Locked in all fragments first; when one has not all of its part, the others' locks are let go of."""
+        groups = self._by_number(numbers)
+        if len(groups) == 1:
+            (index,) = groups
+            return await self._requests[index].receive_deferred(lane, numbers, is_destructive, hold)
+        taken: dict[int, tuple[MessageLock, Message]] = {}
+        try:
+            for index, part in groups.items():
+                got = await self._requests[index].receive_deferred(lane, part, False, hold)
+                taken.update(zip(part, got, strict=True))
+        except BaseException:
+            self._let_go(lock for lock, _ in taken.values())
+            raise
+        if is_destructive:
+            taken = await self._removed(taken)
+        return [taken[number] for number in numbers if number in taken]
+
+    def _let_go(self, locks: Iterable[MessageLock]) -> None:
+        for lock in locks:
+            try:
+                self._traffic.settle(lock, RELEASE, None)
+            except BusError:
+                pass  # it lapses
+
+    async def _removed(self, taken: dict[int, tuple[MessageLock, Message]]) -> dict[int, tuple[MessageLock, Message]]:
+        """What could be removed is the caller's; the rest is deferred as before. Raises when nothing could be."""
+        errors = await asyncio.gather(*[self._settle(lock, REMOVE) for lock, _ in taken.values()])
+        removed = {number: one for (number, one), error in zip(taken.items(), errors, strict=True) if error is None}
+        if not removed:
+            raise next(error for error in errors if error is not None)
+        return removed
+
+    async def _give_back(self, lane: int) -> None:
+        """Whoever looks for messages in the fragments themselves must find what is kept ready for receivers."""
+        await asyncio.gather(*[self._settle(lock, RELEASE) for lock in self._traffic.take_kept(lane)])
+
+    async def _settle(self, lock: MessageLock, settlement: int) -> BusError | None:
+        done: asyncio.Future[BusError | None] = asyncio.get_running_loop().create_future()
+
+        def settled(_lock: MessageLock, error: BusError | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        try:
+            self._traffic.settle(lock, settlement, CallbackSettleReply(settled))
+        except BusError as error:
+            return error
+        return await done
+
+    async def take_waiting(self, lane: int, from_number: int, to_number: int, count: int, max_bytes: int) -> Taken:
+        index = self._of_number(from_number)
+        return await self._requests[index].take_waiting(lane, from_number, to_number, count, max_bytes)
+
+    # Sending.
+
+    async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
+        """To the fragment of the key, in turn without one, as every send."""
+        detects = self._traffic.settings.requires_duplicate_detection
+        key = partition_key_of(messages[0], detects) if len(messages) == 1 else key_of_batch(messages)
+        if key is not None:
+            return await self._requests[int(fragment_of_key(key))].schedule(messages, size_bytes)
+        if detects:
+            return await self._schedule_split(messages)
+        return await self._schedule_anywhere(messages, size_bytes)
+
+    async def _schedule_anywhere(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
+        tried = 0
+        last: BusError | None = self._traffic.failure()
+        while (index := int(self._traffic.next_turn(tried))) >= 0:
+            tried |= 1 << index
+            try:
+                return await self._requests[index].schedule(messages, size_bytes)
+            except BusError as error:
+                if not may_go_elsewhere(error):
+                    raise
+                last = error
+                for message in messages:
+                    message.number = 0
+        assert last is not None, "every fragment was tried, and refused"
+        raise last
+
+    async def _schedule_split(self, messages: list[Message]) -> Sequence[int]:
+        """When one part fails the request does, and is made again: what is stored already is a duplicate then."""
+        parts = split_by_fragment(messages)
+        for index in parts:
+            error = self._traffic.fragments[index].failure()
+            if error is not None:
+                raise error
+        answers = await asyncio.gather(
+            *[
+                self._requests[index].schedule(part, sum(int(one.wire_size) for one in part))
+                for index, part in parts.items()
+            ],
+            return_exceptions=True,
+        )
+        numbers: dict[int, int] = {}
+        for part, answer in zip(parts.values(), answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            numbers.update(zip((id(one) for one in part), answer, strict=True))
+        return [numbers[id(one)] for one in messages]
+
+    async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
+        """All are looked for first: one that is gone, or due already, leaves the others as they are."""
+        groups = self._by_number(numbers)
+        if len(groups) > 1:
+            await asyncio.gather(*[self._check_scheduled(number) for number in numbers])
+        for index, part in groups.items():
+            await self._requests[index].cancel_scheduled(part)
+
+    async def _check_scheduled(self, number: int) -> None:
+        for one in await self._requests[self._of_number(number)].peek(MAIN, number, 1, 1):
+            if one.sequence_number == number and one.state == SCHEDULED:
+                return
+        raise MessageNotFound(f"There is no scheduled message with sequence number {number}.")
+
+    # Deleting.
+
+    async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int:
+        """Fragment after fragment, in each the oldest first. What is kept ready for receivers waits, too."""
+        await self._give_back(lane)
+        deleted = 0
+        last: BusError | None = self._traffic.failure()
+        is_answered = False
+        for index in self._walk(0, session_id):
+            try:
+                deleted += await self._requests[index].delete_batch(lane, count - deleted, before_ms, session_id)
+                is_answered = True
+            except BusError as error:
+                if not is_out_of_reach(error):
+                    raise
+                last = error
+            if deleted >= count:
+                break
+        if not is_answered and last is not None:
+            raise last
+        return deleted
+
+    async def delete_one(self, lane: int, number: int) -> None:
+        await self._give_back(lane)
+        await self._requests[self._of_number(number)].delete_one(lane, number)
+
+    # Sessions.
+
+    async def session_state(self, hold: SessionHold) -> bytes | None:
+        return await self._requests[int(hold.index)].session_state(hold)
+
+    async def set_session_state(self, hold: SessionHold, state: bytes | None) -> None:
+        await self._requests[int(hold.index)].set_session_state(hold, state)
+
+    async def renew_session(self, hold: SessionHold) -> int:
+        return await self._requests[int(hold.index)].renew_session(hold)
+
+    async def list_sessions(self, after_ms: int | None, skip: int, top: int, listing: Listing) -> Sequence[str]:
+        """Fragment after fragment; those that are out of reach have none."""
+        pages = listing.tag
+        if not isinstance(pages, _Pages):
+            pages = listing.tag = _Pages(len(self._requests))
+        found: list[str] = []
+        before = 0
+        for index in range(len(self._requests)):
+            if index < len(pages.counts) and before + pages.counts[index] <= skip:
+                before += pages.counts[index]
+                continue
+            part = await self._page(index, after_ms, max(skip - before, 0), top - len(found), pages)
+            found += part
+            if len(found) >= top:
+                break
+            before += pages.counts[index]
+        return found
+
+    async def _page(self, index: int, after_ms: int | None, skip: int, top: int, pages: _Pages) -> Sequence[str]:
+        """What one fragment has from there on; when that is all of it, its count is known."""
+        ids: Sequence[str] = []
+        if self._traffic.fragments[index].failure() is None:
+            try:
+                ids = await self._requests[index].list_sessions(after_ms, skip, top, pages.listings[index])
+            except BusError as error:
+                if not is_out_of_reach(error):
+                    raise
+        if len(ids) < top and index == len(pages.counts):
+            pages.counts.append(skip + len(ids))
+        return ids
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Whether it says something about the fragment, and nothing about what was asked of it."""
+    return isinstance(error, (StoreUnavailable, OperationTimeout))
+
+
+def _grouped(items: Sequence[K], index_of: Callable[[K], int]) -> dict[int, list[K]]:
+    groups: dict[int, list[K]] = {}
+    for item in items:
+        groups.setdefault(index_of(item), []).append(item)
+    return groups
