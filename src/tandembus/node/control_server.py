@@ -41,6 +41,7 @@ class ControlledProcess:
         self.pid = pid
         self.peer = peer
         self.has_joined = False
+        self.is_following = False
         self.is_serving = False
         self.status: Mapping[str, object] = {}
         """What it last said of itself."""
@@ -118,8 +119,13 @@ class ControlServer:
     def _lost(self, peer: Peer) -> None:
         process = self._processes.pop(peer, None)
         if process is not None:
-            self.unfollow(process)
+            self._stop_following(process)
             self._supervisor.resyncs(process.id, process.pid)
+
+    def _stop_following(self, process: ControlledProcess) -> None:
+        if process.is_following:
+            process.is_following = False
+            self.unfollow(process)
 
     # What they say.
 
@@ -132,6 +138,9 @@ class ControlServer:
             raise MalformedData("who joins must say what it has of the catalog")
         process.has_joined = True
         missed = await self.follow(process, namespace_id, version)
+        process.is_following = True
+        if not peer.is_open:
+            self._stop_following(process)
         self.on_joined(process)
         return {
             "changes": [change_to_wire(change) for change in missed],
