@@ -59,6 +59,11 @@ COMMANDS: Final = {
         "meter",
         "Show which operations were counted since the namespace was started.",
     ),
+    "topology": (
+        "tandembus.cli.topology",
+        "topology",
+        "Show the namespace's processes and stores, and which fragment is where.",
+    ),
     "token": (
         "tandembus.cli.token",
         "token",
@@ -68,7 +73,7 @@ COMMANDS: Final = {
 """Command -> module, attribute, and the first line of its help."""
 
 SECTIONS: Final = {
-    "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "version"),
+    "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "topology", "version"),
     "Entities": ("queue", "topic", "subscription", "rule"),
     "Messages": ("send", "receive", "peek", "cancel", "message", "session", "deadletter"),
 }

@@ -201,6 +201,8 @@ def _for_json(value: object) -> object:
 
 
 def _shown(value: object) -> Text:
+    if isinstance(value, Text):
+        return value
     if isinstance(value, bool):
         return Text("yes" if value else "no")
     return Text("-" if value is None else printable(f"{value:,}" if isinstance(value, int) else str(value)))

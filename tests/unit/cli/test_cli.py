@@ -62,7 +62,19 @@ ALL = dict(commands(main))
 
 
 def test_the_names_that_scripts_rely_on_are_there() -> None:
-    names = ["serve", "version", "connection-string", "ca", "send", "receive", "peek", "cancel", "token", "meter"]
+    names = [
+        "serve",
+        "version",
+        "connection-string",
+        "ca",
+        "send",
+        "receive",
+        "peek",
+        "cancel",
+        "token",
+        "topology",
+        "meter",
+    ]
     groups = {
         "queue": ["create", "list", "show", "update", "delete", "purge"],
         "topic": ["create", "list", "show", "update", "delete"],

@@ -31,6 +31,7 @@ from tandembus.front_end.http.request import (
     connection_of,
 )
 from tandembus.front_end.http.statuses import INTERNAL, Status, status_of
+from tandembus.front_end.http.topology import TOPOLOGY_PATH, TopologySource, topology_answer
 from tandembus.front_end.http.upkeep import METHODS as UPKEEP_METHODS
 from tandembus.front_end.http.upkeep import EntityUpkeep, parse_upkeep_path
 from tandembus.front_end.http.values import format_time
@@ -61,12 +62,14 @@ def build_application(
     clock: Clock,
     health: Callable[[], bool],
     amqp: AmqpFactory | None = None,
+    topology: TopologySource | None = None,
 ) -> web.Application:
-    """`amqp` makes the other side of WebSockets; without it there are none."""
+    """`amqp` makes the other side of WebSockets; without it there are none. `topology` tells what the namespace
+    consists of, where somebody knows."""
     note = old_parser_note()
     if note is not None:
         logger.debug(note)
-    front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health, amqp)
+    front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health, amqp, topology)
     application = web.Application(
         client_max_size=namespace.limits.max_management_body_bytes, middlewares=[front_end.refusals]
     )
@@ -113,8 +116,10 @@ class HttpFrontEnd:
         clock: Clock,
         health: Callable[[], bool],
         amqp: AmqpFactory | None = None,
+        topology: TopologySource | None = None,
     ) -> None:
         self._amqp = amqp
+        self._topology = topology
         self._namespace = namespace
         self._meter = meter
         self._clock = clock
@@ -146,6 +151,10 @@ class HttpFrontEnd:
             self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
             body = meter_document(self._meter, self._namespace.name, request.query)
             return _response(Answer(200, JSON_CONTENT_TYPE, body))
+        if folded == TOPOLOGY_PATH and self._topology is not None:
+            allow(request, "GET")
+            self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
+            return _response(Answer(200, JSON_CONTENT_TYPE, await topology_answer(self._topology, request.query)))
         policy_path = parse_policy_path(path)
         if policy_path is not None:
             return _response(await self._policies.answer(request, policy_path))

@@ -11,6 +11,7 @@ from tandembus.front_end.http.administration import METER_PATH
 from tandembus.front_end.http.connection import HttpTimings
 from tandembus.front_end.http.message_paths import Target
 from tandembus.front_end.http.policies import POLICIES
+from tandembus.front_end.http.topology import TOPOLOGY_PATH
 from tandembus.front_end.http.upkeep import Upkeep
 from tandembus.front_end.websocket import handshake
 from tandembus.metering.slot import OPERATIONS, REASONS
@@ -41,6 +42,7 @@ DOCS = Path(__file__).parents[4] / "docs"
         *[f"{method} /{POLICIES}/NAME`" for method in ("GET", "PUT", "DELETE")],
         f"POST /{POLICIES}/NAME/regenerate?key=primary",
         f"GET /{METER_PATH}",
+        f"GET /{TOPOLOGY_PATH}",
         f"GET /{handshake.PATH}",
     ],
 )

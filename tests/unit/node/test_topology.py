@@ -1,0 +1,104 @@
+"""What is told of processes, stores and fragments."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandembus.descriptions import QueueDescription, TopicDescription
+from tandembus.errors import EntityNotFound
+from tandembus.front_end.http.topology import MAX_ENTITIES, TopologyQuery, parse_topology_query
+from tandembus.namespace.catalog_view import CatalogView
+from tandembus.namespace.directory import Directory
+from tandembus.namespace.entries import Entry, Facts, QueueEntry, TopicEntry
+from tandembus.node.topology import Parts, ProcessFacts, StoreFacts, topology_document
+from tests.covers import covers
+
+PARTS = Parts(
+    "shop",
+    [ProcessFacts(0, 10, "ready"), ProcessFacts(1, None, "down", 2, "was ended by signal 9")],
+    [StoreFacts(0, 0, "available", 3), StoreFacts(1, 1, "unavailable"), StoreFacts(2, 0, "available", 4)],
+    [ProcessFacts(0, 9, "ready")],
+)
+
+
+def catalog(queues: int, topics: int) -> CatalogView:
+    directory = Directory(Facts("n", 0.0), [])
+    for number in range(queues):
+        stores = tuple(index % 3 for index in range(16)) if number == 0 else (number % 3,)
+        directory.put(QueueEntry(QueueDescription(f"q{number:04}"), number, 100 * number, 0.0, 0.0, stores=stores))
+    for number in range(topics):
+        key = 100 * (queues + number)
+        directory.put(TopicEntry(TopicDescription(f"t{number:04}"), queues + number, key, 0.0, 0.0, stores=(1,)))
+    return CatalogView(directory)
+
+
+def failure(entry: Entry, index: int) -> str | None:
+    return "its broker is down" if entry.stores[index] == 1 else None
+
+
+def paths(document: dict[str, object]) -> list[str]:
+    entities = document["entities"]
+    assert isinstance(entities, list)
+    return [entity["path"] for entity in entities]
+
+
+@covers("P1", "P2")
+def test_every_fragment_has_a_store_and_a_broker_and_a_state() -> None:
+    document = topology_document(PARTS, catalog(2, 0), failure, TopologyQuery())
+    assert document["brokers"] == [
+        {
+            "index": 0,
+            "pid": 10,
+            "state": "ready",
+            "restarts": 0,
+            "last_exit": None,
+            "store": 0,
+            "stores": [0, 2],
+            "epoch": 3,
+        },
+        {
+            "index": 1,
+            "pid": None,
+            "state": "down",
+            "restarts": 2,
+            "last_exit": "was ended by signal 9",
+            "store": 1,
+            "stores": [1],
+            "epoch": None,
+        },
+    ]
+    entities = document["entities"]
+    assert isinstance(entities, list)
+    partitioned, plain = entities
+    assert (partitioned["partitioned"], plain["partitioned"]) == (True, False)
+    assert [one["store"] for one in partitioned["fragments"]] == [index % 3 for index in range(16)]
+    assert [one["broker"] for one in partitioned["fragments"]][:3] == [0, 1, 0]
+    out = [one["index"] for one in partitioned["fragments"] if one["state"] == "unavailable"]
+    assert out == [1, 4, 7, 10, 13]
+    assert partitioned["availability"] == "Limited"
+    assert plain["fragments"] == [
+        {"index": 0, "store": 1, "broker": 1, "state": "unavailable", "reason": "its broker is down"}
+    ]
+
+
+@covers("P1")
+def test_entities_are_told_a_page_at_a_time_queues_before_topics() -> None:
+    view = catalog(5, 4)
+    everything = [f"q{number:04}" for number in range(5)] + [f"t{number:04}" for number in range(4)]
+    for skip in range(10):
+        for top in (0, 1, 3, 100):
+            document = topology_document(PARTS, view, failure, TopologyQuery(None, skip, top))
+            assert paths(document) == everything[skip : skip + top]
+            assert document["entity_count"] == 9
+
+
+@covers("P1")
+def test_one_entity_can_be_asked_for_by_its_path_in_whatever_letters() -> None:
+    view = catalog(2, 1)
+    assert paths(topology_document(PARTS, view, failure, TopologyQuery("T0000"))) == ["t0000"]
+    with pytest.raises(EntityNotFound, match="nowhere"):
+        topology_document(PARTS, view, failure, TopologyQuery("nowhere"))
+
+
+def test_an_answer_is_never_longer_than_a_page() -> None:
+    assert parse_topology_query({"top": "1000000", "skip": "3"}) == TopologyQuery(None, 3, MAX_ENTITIES)
