@@ -200,16 +200,16 @@ class PartitionedTraffic(CachedTraffic):
 
     # Transactions: all in one fragment.
 
-    def transaction_key(self, operation: SendOperation) -> str:
+    def transaction_key(self, operation: SendOperation) -> str | None:
         if operation.is_via:
-            return via_key_of(operation.messages[0]) or ""
+            return via_key_of(operation.messages[0])
         settings = self.settings
         return transaction_key_of(operation.messages, settings.requires_duplicate_detection, settings.requires_session)
 
     def transaction_index(self, operation: SendOperation) -> i64:
         """What only passes through may go with whatever else is in the transaction, unless it has a key for it."""
         key = self.transaction_key(operation)
-        if operation.is_via and key == "":
+        if key is None:
             return ANY_FRAGMENT
         return self.fragments[fragment_of_key(key)].transaction_index(operation)
 
