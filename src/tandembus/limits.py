@@ -144,6 +144,30 @@ class Limits:
     max_store_reserve_bytes: int = setting(256 * MIB, "those 5 % are never more than this", minimum=0)
     settling_bytes: int = setting(MIB, "room that no message may take: even a deletion writes first", minimum=64 * KIB)
 
+    # Channels between front ends and message brokers
+    in_doubt_wait_s: float = setting(
+        5.0,
+        "how long an operation waits for the return of a message broker or store, to learn what became of it",
+        minimum=0.0,
+    )
+    fragment_timeout_s: float = setting(
+        15.0, "an operation that a fragment does not answer within this is of unknown outcome", minimum=0.01
+    )
+    channel_window_bytes: int = setting(
+        16 * MIB,
+        "bytes of sends of one front end that a message broker takes before it has answered them",
+        minimum=KIB,
+    )
+    channel_waiting_bytes: int = setting(
+        64 * MIB, "bytes of sends that wait in a front end for one message broker; more are refused", minimum=KIB
+    )
+    channel_unsent_bytes: int = setting(
+        4 * MIB, "bytes that wait in a message broker for one front end to read them", minimum=KIB
+    )
+    consumer_unreported_bytes: int = setting(
+        1 * MIB, "bytes of messages that a front end keeps ready for one receiver of a message broker", minimum=KIB
+    )
+
     # Connections
     max_connections: int = setting(10_000, "connections at the same time", minimum=1)
     max_connections_per_address: int = setting(

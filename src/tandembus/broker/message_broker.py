@@ -461,10 +461,15 @@ class MessageBroker:
             await asyncio.sleep(WATCH_S)
             self.check_commit()
 
+    @property
+    def is_hanging(self) -> bool:
+        """A commit takes longer than any commit may."""
+        began_at = self._commit_began_at
+        return began_at is not None and self.clock.monotonic() - began_at > self._commit_outage_s
+
     def check_commit(self) -> None:
         """A commit that hangs is an outage, not overload: new sends get a time-out, which clients count as such."""
-        began_at = self._commit_began_at
-        is_hanging = began_at is not None and self.clock.monotonic() - began_at > self._commit_outage_s
+        is_hanging = self.is_hanging
         for fragment in self.by_key.values():
             if is_hanging and fragment.failure is None:
                 fragment.failure = OperationTimeout("The messaging store does not answer.")

@@ -33,24 +33,66 @@ RESULT: Final = 17
 FAILURE: Final = 18
 NOTICE: Final = 19
 
-# Data channels, from the front end to the broker. Each frame holds one kind, and as many of it as there were.
+# Data channels, from the front end to the broker. A frame holds as many entries as there were in a turn.
 RESUME: Final = 32
-SENDS: Final = 33
-SETTLES: Final = 34
-DISCHARGE: Final = 35
-CONSUMERS: Final = 36
-SESSIONS: Final = 37
-HANDED: Final = 38
+"""First of all: what is in doubt since an earlier connection."""
+OPERATIONS: Final = 33
+"""Of one table (`SENDS`, `SETTLES`): what changes something, numbered."""
+CONTROL: Final = 34
+"""Consumers and sessions: who may be given what."""
+HANDED: Final = 35
+"""Pushes that were really transferred to clients."""
 
 # Data channels, from the broker to the front end.
 RESUMED: Final = 64
 ANSWERS: Final = 65
+"""Operations of one table that were carried out, as ranges."""
 ERRORS: Final = 66
+"""Operations that were not, one by one."""
 PUSHES: Final = 67
-DRAINED: Final = 68
-GRANTS: Final = 69
-WINDOW: Final = 70
-STORE: Final = 71
+EVENTS: Final = 68
+"""Drains that are over; sessions that are granted, refused, lost or free."""
+WINDOW: Final = 69
+STORE: Final = 70
+
+# The tables of numbered operations.
+SENDS: Final = 0
+SETTLES: Final = 1
+TABLES: Final = 2
+
+# Entries of OPERATIONS.
+SEND: Final = 1
+SETTLE: Final = 2
+DISCHARGE: Final = 3
+
+# Entries of CONTROL.
+ADD_CONSUMER: Final = 1
+CREDIT: Final = 2
+DRAIN: Final = 3
+REMOVE_CONSUMER: Final = 4
+WISH: Final = 5
+GIVE_UP: Final = 6
+HOLD: Final = 7
+LEAVE: Final = 8
+WATCH: Final = 9
+
+# Entries of EVENTS.
+DRAINED: Final = 1
+GRANTED: Final = 2
+REFUSED_SESSION: Final = 3
+LOST_SESSION: Final = 4
+AVAILABLE: Final = 5
+
+# What RESUMED says of each number.
+NOT_DONE: Final = 0
+DONE: Final = 1
+UNDER_WAY: Final = 2
+"""Its answer is still to come."""
+
+# What STORE says.
+UP: Final = 0
+DOWN: Final = 1
+HANGING: Final = 2
 
 PRE_AUTH_FRAME_BYTES: Final = 16 * 1024
 """The longest frame taken from somebody who has not shown that it has the key."""

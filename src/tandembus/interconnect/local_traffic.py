@@ -159,3 +159,9 @@ class LocalTraffic(Traffic):
         self._watch = watch
         watch_sessions(self.fragment, watch.available)
         self._serve_sessions(self.fragment)
+
+    def unwatch_sessions(self) -> None:
+        """Whoever looked out for free sessions is gone."""
+        if self._watch is not None:
+            unwatch_sessions(self.fragment, self._watch.available)
+            self._watch = None

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tandembus.broker import message_broker
+
 
 @pytest.fixture
 def run_folder() -> Iterator[Path]:
     """A folder whose path is short enough for a socket's."""
     with tempfile.TemporaryDirectory(prefix="tb") as folder:
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _reopens_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed store is opened again without the second that is waited in earnest."""
+    monkeypatch.setattr(message_broker, "FIRST_REOPEN_S", 0.0)

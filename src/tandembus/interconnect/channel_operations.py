@@ -1,0 +1,173 @@
+"""What a channel carries to its broker: sends, settlements and whole transactions, each until its fate is known."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from librt.strings import BytesWriter, write_i64_be
+from mypy_extensions import i64
+
+from tandembus.amqp.encoding.codec import encode
+from tandembus.amqp.encoding.encoder import write_u32
+from tandembus.broker.locks import OPEN, RELEASE, MessageLock, SettleReply
+from tandembus.broker.operations import SendOperation, TransferSource
+from tandembus.broker.transactions import TransactionOperation, TransactionSettlement
+from tandembus.errors import BusError
+from tandembus.interconnect.fields import write_sized, write_text, write_u8
+from tandembus.interconnect.frames import DISCHARGE, SEND, SETTLE
+from tandembus.interconnect.open_operations import OpenOperation
+from tandembus.interconnect.wire_messages import write_sent
+
+IS_VIA: Final = 1
+HAS_SOURCE: Final = 2
+
+HAS_REASON: Final = 1
+HAS_CHANGES: Final = 2
+
+SETTLE_BYTES: Final = 64
+"""What a settlement counts for in a window of bytes."""
+
+
+def write_send(out: BytesWriter, operation: SendOperation) -> None:
+    source = operation.source
+    facts: i64 = IS_VIA if operation.is_via else 0
+    if source is not None:
+        facts |= HAS_SOURCE
+    write_u8(out, facts)
+    write_u32(out, operation.size_bytes)
+    write_u32(out, len(operation.messages))
+    for message in operation.messages:
+        write_sent(out, message)
+    if source is not None:
+        _write_source(out, source)
+
+
+def _write_source(out: BytesWriter, source: TransferSource) -> None:
+    """A number for each message."""
+    write_u32(out, source.fragment)
+    write_u8(out, source.lane)
+    for number in source.numbers:
+        write_i64_be(out, number)
+
+
+def write_settlement(
+    out: BytesWriter, token: bytes, settlement: i64, reason: str | None, description: str | None, changes: bytes
+) -> None:
+    out.write(token)
+    write_u8(out, settlement)
+    facts: i64 = HAS_REASON if reason is not None or description is not None else 0
+    if changes:
+        facts |= HAS_CHANGES
+    write_u8(out, facts)
+    if facts & HAS_REASON:
+        write_text(out, reason)
+        write_text(out, description)
+    if changes:
+        write_sized(out, changes)
+
+
+def encoded(changes: dict[str, object] | None) -> bytes:
+    """Raises InvalidArgument for what AMQP has no form for: before anything is under way."""
+    return encode(changes) if changes else b""
+
+
+@final
+class OpenSend(OpenOperation):
+    def __init__(self, fragment_key: i64, operation: SendOperation, deadline: float) -> None:
+        super().__init__(operation.size_bytes, deadline)
+        self._fragment_key: i64 = fragment_key
+        self._operation: Final = operation
+
+    def write(self, out: BytesWriter) -> None:
+        write_u8(out, SEND)
+        write_i64_be(out, self.number)
+        write_u32(out, self._fragment_key)
+        write_send(out, self._operation)
+
+    def answered(self, error: BusError | None) -> None:
+        self._operation.reply.sent(self._operation, error)
+
+
+@final
+class OpenSettle(OpenOperation):
+    def __init__(
+        self, fragment_key: i64, lock: MessageLock, settlement: i64, reply: SettleReply | None, deadline: float
+    ) -> None:
+        super().__init__(SETTLE_BYTES, deadline)
+        self._fragment_key: i64 = fragment_key
+        self._lock: Final = lock
+        self._settlement: i64 = settlement
+        self._reply: SettleReply | None = reply
+        self._changes: bytes = encoded(lock.changes)
+
+    def write(self, out: BytesWriter) -> None:
+        lock = self._lock
+        write_u8(out, SETTLE)
+        write_i64_be(out, self.number)
+        write_u32(out, self._fragment_key)
+        write_settlement(out, lock.token, self._settlement, lock.reason, lock.description, self._changes)
+
+    def release_instead(self) -> bool:
+        """Whoever wanted it removed is gone. Returns whether that is still possible."""
+        if self.number != 0:
+            return False
+        self._settlement = RELEASE
+        self._reply = None
+        return True
+
+    def is_of(self, lock: MessageLock) -> bool:
+        return self._lock is lock
+
+    def can_be_repeated(self) -> bool:
+        return True
+
+    def answered(self, error: BusError | None) -> None:
+        lock, reply = self._lock, self._reply
+        if error is not None:
+            lock.settlement = OPEN  # it may be asked for again; the broker has the last word
+        if reply is not None:
+            reply.settled(lock, error)
+
+
+@final
+class OpenDischarge(OpenOperation):
+    def __init__(self, fragment_key: i64, operation: TransactionOperation, deadline: float) -> None:
+        super().__init__(operation.size_bytes, deadline)
+        self._fragment_key: i64 = fragment_key
+        self._operation: Final = operation
+        self._changes: list[bytes] = [encoded(one.changes) for one in operation.settlements]
+
+    def write(self, out: BytesWriter) -> None:
+        operation = self._operation
+        write_u8(out, DISCHARGE)
+        write_i64_be(out, self.number)
+        write_u32(out, self._fragment_key)
+        write_u32(out, len(operation.sends))
+        for send in operation.sends:
+            write_send(out, send)
+        write_u32(out, len(operation.settlements))
+        for position in range(len(operation.settlements)):
+            part = operation.settlements[position]
+            write_settlement(
+                out, part.lock.token, part.settlement, part.reason, part.description, self._changes[position]
+            )
+
+    def answered(self, error: BusError | None) -> None:
+        """Its parts' own replies are called when it was carried out, in the order in which a fragment calls them."""
+        operation = self._operation
+        if error is None:
+            for part in operation.settlements:
+                _carried_out(part)
+            for send in operation.sends:
+                send.reply.sent(send, None)
+        operation.reply.discharged(operation, error)
+
+
+def _carried_out(part: TransactionSettlement) -> None:
+    lock = part.lock
+    lock.is_quiet = part.is_quiet
+    lock.asked = part.settlement
+    lock.settlement = part.settlement
+    reply = part.reply
+    if reply is not None:
+        reply.settled(lock, None)

@@ -1,0 +1,36 @@
+"""What a channel allows itself: times and sizes, from the namespace's limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tandembus.limits import Limits
+from tandembus.store.messaging_store import MARK_NUMBERS
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    in_doubt_wait_s: float = 5.0
+    fragment_timeout_s: float = 15.0
+    window_bytes: int = 16 << 20
+    """Bytes of sends that a broker takes before it has answered them."""
+    waiting_bytes: int = 64 << 20
+    """Bytes of sends that wait in the front end for that; more are refused."""
+    unsent_bytes: int = 4 << 20
+    """Bytes of pushes that wait for the front end to read them; above it nobody is given more."""
+    unreported_bytes: int = 1 << 20
+    """Bytes pushed to one consumer and not yet handed to a client; above it this one is not given more."""
+    window_count: int = MARK_NUMBERS
+    commit_outage_s: float = 5.0
+
+    @staticmethod
+    def of(limits: Limits) -> ChannelSettings:
+        return ChannelSettings(
+            in_doubt_wait_s=limits.in_doubt_wait_s,
+            fragment_timeout_s=limits.fragment_timeout_s,
+            window_bytes=limits.channel_window_bytes,
+            waiting_bytes=limits.channel_waiting_bytes,
+            unsent_bytes=limits.channel_unsent_bytes,
+            unreported_bytes=limits.consumer_unreported_bytes,
+            commit_outage_s=limits.commit_outage_s,
+        )
