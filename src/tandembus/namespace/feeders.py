@@ -196,10 +196,10 @@ class Feeders:
         return self._used_up == 0 and self._unanswered == 0
 
     def drain(self, credit: i64) -> None:
-        """Ask on where there may be more, for so many messages in all."""
+        """Ask on where there may be more, for so many messages in all, less what the others may still deliver."""
         bits = self._used_up
         self._used_up = 0
-        share = max(credit // _count_of(bits), i64(1))
+        share = max((credit - self.outstanding) // _count_of(bits), i64(1))
         for feeder in self._all:
             bit: i64 = 1 << feeder.index
             if bits & bit:

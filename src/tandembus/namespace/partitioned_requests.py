@@ -335,16 +335,23 @@ class PartitionedRequests:
 
     async def _page(self, index: int, after_ms: int | None, skip: int, top: int, pages: _Pages) -> Sequence[str]:
         """What one fragment has from there on; when that is all of it, its count is known."""
-        ids: Sequence[str] = []
-        if self._traffic.fragments[index].failure() is None:
-            try:
-                ids = await self._requests[index].list_sessions(after_ms, skip, top, pages.listings[index])
-            except BusError as error:
-                if not is_out_of_reach(error):
-                    raise
+        ids = await self._ids(index, after_ms, skip, top, pages)
         if len(ids) < top and index == len(pages.counts):
-            pages.counts.append(skip + len(ids))
+            before = skip
+            if not ids and skip > 0:
+                before = len(await self._ids(index, after_ms, 0, skip, pages))  # it may have fewer than are skipped
+            pages.counts.append(before + len(ids))
         return ids
+
+    async def _ids(self, index: int, after_ms: int | None, skip: int, top: int, pages: _Pages) -> Sequence[str]:
+        if self._traffic.fragments[index].failure() is not None:
+            return []
+        try:
+            return await self._requests[index].list_sessions(after_ms, skip, top, pages.listings[index])
+        except BusError as error:
+            if is_out_of_reach(error):
+                return []
+            raise
 
 
 def is_out_of_reach(error: BaseException) -> bool:

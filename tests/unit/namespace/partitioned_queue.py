@@ -308,7 +308,7 @@ class PartitionedQueue:
         self.is_down[broker_index] = stays_down
         victim = next(one for index, one in enumerate(self.fragments) if index % len(self.brokers) == broker_index)
         reply = CallbackSendReply(lambda _operation, _error: None)
-        victim.send(SendOperation([keyed("lost", content_type=PING)], 10, reply, 0))
+        victim.send(SendOperation([keyed("lost", session_id="lost", content_type=PING)], 10, reply, 0))
         await until(lambda: victim.failure is not None)
 
     async def heal(self, broker_index: int) -> None:

@@ -1,0 +1,414 @@
+"""Requests to an entity of many fragments: peek, counts, deferred and scheduled messages, deleting, listing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tandembus.broker.locks import COMPLETE, DEFER
+from tandembus.errors import (
+    InvalidArgument,
+    InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
+    StoreUnavailable,
+)
+from tandembus.interconnect.requests import Browsed, Listing
+from tandembus.namespace.partitioning import fragment_of_key
+from tandembus.store.memory import Fault
+from tandembus.store.messaging_store import DEFERRED, MAIN, SCHEDULED
+from tests.covers import covers
+from tests.unit.broker.one_queue import body_of, small
+from tests.unit.namespace.partitioned_queue import PartitionedQueue, Wish, keyed
+
+BEYOND = [16 << 48 | 1, 17 << 48 | 1, (1 << 63) - 1, 0, -1, -(1 << 62)]
+
+
+def bodies(found: Sequence[Browsed]) -> list[str]:
+    return [body_of(one.message) for one in found]
+
+
+# Peeking.
+
+
+@covers("P22", "M4")
+@pytest.mark.parametrize("step", [1, 3, 16, 100])
+async def test_repeated_peeks_walk_everything_in_the_order_of_sequence_numbers(step: int) -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(50)])
+        seen: list[Browsed] = []
+        at = 0
+        while part := await queue.requests.peek(MAIN, at, step, 1 << 20):
+            assert len(part) <= step
+            seen += part
+            at = part[-1].sequence_number + 1
+        numbers = [one.sequence_number for one in seen]
+        assert numbers == sorted(numbers)
+        assert sorted(bodies(seen), key=int) == [str(number) for number in range(50)]
+
+
+@covers("P22", "P26")
+async def test_the_fragment_stands_in_the_sequence_number() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(9, "a", "b")
+        found = await queue.requests.peek(MAIN, 0, 10, 1 << 20)
+        assert [one.sequence_number for one in found] == [9 << 48 | 1, 9 << 48 | 2]
+
+
+@covers("P22")
+async def test_a_peek_passes_over_empty_fragments_within_the_same_call() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(2, "two")
+        await queue.send_to(15, "last")
+        found = await queue.requests.peek(MAIN, 0, 1, 1 << 20)
+        assert bodies(found) == ["two"]
+        found = await queue.requests.peek(MAIN, found[-1].sequence_number + 1, 1, 1 << 20)
+        assert bodies(found) == ["last"]
+        assert await queue.requests.peek(MAIN, found[-1].sequence_number + 1, 1, 1 << 20) == []
+
+
+@covers("P22")
+async def test_a_peek_with_holes_finds_what_is_left() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(64)])
+        receiver = queue.receiver()
+        await receiver.take(64)
+        for position, lock in enumerate(receiver.locks):
+            if position % 3:
+                queue.settle(lock, COMPLETE)
+        await queue.quiet()
+        left = [body for position, body in enumerate(receiver.bodies) if position % 3 == 0]
+        assert sorted(await queue.peek(), key=int) == sorted(left, key=int)
+
+
+@covers("P22")
+async def test_an_answer_holds_at_most_the_bytes_that_are_allowed_but_at_least_one_message() -> None:
+    async with PartitionedQueue() as queue:
+        for index in range(16):
+            await queue.send_to(index, keyed(f"{index}", padding=1000))
+        await queue.send_to(3, keyed("large", padding=5000))
+        seen: list[str] = []
+        at = 0
+        while part := await queue.requests.peek(MAIN, at, 100, 2500):
+            sizes = [len(one.message.sections) for one in part]
+            assert sum(sizes) <= 2500 or len(part) == 1
+            seen += bodies(part)
+            at = part[-1].sequence_number + 1
+        assert len(seen) == 17
+        assert "large" in seen
+
+
+@covers("P22", "P3")
+async def test_a_peek_passes_over_fragments_that_are_out() -> None:
+    async with PartitionedQueue(broker_count=4) as queue:
+        await queue.send(*[str(number) for number in range(16)])
+        await queue.fail(0)
+        seen = await queue.peek()
+        assert len(seen) == 12
+        await queue.heal(0)
+        assert len(await queue.peek()) == 16
+
+
+@covers("P22")
+@pytest.mark.parametrize("number", [16 << 48, (1 << 63) - 1])
+async def test_behind_the_last_fragment_there_is_nothing(number: int) -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send("a")
+        assert await queue.requests.peek(MAIN, number, 10, 1 << 20) == []
+
+
+@covers("P22", "M7")
+async def test_the_messages_of_a_session_are_looked_for_in_its_fragment() -> None:
+    async with PartitionedQueue(small(requires_session=True, window_messages=100, block_size=64)) as queue:
+        await queue.send(*[keyed(f"{name}{number}", session_id=name) for number in range(3) for name in "abcdef"])
+        found = await queue.requests.peek(MAIN, 0, 2, 1 << 20, "c")
+        assert bodies(found) == ["c0", "c1"]
+        found = await queue.requests.peek(MAIN, found[-1].sequence_number + 1, 2, 1 << 20, "c")
+        assert bodies(found) == ["c2"]
+        assert await queue.requests.peek(MAIN, found[-1].sequence_number + 1, 2, 1 << 20, "c") == []
+
+
+# Counts.
+
+
+@covers("P19", "F22")
+async def test_counts_are_summed_over_the_fragments_that_can_be_reached() -> None:
+    async with PartitionedQueue(broker_count=4) as queue:
+        await queue.send(*[str(number) for number in range(32)])
+        assert (await queue.requests.counts()).active == 32
+        size = (await queue.requests.counts()).size_bytes
+        assert size > 0
+        await queue.fail(2)
+        assert (await queue.requests.counts()).active == 24
+        for index in (0, 1, 3):
+            await queue.fail(index)
+        with pytest.raises(StoreUnavailable):
+            await queue.requests.counts()
+
+
+# Locks.
+
+
+@covers("P24", "M2")
+async def test_locks_of_several_fragments_are_found_and_renewed_in_the_order_asked() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(16)])
+        receiver = queue.receiver()
+        await receiver.take(16)
+        tokens = [lock.token for lock in reversed(receiver.locks)]
+        found = await queue.requests.find_locks(tokens, MAIN)
+        assert [lock.token for lock in found] == tokens
+        queue.clock.advance(30.0)
+        until = await queue.requests.renew(tokens)
+        assert list(until) == [queue.clock.now_ms() + 60_000] * 16
+        queue.clock.advance(45.0)
+        assert len(await queue.requests.find_locks(tokens, MAIN)) == 16
+
+
+@covers("P24", "M2")
+@pytest.mark.parametrize("token", [b"\xff" * 16, b"\x00\x10" + bytes(14), bytes(16), b"short"])
+async def test_a_token_that_no_fragment_gave_is_a_lost_lock(token: bytes) -> None:
+    async with PartitionedQueue() as queue:
+        with pytest.raises(MessageLockLost):
+            await queue.requests.find_locks([token], MAIN)
+        with pytest.raises(MessageLockLost):
+            await queue.requests.renew([token])
+
+
+# Deferred messages.
+
+
+async def deferred(queue: PartitionedQueue, count: int) -> list[int]:
+    """Defer this many messages, in as many fragments; returns their sequence numbers."""
+    await queue.send(*[str(number) for number in range(count)])
+    receiver = queue.receiver()
+    await receiver.take(count)
+    numbers = [int(lock.index) << 48 | int(lock.number) for lock in receiver.locks]
+    for lock in receiver.locks:
+        queue.settle(lock, DEFER)
+    await queue.quiet()
+    return numbers
+
+
+@covers("P4", "P24", "P26", "M3")
+@pytest.mark.parametrize("is_destructive", [False, True])
+async def test_deferred_messages_of_several_fragments_come_in_the_order_asked(is_destructive: bool) -> None:
+    async with PartitionedQueue() as queue:
+        numbers = await deferred(queue, 10)
+        asked = [numbers[7], numbers[2], numbers[9]]
+        got = await queue.requests.receive_deferred(MAIN, asked, is_destructive)
+        assert [int(lock.index) << 48 | int(message.number) for lock, message in got] == asked
+        assert sum(queue.counts()) == (7 if is_destructive else 10)
+        if not is_destructive:
+            for lock, _ in got:
+                queue.settle(lock, COMPLETE)
+            await queue.quiet()
+            assert sum(queue.counts()) == 7
+
+
+@covers("P26", "M3")
+@pytest.mark.parametrize("number", BEYOND)
+async def test_a_number_that_names_no_fragment_is_one_of_no_message(number: int) -> None:
+    async with PartitionedQueue() as queue:
+        numbers = await deferred(queue, 2)
+        with pytest.raises(MessageNotFound):
+            await queue.requests.receive_deferred(MAIN, [numbers[0], number], False)
+        with pytest.raises(MessageNotFound):
+            await queue.requests.cancel_scheduled([number])
+        with pytest.raises(MessageNotFound):
+            await queue.requests.delete_one(MAIN, number)
+        assert queue.locked_count() == 0
+
+
+@covers("M3")
+async def test_of_deferred_messages_all_come_or_none() -> None:
+    async with PartitionedQueue() as queue:
+        numbers = await deferred(queue, 6)
+        missing = (numbers[5] >> 48 << 48) | 999
+        for is_destructive in (False, True):
+            with pytest.raises(MessageNotFound):
+                await queue.requests.receive_deferred(MAIN, [*numbers[:3], missing], is_destructive)
+            await queue.quiet()
+            assert queue.locked_count() == 0
+        with pytest.raises(InvalidArgument):
+            await queue.requests.receive_deferred(MAIN, [numbers[0], numbers[0]], False)
+        got = await queue.requests.receive_deferred(MAIN, numbers, False)
+        assert {int(lock.delivery_count) for lock, _ in got} == {0}
+
+
+@covers("P6", "M3")
+async def test_what_was_removed_is_handed_over_although_another_fragment_fails_meanwhile() -> None:
+    async with PartitionedQueue() as queue:
+        numbers = sorted(await deferred(queue, 2))
+        disk = queue.disks[1]
+        disk.faults[disk.commit_count + 1] = Fault.UNKNOWN_LOST
+        got = await queue.requests.receive_deferred(MAIN, numbers, True)
+        assert [int(lock.index) for lock, _ in got] == [0]
+        await queue.heal(1)
+        found = await queue.requests.peek(MAIN, 0, 10, 1 << 20)
+        assert [(one.sequence_number, one.state) for one in found] == [(numbers[1], DEFERRED)]
+
+
+# Scheduled messages.
+
+
+@covers("P4", "P5", "P24", "M5")
+async def test_scheduled_messages_are_spread_and_appear_in_time() -> None:
+    async with PartitionedQueue() as queue:
+        at_ms = queue.clock.now_ms() + 60_000
+        numbers: list[int] = []
+        for number in range(32):
+            numbers += await queue.requests.schedule([keyed(str(number), scheduled_at_ms=at_ms)], 100)
+        assert sorted({number >> 48 for number in numbers}) == list(range(16))
+        assert queue.counts() == [2] * 16
+        found = await queue.requests.peek(MAIN, 0, 100, 1 << 20)
+        assert sorted(one.sequence_number for one in found) == sorted(numbers)
+        assert {one.state for one in found} == {SCHEDULED}
+        await queue.pass_time(61.0)
+        receiver = queue.receiver()
+        assert len(await receiver.take(32)) == 32
+
+
+@covers("P5", "P10", "P27", "M5")
+async def test_scheduled_messages_with_a_key_go_to_its_fragment() -> None:
+    async with PartitionedQueue() as queue:
+        at_ms = queue.clock.now_ms() + 60_000
+        batch = [keyed(str(number), "a", scheduled_at_ms=at_ms) for number in range(3)]
+        numbers = await queue.requests.schedule(batch, 300)
+        assert {number >> 48 for number in numbers} == {int(fragment_of_key("a"))}
+        with pytest.raises(InvalidOperation):
+            await queue.requests.schedule([keyed("x", "a"), keyed("y", "b")], 100)
+
+
+@covers("P10", "P27", "M5", "M8")
+async def test_a_scheduled_batch_is_split_by_message_id_and_its_numbers_stand_in_its_order() -> None:
+    async with PartitionedQueue(small(duplicate_window_ms=60_000, window_messages=100, block_size=64)) as queue:
+        at_ms = queue.clock.now_ms() + 60_000
+        numbers = await queue.requests.schedule(
+            [keyed(f"m{number}", scheduled_at_ms=at_ms) for number in range(20)], 2000
+        )
+        by_number = {one.sequence_number: one for one in await queue.requests.peek(MAIN, 0, 100, 1 << 20)}
+        assert [body_of(by_number[number].message) for number in numbers] == [f"m{number}" for number in range(20)]
+
+
+@covers("P13", "M5")
+async def test_a_scheduled_message_without_a_key_goes_around_what_is_out() -> None:
+    async with PartitionedQueue() as queue:
+        at_ms = queue.clock.now_ms() + 60_000
+        disk = queue.disks[0]
+        disk.faults[disk.commit_count + 1] = Fault.UNKNOWN_LOST
+        queue.is_down[0] = True
+        numbers: list[int] = []
+        for number in range(8):
+            numbers += await queue.requests.schedule([keyed(str(number), scheduled_at_ms=at_ms)], 100)
+        assert {(number >> 48) % 2 for number in numbers} == {1}
+
+
+@covers("P24", "M5")
+async def test_cancelled_are_all_scheduled_messages_or_none() -> None:
+    async with PartitionedQueue() as queue:
+        at_ms = queue.clock.now_ms() + 60_000
+        numbers: list[int] = []
+        for number in range(6):
+            numbers += await queue.requests.schedule([keyed(str(number), scheduled_at_ms=at_ms)], 100)
+        with pytest.raises(MessageNotFound):
+            await queue.requests.cancel_scheduled([*numbers[:3], 12 << 48 | 1])
+        assert sum(queue.counts()) == 6
+        await queue.requests.cancel_scheduled([numbers[5], numbers[0], numbers[3]])
+        left = {one.sequence_number for one in await queue.requests.peek(MAIN, 0, 100, 1 << 20)}
+        assert left == {numbers[1], numbers[2], numbers[4]}
+
+
+# Deleting.
+
+
+@covers("P6")
+async def test_a_batch_is_deleted_over_all_fragments_also_what_is_kept_ready() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(64)])
+        receiver = queue.receiver()
+        await receiver.take(1)
+        before_ms = queue.clock.now_ms() + 1
+        assert await queue.requests.delete_batch(MAIN, 10, before_ms) == 10
+        assert await queue.requests.delete_batch(MAIN, 1000, before_ms) == 53
+        assert await queue.requests.delete_batch(MAIN, 1000, before_ms) == 0
+        assert sum(queue.counts()) == 1
+
+
+@covers("P3")
+async def test_deleting_passes_over_what_is_out_and_fails_when_all_is() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(32)])
+        await queue.fail(0)
+        before_ms = queue.clock.now_ms() + 1
+        assert await queue.requests.delete_batch(MAIN, 1000, before_ms) == 16
+        await queue.fail(1)
+        with pytest.raises(StoreUnavailable):
+            await queue.requests.delete_batch(MAIN, 1000, before_ms)
+
+
+async def test_one_message_is_deleted_by_its_number() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(16)])
+        receiver = queue.receiver()
+        await receiver.take(1)
+        found = await queue.requests.peek(MAIN, 0, 100, 1 << 20)
+        (taken,) = receiver.bodies
+        for one in found:
+            if body_of(one.message) != taken:
+                await queue.requests.delete_one(MAIN, one.sequence_number)
+        assert await queue.peek() == [taken]
+
+
+async def test_what_waits_is_taken_fragment_by_fragment_to_be_moved() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(32)])
+        ends = await queue.requests.ends(MAIN)
+        assert [end >> 48 for end in ends] == list(range(16))
+        for end in ends:
+            taken = await queue.requests.take_waiting(MAIN, (end >> 48 << 48) + 1, end, 10, 1 << 20)
+            assert len(taken.messages) == 2
+            assert taken.next_number == end
+
+
+# Sessions.
+
+
+@covers("P4", "P10", "P24", "M7")
+async def test_the_state_of_a_session_lives_in_its_fragment() -> None:
+    async with PartitionedQueue(small(requires_session=True)) as queue:
+        for name in ("a", "b", "c"):
+            wish = Wish(queue, name)
+            assert wish.hold is not None
+            await queue.requests.set_session_state(wish.hold, name.encode())
+            assert await queue.requests.session_state(wish.hold) == name.encode()
+            queue.clock.advance(1.0)
+            assert await queue.requests.renew_session(wish.hold) == queue.clock.now_ms() + 60_000
+        places = {key[0] - 100: key[1] for disk in queue.disks for key in disk.session_states}
+        assert places == {int(fragment_of_key(name)): name for name in ("a", "b", "c")}
+
+
+@covers("P24", "M7")
+@pytest.mark.parametrize("step", [1, 7, 100])
+async def test_sessions_are_listed_over_all_fragments_page_by_page(step: int) -> None:
+    async with PartitionedQueue(small(requires_session=True, window_messages=100, block_size=64)) as queue:
+        names = [f"s{number}" for number in range(60)]
+        await queue.send(*[keyed(f"m{name}", session_id=name) for name in names])
+        listing = Listing()
+        seen: list[str] = []
+        while page := await queue.requests.list_sessions(None, len(seen), step, listing):
+            assert len(page) <= step
+            seen += page
+        assert sorted(seen) == sorted(names)
+        assert list(await queue.requests.list_sessions(None, 10, 5, Listing())) == seen[10:15]
+
+
+@covers("P3", "M7")
+async def test_sessions_of_fragments_that_are_out_are_not_listed() -> None:
+    async with PartitionedQueue(small(requires_session=True, window_messages=100, block_size=64)) as queue:
+        names = [f"s{number}" for number in range(60)]
+        await queue.send(*[keyed(f"m{name}", session_id=name) for name in names])
+        await queue.fail(1)
+        seen = await queue.requests.list_sessions(None, 0, 100, Listing())
+        assert sorted(seen) == sorted(name for name in names if fragment_of_key(name) % 2 == 0)
