@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.moving import has_transfers
-from tandembus.broker.transfer_pass import MAX_HOPS, Job, TransferPass, TransferPort
+from tandembus.broker.transfer_job import OURSELVES, Job
+from tandembus.broker.transfer_pass import MAX_HOPS, TransferPass
+from tandembus.broker.transfer_port import TransferPort
 from tandembus.clock import Clock
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
@@ -134,12 +136,12 @@ class Forwarding:
             await TransferPass(self._broker, port, self._clock, job, self.max_hops, self._done).run()
         except StoreFull as error:
             log.warning("forwarding is put off: %s", error)
-            job.wait_for("", self._clock.monotonic())
+            job.wait_for(OURSELVES, self._clock.monotonic())
         except StoreUnavailable as error:
             self._broker.give_up(store, error)
         except Exception:
             log.exception("forwarding from '%s' is put off", job.fragment.settings.path)
-            job.wait_for("", self._clock.monotonic())
+            job.wait_for(OURSELVES, self._clock.monotonic())
         self._full.update(int(one.key) for one in job.full_ones())
 
     def _done(self, job: Job) -> None:

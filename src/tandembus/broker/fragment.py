@@ -48,7 +48,15 @@ from tandembus.broker.transactions import (
     TransactionSettlement,
 )
 from tandembus.clock import Clock
-from tandembus.errors import BusError, InvalidOperation, MessageLockLost, QuotaExceeded, SessionLockLost, StoreFull
+from tandembus.errors import (
+    BusError,
+    FragmentUnavailable,
+    InvalidOperation,
+    MessageLockLost,
+    QuotaExceeded,
+    SessionLockLost,
+    StoreFull,
+)
 from tandembus.message import Message
 from tandembus.message_encoding import encode_changes
 from tandembus.rules import RuleSet
@@ -560,6 +568,12 @@ class Fragment:
         self.let_go()
         for consumers in self.lane_consumers:
             consumers.lose_locks()
+
+    def close(self) -> None:
+        """It leaves the memory. Whoever still knows it must open it anew, and is told so."""
+        self.is_closed = True
+        self.failure = FragmentUnavailable("The fragment was let go of; it is opened when it is asked for again.")
+        self.let_go()
 
     def let_go(self) -> None:
         """Of what it has of the memory that all fragments share: it is about to be closed, or void."""

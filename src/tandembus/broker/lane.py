@@ -508,6 +508,14 @@ class Lane:
         if number < self.window_end and self.ready:
             self.is_thinned = True
 
+    def first_held(self) -> i64:
+        """The lowest number that somebody has taken and may give back; 0: none. What is parked stays where it is."""
+        first: i64 = 0
+        for number in self.held:
+            if (first == 0 or number < first) and not self.is_parked(number):
+                first = number
+        return first
+
     def pop_ready(self) -> Message:
         message = self.ready.popleft()
         self.ready_bytes -= len(message.sections)
@@ -620,6 +628,20 @@ class Lane:
             heapq.heapify(self.returned)
             self.ready = deque()
             self.ready_bytes = 0
+
+    def rewind(self, number: i64) -> None:
+        """Available again, and perhaps many more behind it: the window goes back to it, and forgets what lies above.
+        Without a note for each, which would pile up where nobody receives."""
+        if number >= self.window_end:
+            return
+        if self.reading:
+            self.give_back(number)
+            return
+        self.window_end = number
+        self.returned = [one for one in self.returned if one < number]
+        heapq.heapify(self.returned)
+        while self.ready and self.ready[-1].number >= number:
+            self.ready_bytes -= len(self.ready.pop().sections)
 
     def begin_column(self) -> None:
         """From now on it is noted which sessions the messages belong to; nobody asks for those of before."""

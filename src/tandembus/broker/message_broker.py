@@ -209,8 +209,7 @@ class MessageBroker:
             return False  # a subscription goes with its topic
         for one in family:
             self.by_key.pop(int(one.key), None)
-            one.is_closed = True
-            one.let_go()
+            one.close()
         return True
 
     async def commit_alone(self, changes: Changes) -> None:

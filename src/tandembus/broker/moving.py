@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from tandembus.broker.budget import NO_ROOM
 from tandembus.broker.locks import (
     REMOVE,
+    MessageLock,
     SettleReply,
 )
 from tandembus.broker.moves import Move
@@ -56,20 +57,51 @@ def _stage_move(
     reason: str | None,
     description: str | None,
 ) -> bool:
-    if fragment.is_void or not fragment.lane(code).is_waiting(message.number):
+    lock = hold_for_transfer(fragment, code, message)
+    if lock is None:
         return False
-    lock = fragment.lock_number(code, message.number, len(message.sections), NEVER)
-    if fragment.sessions is not None and code == MAIN:
-        fragment.sessions.held(lock, fragment.sessions.get(session_id_of(message) or ""), None)
-    lock.settlement = REMOVE
-    lock.delivery_count = message.delivery_count
-    lock.application_properties = message.application_properties
     lock.reason = reason
     lock.description = description
     lock.reply = reply
     fragment.moves.staged.append(Move(lock, arriving, destination))
     fragment.stir()
     return True
+
+
+def hold_for_transfer(fragment: Fragment, code: i64, message: Message) -> MessageLock | None:
+    """Nobody else may take it while it is on its way. None where it is not there to be moved any more."""
+    if fragment.is_void or not fragment.lane(code).is_waiting(message.number):
+        return None
+    lock = fragment.lock_number(code, message.number, len(message.sections), NEVER)
+    if fragment.sessions is not None and code == MAIN:
+        fragment.sessions.held(lock, fragment.sessions.get(session_id_of(message) or ""), None)
+    lock.settlement = REMOVE
+    lock.delivery_count = message.delivery_count
+    lock.application_properties = message.application_properties
+    return lock
+
+
+def is_held_for_transfer(fragment: Fragment, lock: MessageLock) -> bool:
+    """Not where the fragment was read anew since: it knows nothing of the lock then."""
+    return not fragment.is_void and fragment.locks.find(lock.token) is lock
+
+
+def settle_transferred(fragment: Fragment, lock: MessageLock, reply: SettleReply) -> None:
+    """Another store has taken the message: it is gone here with the coming commit."""
+    lock.reply = reply
+    fragment.staged.settled.append(lock)
+    fragment.stir()
+
+
+def give_up_transfer(fragment: Fragment, lock: MessageLock) -> None:
+    """It was not taken, or nobody knows: it is available as it was before. Nothing durable has changed."""
+    lane = fragment.lane(lock.lane)
+    lane.held.pop(int(lock.number), None)
+    fragment.locks.forget(lock)
+    if fragment.sessions is not None and lock.lane == MAIN:
+        fragment.sessions.ended(lock, True)
+    else:
+        lane.rewind(lock.number)
 
 
 def has_transfers(fragment: Fragment) -> bool:

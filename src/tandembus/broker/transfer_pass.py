@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tandembus.broker.expiring import expire
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import REMOVE, CallbackSettleReply, MessageLock
 from tandembus.broker.moving import check_can_take_in, move, refuse_move
 from tandembus.broker.reading import read_messages
-from tandembus.broker.subscriptions import MAX_EVALUATIONS
+from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.transfer_destination import as_forwarded, destination_of
+from tandembus.broker.transfer_flight import Flight
+from tandembus.broker.transfer_job import OURSELVES, WHOLE, Job, Target
+from tandembus.broker.transfer_port import Destination, OneFragment, Outlet, TransferPort
 from tandembus.clock import Clock
 from tandembus.errors import (
     BusError,
@@ -29,8 +32,7 @@ from tandembus.errors import (
     QuotaExceeded,
 )
 from tandembus.message import Message
-from tandembus.metering.slot import operations_for
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN
 
 if TYPE_CHECKING:
     from tandembus.broker.message_broker import MessageBroker
@@ -40,8 +42,6 @@ PASS_BYTES: Final = 1 << 20
 """What one lane moves at once, in one commit; then it is somebody else's turn."""
 READ_MESSAGES: Final = 100
 """Of these, what is read in a row."""
-FIRST_RETRY_S: Final = 1.0
-LAST_RETRY_S: Final = 60.0
 MAX_HOPS: Final = 4
 
 REASONS: Final[dict[type[BusError], str]] = {
@@ -56,90 +56,13 @@ TOO_MANY_HOPS: Final = "MaxTransferHopCountExceeded"
 NO_SESSION: Final = "The destination requires sessions, and the message has no SessionId."
 
 
-class TransferPort(Protocol):
-    """Finds where a message is to go."""
-
-    async def find(self, path: str) -> Fragment:
-        """The open fragment of the queue or topic with this path. Raises why nothing can be sent to it."""
-
-
-class Waiting:
-    """For a destination that takes nothing for now."""
-
-    def __init__(self, now: float, delay_s: float, full: Fragment | None) -> None:
-        self.retry_at = now + delay_s
-        self.delay_s: Final = delay_s
-        self.full: Final = full
-
-
-class Job:
-    """What leaves one lane of one fragment: one pass at a time, since order counts."""
-
-    def __init__(self, fragment: Fragment, lane: int) -> None:
-        self.fragment: Final = fragment
-        self.lane: Final = lane
-        self.cursor = 1
-        """Of a transfer lane: where the search goes on behind messages whose destinations are waited for."""
-        self.is_queued = False
-        self.is_running = False
-        self.is_asked_again = False
-        self.moving_count = 0
-        """Moves that are staged and not yet committed."""
-        self.waiting: dict[str, Waiting] = {}
-        """By destination that takes nothing for now; the empty path for trouble of our own."""
-        self._moved = (0, 0, 0)
-
-    @property
-    def is_busy(self) -> bool:
-        return self.is_running or self.moving_count > 0
-
-    def path(self) -> str | None:
-        """Where all of the lane goes; None where each message says for itself."""
-        settings = self.fragment.settings
-        if self.lane == TRANSFER:
-            return None
-        return settings.forward_to if self.lane == MAIN else settings.forward_dead_letters_to
-
-    def is_waiting_for(self, path: str, now: float) -> bool:
-        return path in self.waiting and self.waiting[path].retry_at > now
-
-    def is_due(self, now: float) -> bool:
-        return any(one.retry_at <= now for one in self.waiting.values())
-
-    def wait_for(self, path: str, now: float, full: Fragment | None = None) -> None:
-        """`full` is a destination that will take more when something has left it."""
-        last_s = self.waiting[path].delay_s if path in self.waiting else FIRST_RETRY_S / 2
-        self.waiting[path] = Waiting(now, min(last_s * 2, LAST_RETRY_S), full)
-
-    def full_ones(self) -> list[Fragment]:
-        return [one.full for one in self.waiting.values() if one.full is not None]
-
-    def stop_waiting(self, now: float, full: Fragment | None = None) -> bool:
-        """For one destination, or for all; returns whether it did."""
-        is_over = False
-        for one in self.waiting.values():
-            if full is None or one.full is full:
-                one.retry_at = now
-                is_over = True
-        return is_over
-
-    def note_moved(self, path: str, size_bytes: int) -> None:
-        self.waiting.pop(path, None)
-        messages, operations, total_bytes = self._moved
-        self._moved = (messages + 1, operations + operations_for(size_bytes), total_bytes + size_bytes)
-
-    def take_moved(self) -> tuple[int, int, int]:
-        """Messages, billable operations and bytes since the last time."""
-        moved, self._moved = self._moved, (0, 0, 0)
-        return moved
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to become of one message: it arrives somewhere, or it is a transfer dead letter for a reason."""
+    """What is to become of one message in this store: it arrives somewhere, or it is a transfer dead letter for a
+    reason."""
 
     message: Message
-    path: str
+    target: Target
     arriving: Message | None
     destination: Fragment | None
     reason: str = ""
@@ -162,66 +85,99 @@ class TransferPass:
         self._job = job
         self._max_hops = max_hops
         self._when_done = when_done
-        self._found: dict[str, Fragment | BusError] = {}
-        self._brought: dict[int, tuple[int, int]] = {}
-        """By destination: how many messages, and how many bytes, this pass brings it."""
+        self._began_at = clock.monotonic()
+        self._found: dict[str, Destination | BusError] = {}
+        self._opened: dict[Target, Fragment | Outlet | BusError] = {}
+        self._brought: dict[Target, tuple[int, int]] = {}
+        """How many messages, and how many bytes, this pass brings each destination."""
         self._plans: list[Plan] = []
+        self._refusals: list[Plan] = []
+        self._flights: dict[Target, Flight] = {}
+        self._count = 0
         self._size_bytes = 0
+        self._may_skip = job.path() is None
+        """Whether messages may go although some before them have to wait: they go elsewhere."""
+        self._has_seen = False
+        self._has_left_out = False
+        """Something was passed by whose destination takes more, only not in this pass."""
 
     async def run(self) -> None:
-        """Stage the moves of the next messages, all at once, so that they share a commit; or find that there are none,
+        """Start the next messages on their way, all at once, so that they share a commit; or find that there are none,
         or that they have to wait."""
         if await self._may_begin():
             await self._plan()
-            for plan in self._plans:
-                self._stage(plan)
+            self._stage()
+
+    # What goes where.
 
     async def _plan(self) -> None:
         job = self._job
         lane = job.fragment.lane(job.lane)
-        at = 1 if job.path() is not None else job.cursor
-        while len(self._plans) < PASS_MESSAGES and self._size_bytes < PASS_BYTES:
+        is_from_beginning = not self._may_skip or job.is_due(self._began_at)
+        at = start = 1 if is_from_beginning else job.cursor
+        while self._count < PASS_MESSAGES and self._size_bytes < PASS_BYTES:
             numbers = lane.next_available(at, READ_MESSAGES)
             if not numbers:
-                self._reach_the_end()
+                self._reach_the_end(start, int(lane.visible_end))
                 return
+            self._has_seen = True
             records = await read_messages(self._broker, job.fragment, lane, numbers, PASS_BYTES)
             if not await self._take([record for record in records if isinstance(record, Message)]):
                 return
-            at = job.cursor = int(records[-1].number) + 1
+            at = job.cursor = self._next(int(records[-1].number) + 1)
             await asyncio.sleep(0)
             if job.fragment.is_void or job.fragment.is_closed:
                 return
 
-    def _reach_the_end(self) -> None:
-        """What came back meanwhile has a number below the cursor: look once more from the beginning."""
+    def _next(self, number: int) -> int:
+        """When all that are waited for were asked in vain, all that is left of what waits for them is passed over."""
         job = self._job
-        is_from_beginning = job.path() is not None or job.cursor == 1
-        if is_from_beginning and not self._plans:
+        if number < job.skipped_to and not job.is_due(self._clock.monotonic()):
+            return job.skipped_to
+        return number
+
+    def _reach_the_end(self, start: int, end: int) -> None:
+        job = self._job
+        if start == 1:
+            job.forget_waiting(self._began_at, set(self._brought))
+        if start == 1 and not self._has_seen:
             job.waiting.clear()  # what waited was taken away by somebody else
-        elif not is_from_beginning and not job.waiting:
-            job.is_asked_again = True
-        job.cursor = 1
+        if job.waiting and self._may_skip:
+            job.cursor = job.skipped_to = end
+            return
+        # What came back meanwhile has a number below the cursor: look once more from the beginning.
+        job.is_asked_again = job.is_asked_again or start > 1
+        job.rewind()
 
     async def _may_begin(self) -> bool:
         """What can be known without reading a message."""
-        job, now = self._job, self._clock.monotonic()
+        job = self._job
         path = job.path()
-        if path == "" or job.is_waiting_for("", now) or (path is not None and job.is_waiting_for(path, now)):
+        if path == "" or job.is_waiting_for(OURSELVES, self._began_at):
             return False
         if job.fragment.is_short_of_room or job.fragment.is_full:
-            job.wait_for("", now)
+            job.wait_for(OURSELVES, self._began_at)
             return False
-        job.waiting.pop("", None)
+        job.waiting.pop(OURSELVES, None)
         return path is None or await self._takes_something(path)
 
     async def _takes_something(self, path: str) -> bool:
+        """Where all of the lane goes to one destination."""
+        target = (path, WHOLE)
+        if self._job.is_waiting_for(target, self._began_at):
+            return False
         try:
-            check_can_take_in(await self._destination(path), 1, 0)
+            destination = await self._destination(path)
+            self._may_skip = destination.fragment_count > 1
+            target = (path, WHOLE if self._may_skip else 0)
+            if self._job.is_waiting_for(target, self._began_at):
+                return False
+            if not self._may_skip:
+                _check_takes(await self._open(destination, target), 1, 0)
         except BusError as error:
             if type(error) in REASONS:
                 return True  # it never will, so the messages need not wait
-            self._put_off(path, error)
+            self._put_off(target, error)
             return False
         return True
 
@@ -241,53 +197,124 @@ class TransferPass:
             return True
         if message.hops >= self._max_hops:
             description = f"The message was forwarded {message.hops} times already."
-            self._plans.append(Plan(message, "", None, None, TOO_MANY_HOPS, description))
+            self._refuse(Plan(message, OURSELVES, None, None, TOO_MANY_HOPS, description))
             return True
         only_path = job.path()
         path = destination_of(message) if only_path is None else only_path
-        if job.is_waiting_for(path, self._clock.monotonic()):
-            return only_path is None
+        if job.is_waiting_for((path, WHOLE), self._clock.monotonic()):
+            return self._may_skip
+        return await self._send_to(message, path)
+
+    async def _send_to(self, message: Message, path: str) -> bool:
+        target = (path, WHOLE)
         try:
-            return self._move(message, path, await self._destination(path))
+            destination = await self._destination(path)
+            arriving = self._as_arriving(message)
+            _check_fits(arriving, destination.settings)
+            target = (path, destination.index_of(arriving, int(message.number)))
+            if self._job.is_waiting_for(target, self._clock.monotonic()):
+                return self._may_skip
+            return self._add(message, arriving, target, destination, await self._open(destination, target))
         except BusError as error:
             if type(error) in REASONS:
-                self._plans.append(Plan(message, path, None, None, REASONS[type(error)], str(error)))
+                self._refuse(Plan(message, target, None, None, REASONS[type(error)], str(error)))
                 return True
-            self._put_off(path, error)
-            return only_path is None
+            self._put_off(target, error)
+            return self._may_skip
 
-    async def _destination(self, path: str) -> Fragment:
+    def _as_arriving(self, message: Message) -> Message:
+        job = self._job
+        return as_forwarded(message, job.fragment.settings.path if job.lane == DEAD_LETTER else "")
+
+    async def _destination(self, path: str) -> Destination:
         found = self._found.get(path)
         if found is None:
             try:
-                found = await self._port.find(path)
+                place = await self._port.find(path)
+                found = OneFragment(place) if isinstance(place, Fragment) else place
             except BusError as error:
                 found = error
             self._found[path] = found
         if isinstance(found, BusError):
             raise found
+        self._job.waiting.pop((path, WHOLE), None)
         return found
 
-    def _put_off(self, path: str, error: BusError) -> None:
-        found = self._found.get(path)
-        is_full = isinstance(error, QuotaExceeded)
-        full = found if is_full and isinstance(found, Fragment) else None
-        self._job.wait_for(path, self._clock.monotonic(), full)
+    async def _open(self, destination: Destination, target: Target) -> Fragment | Outlet:
+        place = self._opened.get(target)
+        if place is None:
+            try:
+                place = await destination.open(target[1])
+            except BusError as error:
+                place = error
+            self._opened[target] = place
+        if isinstance(place, BusError):
+            raise place
+        return place
 
-    def _move(self, message: Message, path: str, destination: Fragment) -> bool:
-        """Returns whether the destination may be given more in this pass."""
-        job = self._job
-        arriving = as_forwarded(message, job.fragment.settings.path if job.lane == DEAD_LETTER else "")
-        _check_fits(arriving, destination)
-        count, size_bytes = self._brought.get(int(destination.key), (0, 0))
+    def _put_off(self, target: Target, error: BusError) -> None:
+        place = self._opened.get(target)
+        is_full = isinstance(error, QuotaExceeded) and isinstance(place, Fragment)
+        self._job.wait_for(target, self._clock.monotonic(), place if is_full and isinstance(place, Fragment) else None)
+
+    def _add(
+        self,
+        message: Message,
+        arriving: Message,
+        target: Target,
+        destination: Destination,
+        place: Fragment | Outlet,
+    ) -> bool:
+        """Returns whether those behind it may be looked at, too."""
+        count, size_bytes = self._brought.get(target, (0, 0))
+        most = min(destination.most_at_once, self._job.most.get(target, PASS_MESSAGES))
+        if count >= most:
+            self._has_left_out = True
+            return self._may_skip
         count, size_bytes = count + 1, size_bytes + len(arriving.sections)
-        check_can_take_in(destination, count, size_bytes)
-        self._brought[int(destination.key)] = (count, size_bytes)
-        self._plans.append(Plan(message, path, arriving, destination))
+        _check_takes(place, count, size_bytes)
+        self._brought[target] = (count, size_bytes)
+        if isinstance(place, Fragment):
+            self._plans.append(Plan(message, target, arriving, place))
+        else:
+            self._flight(target, place).add(message, arriving)
+        self._count += 1
         self._size_bytes += len(arriving.sections)
-        return count < _most_at_once(destination)
+        return True
 
-    def _stage(self, plan: Plan) -> None:
+    def _flight(self, target: Target, outlet: Outlet) -> Flight:
+        flight = self._flights.get(target)
+        if flight is None:
+            flight = Flight(self._job, target, outlet, self._flight_failed, self._when_done)
+            self._flights[target] = flight
+        return flight
+
+    def _refuse(self, plan: Plan) -> None:
+        self._refusals.append(plan)
+        self._count += 1
+
+    # On their way.
+
+    def _stage(self) -> None:
+        """Messages for other stores come only from before everything that somebody holds and may give back, and that
+        is refused but not yet gone: strict order (see `TransferSource`). Moves within the store need not wait, nor be
+        waited for: what they move never goes to another store."""
+        job = self._job
+        if self._has_left_out:
+            job.rewind()
+        for plan in self._refusals:
+            self._stage_one(plan)
+        if self._flights and not job.fragment.is_void:
+            first_held = int(job.fragment.lane(job.lane).first_held())
+            for flight in self._flights.values():
+                if first_held > 0 and flight.keep_below(first_held):
+                    job.rewind()
+            for flight in self._flights.values():
+                flight.start()
+        for plan in self._plans:
+            self._stage_one(plan)
+
+    def _stage_one(self, plan: Plan) -> None:
         """What has happened to the message since it was read decides; what happens to the destination until the
         commit is judged there."""
         fragment, lane, message = self._job.fragment, self._job.lane, plan.message
@@ -302,16 +329,41 @@ class TransferPass:
     def _over(self, plan: Plan, lock: MessageLock, error: BusError | None) -> None:
         job = self._job
         if error is None and lock.settlement == REMOVE and plan.destination is not None:
-            job.note_moved(plan.path, len(plan.message.sections))
+            job.note_moved(plan.target, len(plan.message.sections))
+        elif error is None and lock.settlement != REMOVE:
+            job.rewind()
         job.moving_count -= 1
         job.is_asked_again = job.is_asked_again or error is None
         if job.moving_count == 0:
             self._when_done(job)
 
+    def _flight_failed(self, flight: Flight, error: BusError) -> None:
+        """What is refused because of one message is sent again in smaller parts, until that one is alone."""
+        job, count = self._job, len(flight.messages)
+        job.rewind()
+        # One that is not found is looked for again: only the namespace knows whether there is another by that name.
+        is_for_good = type(error) in REASONS and not isinstance(error, EntityNotFound)
+        if count > 1 and (is_for_good or isinstance(error, QuotaExceeded)):
+            job.most[flight.target] = count // 2
+        elif is_for_good:
+            reason = REASONS[type(error)]
+            self._stage_one(Plan(flight.messages[0], flight.target, None, None, reason, str(error)))
+        else:
+            job.wait_for(flight.target, self._clock.monotonic())
 
-def _check_fits(arriving: Message, destination: Fragment) -> None:
+
+def _check_takes(place: Fragment | Outlet, count: int, size_bytes: int) -> None:
+    """What can be known before it is sent. Raises."""
+    if isinstance(place, Fragment):
+        check_can_take_in(place, count, size_bytes)
+        return
+    failure = place.failure()
+    if failure is not None:
+        raise failure
+
+
+def _check_fits(arriving: Message, settings: FragmentSettings) -> None:
     """What a sender would be told."""
-    settings = destination.settings
     if settings.requires_session and arriving.session_id is None:
         raise InvalidOperation(NO_SESSION)
     size_bytes = len(arriving.sections)
@@ -319,11 +371,3 @@ def _check_fits(arriving: Message, destination: Fragment) -> None:
         raise MessageTooLarge(
             f"The message has {size_bytes} bytes, and '{settings.path}' takes {settings.max_message_bytes} at most."
         )
-
-
-def _most_at_once(destination: Fragment) -> int:
-    """A topic with many rules gets few messages at a time, so that their evaluation holds nobody up."""
-    if destination.fan_out is None:
-        return PASS_MESSAGES
-    rule_count = sum(len(one.rules.rules) for one in destination.fan_out.subscriptions.values())
-    return max(1, MAX_EVALUATIONS // max(rule_count, 1))

@@ -6,11 +6,12 @@ in one commit; or in another one, perhaps of another process, where it is sent, 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol, final
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.subscriptions import MAX_EVALUATIONS
 from tandembus.errors import BusError
 from tandembus.message import Message
 
@@ -35,6 +36,10 @@ class Destination(Protocol):
     @property
     def fragment_count(self) -> int: ...
 
+    @property
+    def most_at_once(self) -> int:
+        """Messages that a fragment is given in one operation: see `most_for_rules`."""
+
     def index_of(self, message: Message, number: int) -> int:
         """The fragment that takes a message: its key decides, else its number at the source. Always the same one, since
         only that one knows whether it has it already."""
@@ -49,3 +54,35 @@ class TransferPort(Protocol):
     async def find(self, path: str) -> Fragment | Destination:
         """The queue or topic with this path; a fragment of the same store stands for an entity that has no other.
         Raises why nothing can be sent to it."""
+
+
+def most_for_rules(rule_count: int) -> int:
+    """A topic with many rules gets few messages at a time, so that their evaluation holds nobody up."""
+    return max(1, MAX_EVALUATIONS // max(rule_count, 1))
+
+
+@final
+class OneFragment:
+    """A destination that has one fragment, in the same store."""
+
+    fragment_count: Final = 1
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+
+    @property
+    def settings(self) -> FragmentSettings:
+        return self._fragment.settings
+
+    @property
+    def most_at_once(self) -> int:
+        fan_out = self._fragment.fan_out
+        if fan_out is None:
+            return MAX_EVALUATIONS
+        return most_for_rules(sum(len(one.rules.rules) for one in fan_out.subscriptions.values()))
+
+    def index_of(self, message: Message, number: int) -> int:
+        return 0
+
+    async def open(self, index: int) -> Fragment:
+        return self._fragment
