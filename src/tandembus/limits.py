@@ -61,6 +61,7 @@ class Limits:
 
     # Entities
     max_entities: int = setting(10_000, "queues and topics in the namespace", minimum=1)
+    max_partitioned_entities: int = setting(100, "partitioned queues and topics in the namespace", minimum=0)
     max_subscriptions: int = setting(2_000, "subscriptions of one topic", minimum=1)
     max_sql_rules: int = setting(2_000, "rules with a SQL filter of one topic's subscriptions together", minimum=1)
     max_correlation_rules: int = setting(

@@ -182,11 +182,25 @@ class MessageBroker:
         return await asyncio.shield(task)
 
     def new_fragment(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
-        return Fragment(key, index, settings, self.clock, self.store.epoch, self._budget, self._wake)
+        epoch = self._store.epoch if self._store is not None else 0
+        return Fragment(key, index, settings, self.clock, epoch, self._budget, self._wake)
+
+    async def take_up(self, fragment: Fragment) -> None:
+        """Read its state, and that of all its family. While the store is out of reach it takes nothing and says why;
+        it is read with all others when the store is back."""
+        try:
+            if self._failure is None:
+                await load(self, fragment)
+        except StoreUnavailable:
+            if self._failure is None:
+                raise
+        if self._failure is not None:
+            for one in family_of(fragment):
+                one.fail(self._failure)
 
     async def _open(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
         fragment = self.new_fragment(key, index, settings)
-        await load(self, fragment)
+        await self.take_up(fragment)
         self.tell_room(fragment)
         self.by_key[key] = fragment
         self.forwarding.look(fragment)
@@ -564,9 +578,10 @@ class MessageBroker:
             try:
                 self._store = await self._open_store()
                 await self._load_marks(self._store)
-                for fragment in self.fragments():
-                    await load(self, fragment)
-                    self.want(fragment)
+                while void := self._void_ones():
+                    for fragment in void:
+                        await load(self, fragment)
+                        self.want(fragment)
                 break
             except Exception as error:
                 log.error("the messaging store cannot be opened yet: %s", error)
@@ -586,6 +601,11 @@ class MessageBroker:
         except asyncio.TimeoutError:
             pass
         self._reopen_now.clear()
+
+    def _void_ones(self) -> list[Fragment]:
+        """What is to be read anew; also what came while the store was out of reach, or while others were read."""
+        heads = [one for one in self.fragments() if one.topic is None]
+        return [head for head in heads if any(one.is_void for one in family_of(head))]
 
 
 def _with_partners(fragments: list[Fragment]) -> list[Fragment]:

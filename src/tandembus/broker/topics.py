@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tandembus.broker.fragment import Fragment
-from tandembus.broker.loading import load
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.subscriptions import FanOut
 from tandembus.errors import EntityNotFound
@@ -53,12 +52,12 @@ async def _open_topic(
     topic.fan_out = FanOut(topic)
     for part in subscriptions:
         _new_subscription(broker, topic, topic.fan_out, part)
-    await load(broker, topic)
+    await broker.take_up(topic)
     for fragment in (topic, *topic.fan_out.subscriptions.values()):
         broker.tell_room(fragment)
         broker.by_key[int(fragment.key)] = fragment
         broker.forwarding.look(fragment)
-    if topic.has_staged():
+    if topic.has_staged() and not topic.is_void:
         topic.look_for_orphans()  # a crash may have come between a subscription's end and that of its messages
     return topic
 
@@ -78,9 +77,12 @@ def add_subscription(
     """A new subscription gets what is sent from now on; its fragment was made before."""
     assert topic.fan_out is not None
     fragment = _new_subscription(broker, topic, topic.fan_out, (key, settings, rules))
-    fragment.start_over(broker.store.epoch, [[] for _ in LANES], None)
-    if settings.requires_session:
-        topic.main.begin_column()
+    if topic.is_void and topic.failure is not None:
+        fragment.fail(topic.failure)  # read with its topic when the store is back
+    else:
+        fragment.start_over(broker.store.epoch, [[] for _ in LANES], None)
+        if settings.requires_session:
+            topic.main.begin_column()
     broker.tell_room(fragment)
     broker.by_key[key] = fragment
     return fragment

@@ -5,7 +5,12 @@ anything up: whether a name is taken is the catalog's to say.
 """
 
 from tandembus.descriptions.access import MAX_AUTHORIZATION_RULES, AuthorizationRule, check_authorization_rules
-from tandembus.descriptions.changes import check_supported, check_update
+from tandembus.descriptions.changes import (
+    check_supported,
+    check_update,
+    shown_size_in_megabytes,
+    with_size_as_created,
+)
 from tandembus.descriptions.entities import (
     EntityDescription,
     EntityKind,
@@ -71,6 +76,7 @@ __all__ = [
     "from_record",
     "rule_from_record",
     "rule_to_record",
+    "shown_size_in_megabytes",
     "subscription_from_record",
     "subscription_path",
     "to_record",
@@ -78,4 +84,5 @@ __all__ = [
     "validate_name",
     "validate_rule_name",
     "validate_subscription_name",
+    "with_size_as_created",
 ]

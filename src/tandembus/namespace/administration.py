@@ -1,20 +1,22 @@
 """Entities and rules come, change and go, in steps that a crash can interrupt anywhere.
 
 The catalog's record says what was meant, and the next start finishes or undoes it. Only what is durable there is told
-to the fragments, and nothing is stored of what was refused.
+to the owners of the stores and to the front ends, and nothing is stored of what was refused. What is asked for is done
+on all fragments or, where one of them is out of reach, refused before anything has changed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
-from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
 from tandembus.descriptions import (
+    AuthorizationRule,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -22,14 +24,17 @@ from tandembus.descriptions import (
     check_supported,
     check_update,
     subscription_path,
+    with_size_as_created,
 )
 from tandembus.descriptions import default_rule as rule_for_everything
-from tandembus.errors import BusError, EntityNotFound
+from tandembus.errors import BusError, StoreUnavailable
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog, Entry, QueueEntry, SubscriptionEntry, TopicEntry
-from tandembus.namespace.dropping import Dropper
+from tandembus.namespace.following import Followers
 from tandembus.namespace.forwarding import Forwarding, check_forwarding
-from tandembus.namespace.opening import OpenEntities
+from tandembus.namespace.opening import not_found
+from tandembus.namespace.placement import Stores
+from tandembus.namespace.store_port import StorePort
 from tandembus.rules import compile_rule
 from tandembus.security.scopes import fold
 
@@ -39,76 +44,81 @@ E = TypeVar("E", bound=Entry)
 
 
 class Administration:
-    def __init__(self, name: str, catalog: Catalog, broker: MessageBroker, limits: Limits, clock: Clock) -> None:
-        self.name = name
-        self.catalog = catalog
-        self.broker = broker
-        self.limits = limits
-        self.clock = clock
-        self._open = OpenEntities(name, catalog, broker, limits, clock)
-        self._dropper = Dropper(catalog, broker, clock)
-        self._forwarding_lock = asyncio.Lock()
+    """In the one process that has the catalog itself."""
 
-    def not_found(self, path: str) -> EntityNotFound:
-        return self._open.not_found(path)
+    def __init__(
+        self,
+        name: str,
+        catalog: Catalog,
+        ports: Mapping[int, StorePort],
+        for_new: Sequence[int],
+        followers: Followers,
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
+        """`ports`: by the number of their store; `for_new`: those that new entities are spread over."""
+        self._name = name
+        self._catalog = catalog
+        self._ports = ports
+        self._for_new = for_new
+        self._followers = followers
+        self._limits = limits
+        self._clock = clock
+        self._forwarding_lock = asyncio.Lock()
+        self._families: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._forsaken: list[Entry] = []
+        """Creations that failed, when that could not be written down."""
 
     # Queues.
 
     async def create_queue(self, description: QueueDescription) -> QueueEntry:
-        description = description.validated(self.limits)
+        description = description.validated(self._limits)
         check_supported(description)
         async with self._forwarding(description, None):
-            return await self._make(await self.catalog.begin_create(description, self.limits, self.clock.now()))
+            now = self._clock.now()
+            return await self._make(await self._catalog.begin_create(description, self._limits, now, self._stores()))
 
     async def update_queue(self, description: QueueDescription) -> QueueEntry:
-        description = description.validated(self.limits)
-        old = self.catalog.find_queue(description.name)
+        old = self._catalog.find_queue(description.name)
         if old is None:
-            raise self.not_found(description.name)
+            raise not_found(self._name, description.name)
+        description = with_size_as_created(old.description, description).validated(self._limits)
         check_update(old.description, description)
-        check_supported(description)
         async with self._forwarding(description, old.description):
-            entry = await self.catalog.update_queue(description, self.clock.now())
-            self._open.changed(entry)
-        await self._resume(entry)
-        return entry
+            await self._check_stores(old)
+            entry = await self._catalog.update_queue(description, self._clock.now())
+        return await self._told(entry)
 
     async def delete_queue(self, name: str) -> None:
-        entry = self.catalog.find_queue(name)
+        entry = self._catalog.find_queue(name)
         if entry is None:
-            raise self.not_found(name)
-        self._check_store()
-        tombstones = await self.catalog.delete_queue(name, self.clock.now())
-        self._open.ended(entry, self.not_found(name))
-        self._dropper.start(tombstones)
+            raise not_found(self._name, name)
+        await self._check_stores(entry)
+        await self._catalog.delete_queue(name, self._clock.now())
+        await self._followers.confirmed()
 
     # Topics.
 
     async def create_topic(self, description: TopicDescription) -> TopicEntry:
-        description = description.validated(self.limits)
+        description = description.validated(self._limits)
         check_supported(description)
-        return await self._make(await self.catalog.begin_create_topic(description, self.limits, self.clock.now()))
+        now = self._clock.now()
+        return await self._make(await self._catalog.begin_create_topic(description, self._limits, now, self._stores()))
 
     async def update_topic(self, description: TopicDescription) -> TopicEntry:
-        description = description.validated(self.limits)
-        async with self._open.changing(fold(description.name)):
-            check_update(self._topic(description.name).description, description)
-            check_supported(description)
-            entry = await self.catalog.update_topic(description, self.clock.now())
-            self._open.changed(entry)
-            return entry
+        async with self._changing(fold(description.name)):
+            old = self._topic(description.name)
+            description = with_size_as_created(old.description, description).validated(self._limits)
+            check_update(old.description, description)
+            await self._check_stores(old)
+            return await self._told(await self._catalog.update_topic(description, self._clock.now()))
 
     async def delete_topic(self, name: str) -> None:
         """With all its subscriptions, and all at once."""
-        async with self._open.changing(fold(name)):
-            topic = self._topic(name)
-            self._check_store()
-            subscriptions = self.catalog.subscriptions(name)
-            tombstones = await self.catalog.delete_topic(name, self.clock.now())
-            for entry in (topic, *subscriptions):
-                self._open.ended(entry, self.not_found(entry.description.path))
-            # The topic first: then nobody counts any more who of the others still has a message.
-            self._dropper.start(tombstones[::-1])
+        async with self._changing(fold(name)):
+            await self._check_stores(self._topic(name))
+            await self._catalog.delete_topic(name, self._clock.now())
+            await self._followers.confirmed()
 
     # Subscriptions.
 
@@ -116,100 +126,102 @@ class Administration:
         self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
     ) -> SubscriptionEntry:
         """It gets what is sent from now on, if the default rule lets it through; without one, everything."""
-        description = description.validated(self.limits)
-        check_supported(description)
+        description = description.validated(self._limits)
         rule = self._checked_rule(default_rule or rule_for_everything())
-        async with self._open.changing(fold(description.topic_name)):
-            self._topic(description.topic_name)
+        async with self._changing(fold(description.topic_name)):
+            await self._check_stores(self._topic(description.topic_name))
             async with self._forwarding(description, None):
-                entry = await self.catalog.begin_create_subscription(description, [rule], self.limits, self.clock.now())
+                now = self._clock.now()
+                entry = await self._catalog.begin_create_subscription(description, [rule], self._limits, now)
                 return await self._make(entry)
 
     async def update_subscription(self, description: SubscriptionDescription) -> SubscriptionEntry:
-        description = description.validated(self.limits)
-        async with self._open.changing(fold(description.topic_name)):
-            old = self._subscription(description.topic_name, description.name).description
-            check_update(old, description)
-            check_supported(description)
-            async with self._forwarding(description, old):
-                entry = await self.catalog.update_subscription(description, self.clock.now())
-                self._open.changed(entry)
-        await self._resume(entry)
-        return entry
+        description = description.validated(self._limits)
+        async with self._changing(fold(description.topic_name)):
+            old = self._subscription(description.topic_name, description.name)
+            check_update(old.description, description)
+            async with self._forwarding(description, old.description):
+                await self._check_stores(old)
+                entry = await self._catalog.update_subscription(description, self._clock.now())
+            return await self._told(entry)
 
     async def delete_subscription(self, topic: str, name: str) -> None:
-        async with self._open.changing(fold(topic)):
-            entry = self._subscription(topic, name)
-            self._check_store()
-            tombstones = await self.catalog.delete_subscription(topic, name, self.clock.now())
-            self._open.ended(entry, self.not_found(entry.description.path))
-            self._dropper.start(tombstones)
+        async with self._changing(fold(topic)):
+            await self._check_stores(self._subscription(topic, name))
+            await self._catalog.delete_subscription(topic, name, self._clock.now())
+            await self._followers.confirmed()
 
     # Rules.
-
-    def rules(self, topic: str, subscription: str, skip: int = 0, top: int | None = None) -> Sequence[RuleDescription]:
-        """Sorted by name, one page. Raises EntityNotFound for a subscription that is not there."""
-        self._subscription(topic, subscription)
-        return self.catalog.rules(topic, subscription, skip, top)
 
     async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         """Raises InvalidArgument for what does not compile, and then nothing is stored."""
         rule = self._checked_rule(rule)
-        async with self._open.changing(fold(topic)):
-            entry = self._subscription(topic, subscription)
-            created = await self.catalog.create_rule(topic, subscription, rule, self.limits, self.clock.now())
-            await self._open.rules_changed(entry)
+        async with self._changing(fold(topic)):
+            await self._check_stores(self._subscription(topic, subscription))
+            now = self._clock.now()
+            created = await self._catalog.create_rule(topic, subscription, rule, self._limits, now)
+            await self._followers.confirmed()
             return created
 
     async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         """Another filter and action for the rule of this name. Messages that are there already stay."""
         rule = self._checked_rule(rule)
-        async with self._open.changing(fold(topic)):
-            entry = self._subscription(topic, subscription)
-            changed = await self.catalog.update_rule(topic, subscription, rule, self.limits, self.clock.now())
-            await self._open.rules_changed(entry)
+        async with self._changing(fold(topic)):
+            await self._check_stores(self._subscription(topic, subscription))
+            now = self._clock.now()
+            changed = await self._catalog.update_rule(topic, subscription, rule, self._limits, now)
+            await self._followers.confirmed()
             return changed
 
     async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
-        async with self._open.changing(fold(topic)):
-            entry = self._subscription(topic, subscription)
-            await self.catalog.delete_rule(topic, subscription, name, self.clock.now())
-            await self._open.rules_changed(entry)
+        async with self._changing(fold(topic)):
+            await self._check_stores(self._subscription(topic, subscription))
+            await self._catalog.delete_rule(topic, subscription, name, self._clock.now())
+            await self._followers.confirmed()
+
+    # What is not an entity.
+
+    async def put_policy(self, policy: AuthorizationRule) -> None:
+        """Of the namespace, new or in place of the one of this name."""
+        await self._catalog.put_policy(policy, self._clock.now())
+        await self._followers.confirmed()
+
+    async def remove_policy(self, name: str) -> None:
+        """Raises EntityNotFound."""
+        await self._catalog.remove_policy(name, self._clock.now())
+        await self._followers.confirmed()
+
+    async def record_accesses(self, times: Mapping[str, float]) -> None:
+        await self._catalog.record_accesses(times, self._clock.now())
+
+    async def keep_house(self) -> None:
+        """What could not be undone when it failed."""
+        forsaken, self._forsaken = self._forsaken, []
+        for entry in forsaken:
+            await self._abandon(entry)
 
     # What they share.
 
     def _topic(self, name: str) -> TopicEntry:
-        entry = self.catalog.find_topic(name)
+        entry = self._catalog.find_topic(name)
         if entry is None:
-            raise self.not_found(name)
+            raise not_found(self._name, name)
         return entry
 
     def _subscription(self, topic: str, name: str) -> SubscriptionEntry:
-        entry = self.catalog.find_subscription(topic, name)
+        entry = self._catalog.find_subscription(topic, name)
         if entry is None:
-            raise self.not_found(subscription_path(topic, name))
+            raise not_found(self._name, subscription_path(topic, name))
         return entry
 
     def _checked_rule(self, rule: RuleDescription) -> RuleDescription:
-        rule = rule.validated(self.limits)
+        rule = rule.validated(self._limits)
         compile_rule(rule)
         return rule
 
-    def _check_store(self) -> None:
-        """What cannot be dropped is not deleted: its name would be free while the store is out of reach."""
-        if self.broker.failure is not None:
-            raise self.broker.failure
-
-    async def _resume(self, entry: QueueEntry | SubscriptionEntry) -> None:
-        """What may forward from now on does so once it is open, and it may have left the memory while it paused. The
-        change is durable: that it cannot be opened right now must not make it look undone."""
-        description = entry.description
-        targets = (description.forward_to, description.forward_dead_lettered_messages_to)
-        if description.status.can_receive and targets != (None, None):
-            try:
-                await self._open.open(entry.key)
-            except BusError as error:
-                log.warning("'%s' does not forward its messages yet: %s", description.path, error)
+    def _changing(self, topic_key: str) -> asyncio.Lock:
+        """Held while a topic, its subscriptions or their rules change."""
+        return self._families.setdefault(topic_key, asyncio.Lock())
 
     @asynccontextmanager
     async def _forwarding(self, new: Forwarding, old: Forwarding | None) -> AsyncIterator[None]:
@@ -218,17 +230,79 @@ class Administration:
             yield
             return
         async with self._forwarding_lock:
-            check_forwarding(self.catalog, new, old, self.limits)
+            check_forwarding(self._catalog, new, old, self._limits)
             yield
 
+    # Stores.
+
+    def _stores(self) -> Stores:
+        reachable = [store for store in self._for_new if self._port(store).failure() is None]
+        return Stores(self._for_new, reachable)
+
+    def _port(self, store: int) -> StorePort:
+        port = self._ports.get(store)
+        if port is None:
+            raise StoreUnavailable(f"Messaging store {store} is not there.")
+        return port
+
+    async def _check_stores(self, entry: Entry) -> None:
+        """What cannot be done everywhere is not done anywhere. Raises StoreUnavailable."""
+        await self._on_each(entry, _check)
+
+    async def _on_each(self, entry: Entry, act: Callable[[StorePort, Entry], Awaitable[None]]) -> None:
+        """On each store of the entity, all at once; when this returns or raises, it is over on all of them."""
+        ports = [self._port(store) for store in dict.fromkeys(entry.stores)]
+        for port in ports:
+            failure = port.failure()
+            if failure is not None:
+                raise _unhealthy(entry, port, failure)
+        outcomes = await asyncio.gather(*(act(port, entry) for port in ports), return_exceptions=True)
+        for port, outcome in zip(ports, outcomes, strict=True):
+            if isinstance(outcome, BusError):
+                raise _unhealthy(entry, port, outcome)
+            if isinstance(outcome, BaseException):
+                raise outcome
+
     async def _make(self, entry: E) -> E:
-        """Its fragment, then the catalog's word that it exists; or nothing of it remains."""
+        """Its fragments, then the catalog's word that it exists; or nothing of it remains. Carried through when the
+        caller goes away meanwhile."""
+        return await asyncio.shield(asyncio.ensure_future(self._carry_out(entry)))
+
+    async def _carry_out(self, entry: E) -> E:
         try:
-            await self.broker.make_fragment(entry.fragment_key, entry.incarnation, 0)
-            made = await self.catalog.finish_create(entry, self.clock.now())
-            if isinstance(made, SubscriptionEntry):
-                await self._open.subscribed(made)
-            return made
+            await self._on_each(entry, _make)
+            made = await self._catalog.finish_create(entry, self._clock.now())
         except BaseException:
-            self._dropper.start(await self.catalog.abandon_create(entry, self.clock.now()))
+            await self._abandon(entry)
             raise
+        return await self._told(made)
+
+    async def _abandon(self, entry: Entry) -> None:
+        """Tried again later where that cannot be written down now."""
+        try:
+            await self._catalog.abandon_create(entry, self._clock.now())
+            await self._followers.confirmed()
+        except StoreUnavailable as error:
+            log.warning("'%s' could not be created, nor that undone yet: %s", entry.description.path, error)
+            self._forsaken.append(entry)
+
+    async def _told(self, entry: E) -> E:
+        await self._followers.confirmed()
+        return entry
+
+
+async def _make(port: StorePort, entry: Entry) -> None:
+    await port.make(entry)
+
+
+async def _check(port: StorePort, entry: Entry) -> None:
+    await port.check(entry)
+
+
+def _unhealthy(entry: Entry, port: StorePort, failure: BusError) -> BusError:
+    """The same kind of error, naming what is not healthy where there are several."""
+    if not entry.is_partitioned:
+        return failure
+    fragments = ", ".join(str(index) for index in entry.indexes_in(port.index))
+    text = f"Nothing was changed: of '{entry.description.path}', fragments {fragments} cannot be reached. {failure}"
+    return type(failure)(text)

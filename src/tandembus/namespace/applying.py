@@ -155,9 +155,8 @@ class _Applying:
         if isinstance(entry, SubscriptionEntry):
             directory.rules(entry.fragment_key)
         if entry.state is EntityState.CREATING:
-            directory.creating[entry.key] = entry
+            directory.put_creating(entry)
         elif entry != old:
-            directory.creating.pop(entry.key, None)
             directory.put(entry)
             self._tell(entry, is_new=old is None)
 

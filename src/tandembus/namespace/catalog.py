@@ -53,8 +53,10 @@ from tandembus.namespace.entries import (
     Tombstone,
     TopicEntry,
 )
+from tandembus.namespace.placement import Stores, place
 from tandembus.namespace.quotas import (
     check_entity_count,
+    check_partitioned_count,
     check_plain_rule_count,
     check_rule_counts,
     check_subscription_count,
@@ -66,6 +68,7 @@ from tandembus.store.embedded.catalog_store import CatalogStore, Document
 __all__ = ["Catalog", "EntityState", "Entry", "QueueEntry", "SubscriptionEntry", "Tombstone", "TopicEntry"]
 
 LAST_FRAGMENT_KEY: Final = 0xFFFFFFFF
+ONE_STORE: Final = Stores()
 
 RECENT_CHANGES: Final = 256
 """Kept for those who missed some of them: a whole catalog is much more to take."""
@@ -75,6 +78,10 @@ Listener = Callable[[CatalogChange, Sequence[CatalogEvent]], None]
 T = TypeVar("T")
 E = TypeVar("E", bound=Entry)
 P = ParamSpec("P")
+
+
+def _nothing() -> None:
+    return
 
 
 def _uninterrupted(
@@ -119,22 +126,30 @@ class Catalog(CatalogView):
     # Creating: take the name and give out new numbers. Visible to clients only after `finish_create`.
 
     @_uninterrupted
-    async def begin_create(self, description: QueueDescription, limits: Limits, now: float) -> QueueEntry:
-        """Raises EntityAlreadyExists, QuotaExceeded."""
+    async def begin_create(
+        self, description: QueueDescription, limits: Limits, now: float, stores: Stores = ONE_STORE
+    ) -> QueueEntry:
+        """Raises EntityAlreadyExists, QuotaExceeded, StoreUnavailable."""
         async with self._changing:
             await self._reload_if_needed(now)
-            self._check_new_entity(description.name, limits)
-            entry = QueueEntry(description, *self._next_numbers(), now, now, EntityState.CREATING)
+            self._check_new_entity(description, limits)
+            placed = self._placed(description, stores)
+            numbers = self._next_numbers(len(placed))
+            entry = QueueEntry(description, *numbers, now, now, EntityState.CREATING, stores=placed)
             await self._begin(entry, (), now)
             return entry
 
     @_uninterrupted
-    async def begin_create_topic(self, description: TopicDescription, limits: Limits, now: float) -> TopicEntry:
-        """Raises EntityAlreadyExists, QuotaExceeded."""
+    async def begin_create_topic(
+        self, description: TopicDescription, limits: Limits, now: float, stores: Stores = ONE_STORE
+    ) -> TopicEntry:
+        """As for queues."""
         async with self._changing:
             await self._reload_if_needed(now)
-            self._check_new_entity(description.name, limits)
-            entry = TopicEntry(description, *self._next_numbers(), now, now, EntityState.CREATING)
+            self._check_new_entity(description, limits)
+            placed = self._placed(description, stores)
+            numbers = self._next_numbers(len(placed))
+            entry = TopicEntry(description, *numbers, now, now, EntityState.CREATING, stores=placed)
             await self._begin(entry, (), now)
             return entry
 
@@ -151,7 +166,8 @@ class Catalog(CatalogView):
             check_subscription_count(topic.description.name, self.subscription_count(topic.key) + creating, limits)
             self._check_new_rules(topic, rules, limits)
             kept = replace(description, topic_name=topic.description.name)
-            entry = SubscriptionEntry(kept, *self._next_numbers(), now, now, EntityState.CREATING)
+            numbers = self._next_numbers(len(topic.stores))
+            entry = SubscriptionEntry(kept, *numbers, now, now, EntityState.CREATING, stores=topic.stores)
             await self._begin(entry, [replace(rule, created_at=now) for rule in rules], now)
             return entry
 
@@ -347,11 +363,15 @@ class Catalog(CatalogView):
 
     # Checks, numbers, commits.
 
-    def _check_new_entity(self, name: str, limits: Limits) -> None:
-        directory = self._directory
-        self._check_name_is_free(fold(name), name)
-        creating = sum(not isinstance(entry, SubscriptionEntry) for entry in directory.creating.values())
-        check_entity_count(len(directory.queues) + len(directory.topics) + creating, limits)
+    def _check_new_entity(self, description: QueueDescription | TopicDescription, limits: Limits) -> None:
+        self._check_name_is_free(fold(description.name), description.name)
+        placed = self._directory.placed
+        check_entity_count(placed.entity_count, limits)
+        if description.enable_partitioning:
+            check_partitioned_count(placed.partitioned_count, limits)
+
+    def _placed(self, description: QueueDescription | TopicDescription, stores: Stores) -> tuple[int, ...]:
+        return place(description.enable_partitioning, stores, self._directory.placed)
 
     def _check_name_is_free(self, key: str, path: str) -> None:
         if self._directory.find(key) is not None or key in self._directory.creating:
@@ -375,10 +395,10 @@ class Catalog(CatalogView):
             added += count_of(rule)
         check_rule_counts(topic.description.name, self._directory.rule_counts(topic.key), added, limits)
 
-    def _next_numbers(self) -> tuple[int, int]:
-        """Incarnation and fragment key of what is created next."""
+    def _next_numbers(self, fragment_count: int) -> tuple[int, int]:
+        """Incarnation and first fragment key of what is created next."""
         facts = self._directory.facts
-        if facts.next_fragment_key >= LAST_FRAGMENT_KEY:
+        if facts.next_fragment_key + fragment_count > LAST_FRAGMENT_KEY:
             raise QuotaExceeded("The namespace has given out all its fragment keys.")
         return facts.next_incarnation, facts.next_fragment_key
 
@@ -429,14 +449,18 @@ class Catalog(CatalogView):
 
     # For those who have a copy.
 
-    async def catch_up(self, namespace_id: str, version: int) -> list[CatalogChange]:
-        """What a copy at this version has missed; everything, where that is not known any more."""
+    async def catch_up(
+        self, namespace_id: str, version: int, then: Callable[[], None] = _nothing
+    ) -> list[CatalogChange]:
+        """What a copy at this version has missed; everything, where that is not known any more. `then` is called before
+        anything more can change."""
         async with self._changing:
             missed = [change for change in self._recent if change.version > version]
             is_known = version == self.version or (missed and missed[0].version == version + 1)
-            if namespace_id == self.namespace_id and is_known:
-                return missed
-            return [await asyncio.to_thread(self._whole)]
+            if namespace_id != self.namespace_id or not is_known:
+                missed = [await asyncio.to_thread(self._whole)]
+            then()
+            return missed
 
     async def snapshot(self) -> CatalogChange:
         """All there is, at one moment."""

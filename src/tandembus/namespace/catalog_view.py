@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tandembus.descriptions import AuthorizationRule, RuleDescription, subscription_path
 from tandembus.errors import EntityNotFound, StoreDamaged, StoreUnavailable
@@ -116,6 +116,10 @@ class CatalogView:
         """Raises EntityNotFound for a subscription that is not there: none is another answer than no rules."""
         entry = self.get_subscription(topic, subscription)
         return self._directory.rules(entry.fragment_key).by_name.page(skip, top)
+
+    def entries(self) -> Iterator[Entry]:
+        """All there are, a topic before its subscriptions."""
+        return self._directory.entries()
 
     def queue_count(self) -> int:
         return len(self._directory.queues)

@@ -23,9 +23,15 @@ class CompiledRules:
         self._compiled: dict[int, dict[str, Rule]] = {}
         """By the subscription's fragment key, then by name."""
         self._since_pause = 0
+        self._compiling = asyncio.Lock()
 
     async def rule_set(self, entry: SubscriptionEntry) -> RuleSet:
-        """The rules that the catalog holds for the subscription now."""
+        """The rules that the catalog holds for the subscription now. One at a time: who comes for the same ones, such
+        as for another fragment, finds them compiled."""
+        async with self._compiling:
+            return await self._rule_set(entry)
+
+    async def _rule_set(self, entry: SubscriptionEntry) -> RuleSet:
         known = self._compiled.get(entry.fragment_key, {})
         compiled: dict[str, Rule] = {}
         rules = self._catalog.rules(entry.description.topic_name, entry.description.name)

@@ -21,6 +21,7 @@ from tandembus.namespace.entries import (
 )
 from tandembus.namespace.named import Named
 from tandembus.namespace.paths import split_subscription
+from tandembus.namespace.placement import Placed
 from tandembus.namespace.rule_table import RuleCounts, Rules, total_of
 from tandembus.store.embedded.catalog_store import DamagedRecord, Document
 
@@ -39,6 +40,8 @@ class Directory:
         self.accessed_at: dict[str, float] = {}
         self.policies: Named[AuthorizationRule] = Named()
         self.by_fragment: dict[int, Entry] = {}
+        self.placed = Placed()
+        """Also what is being created."""
         self.with_idle_time: dict[str, Entry] = {}
         """Those that are deleted when nobody uses them: looked through every few seconds."""
         self.incomplete_topics: set[str] = set()
@@ -94,8 +97,24 @@ class Directory:
             if isinstance(entry, SubscriptionEntry) and entry.topic_key == topic_key
         ]
 
+    def put_creating(self, entry: Entry) -> None:
+        self._take_place(entry)
+        self.creating[entry.key] = entry
+
+    def _take_place(self, entry: Entry) -> None:
+        if not self.is_known(entry):
+            self.placed.add(entry)
+
+    def is_known(self, entry: Entry) -> bool:
+        """This very life, active or being created."""
+        creating = self.creating.get(entry.key)
+        is_creating = creating is not None and creating.incarnation == entry.incarnation
+        return is_creating or entry.fragment_key in self.by_fragment
+
     def put(self, entry: Entry) -> None:
-        """An active entity: a new one, or its new description."""
+        """An active entity: a new one, one whose creation is through, or its new description."""
+        self._take_place(entry)
+        self.creating.pop(entry.key, None)
         if isinstance(entry, QueueEntry):
             self.queues.put(entry.key, entry)
         elif isinstance(entry, TopicEntry):
@@ -111,6 +130,8 @@ class Directory:
 
     def remove(self, entry: Entry) -> None:
         """What was active or being created, with its rules."""
+        if self.is_known(entry):
+            self.placed.add(entry, -1)
         self.creating.pop(entry.key, None)
         self.accessed_at.pop(entry.key, None)
         self.with_idle_time.pop(entry.key, None)

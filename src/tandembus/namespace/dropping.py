@@ -1,16 +1,15 @@
-"""What was deleted is dropped from the store, in the background and however often the process is restarted."""
+"""What was deleted is dropped from its store, in the background and however often the process is restarted."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from tandembus.broker.dropping import drop_fragment
 from tandembus.broker.message_broker import MessageBroker
-from tandembus.clock import Clock
-from tandembus.errors import StoreUnavailable
-from tandembus.namespace.catalog import Catalog, Tombstone
+from tandembus.errors import BusError, StoreUnavailable
+from tandembus.namespace.entries import Tombstone
 
 log = logging.getLogger("tandembus.namespace")
 
@@ -18,16 +17,24 @@ RETRY_S = 10.0
 
 
 class Dropper:
-    def __init__(self, catalog: Catalog, broker: MessageBroker, clock: Clock) -> None:
-        self._catalog = catalog
+    """Of one store."""
+
+    def __init__(self, broker: MessageBroker) -> None:
         self._broker = broker
-        self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
+        self._underway: set[int] = set()
+        self.on_dropped: Callable[[Sequence[Tombstone]], Awaitable[None]] = _nobody
+        """Told when nothing of these fragments is left, so that the catalog forgets them. Asked again after a while if
+        it fails."""
 
     def start(self, tombstones: Sequence[Tombstone]) -> None:
-        """One after the other; what was deleted at another time does not wait for it."""
-        if tombstones:
-            task = asyncio.create_task(self._drop_all(tombstones), name=f"dropping {tombstones[-1].path}")
+        """One after the other; what was deleted at another time does not wait for it. A topic goes before its
+        subscriptions: then nobody counts any more who of the others still has a message."""
+        new = [one for one in tombstones if one.fragment_key not in self._underway]
+        if new:
+            new.sort(key=_is_subscription)
+            self._underway.update(one.fragment_key for one in new)
+            task = asyncio.create_task(self._drop_all(new), name=f"dropping {new[0].path}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -45,13 +52,31 @@ class Dropper:
     async def _drop_all(self, tombstones: Sequence[Tombstone]) -> None:
         for tombstone in tombstones:
             await self._drop(tombstone)
+        await self._tell(tombstones)
+        self._underway.difference_update(one.fragment_key for one in tombstones)
 
     async def _drop(self, tombstone: Tombstone) -> None:
         while True:
             try:
                 await drop_fragment(self._broker, tombstone.fragment_key)
-                await self._catalog.forget([tombstone], self._clock.now())
                 return
             except StoreUnavailable as error:
                 log.warning("dropping '%s' is put off: %s", tombstone.path, error)
                 await asyncio.sleep(RETRY_S)
+
+    async def _tell(self, tombstones: Sequence[Tombstone]) -> None:
+        while True:
+            try:
+                await self.on_dropped(tombstones)
+                return
+            except BusError as error:
+                log.warning("'%s' is dropped, and the catalog does not know yet: %s", tombstones[0].path, error)
+                await asyncio.sleep(RETRY_S)
+
+
+def _is_subscription(tombstone: Tombstone) -> bool:
+    return tombstone.topic_fragment_key != 0
+
+
+async def _nobody(_tombstones: Sequence[Tombstone]) -> None:
+    return

@@ -9,11 +9,11 @@ from typing import Protocol
 from tandembus.broker.fragment import Fragment
 from tandembus.descriptions import EntityKind, SubscriptionDescription, TopicDescription
 from tandembus.errors import BusError, EntityDisabled, InvalidOperation
+from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.requests import Counts, Requests
 from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
 from tandembus.namespace.entries import Entry
-from tandembus.namespace.fragment_settings import fragment_settings
 from tandembus.store.messaging_store import MAIN
 
 EntityCounts = Counts
@@ -34,13 +34,12 @@ class AttachedLink(Protocol):
 
 
 class Entity:
-    def __init__(self, entry: Entry, traffic: Traffic, requests: Requests, fragment: Fragment, now: float) -> None:
+    def __init__(self, entry: Entry, traffic: Traffic, requests: Requests, now: float) -> None:
         self.entry = entry
         self.traffic = traffic
         """Messages to it and from it: nothing in it waits."""
         self.requests = requests
         """What waits for an answer."""
-        self.fragment = fragment
         self.accessed_at = now
         """When clients last used it: what is idle is told by this."""
         self.found_at = now
@@ -52,6 +51,12 @@ class Entity:
     def name(self) -> str:
         """Its whole path, as it was written when it was created."""
         return self.entry.description.path
+
+    @property
+    def fragment(self) -> Fragment:
+        """Of a plain entity in this process."""
+        assert isinstance(self.traffic, LocalTraffic)
+        return self.traffic.fragment
 
     @property
     def kind(self) -> EntityKind:
@@ -125,10 +130,9 @@ class Entity:
         self._links.discard(link)
         self.accessed_at = now
 
-    def changed(self, entry: Entry, limits: Limits) -> None:
+    def changed(self, entry: Entry) -> None:
         """A new description for the same life: links that it no longer allows are cut."""
         self.entry = entry
-        self.fragment.settings = fragment_settings(entry.description, limits)
         for link in self.links:
             try:
                 self._check_allows(link)

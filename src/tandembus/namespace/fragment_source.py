@@ -16,5 +16,5 @@ class FragmentSource(Protocol):
         A fragment whose broker or store is out of reach is opened, too: its traffic says so (`failure`), and serves
         once they are back. Raises EntityNotFound where the life that the entry tells of has ended."""
 
-    def close(self, entry: Entry, index: int) -> bool:
-        """Nobody uses it here any more. Returns whether it could be let go of; else ask again later."""
+    def close(self, entry: Entry, index: int) -> None:
+        """Nobody uses it here any more: it may leave the memory."""

@@ -1,7 +1,7 @@
-"""A namespace: its catalog of entities, the message broker that holds their fragments, and its policies.
+"""A namespace as its front ends see it: which entities there are, those in use, their counts, and its policies.
 
-Finding and using entities, their counts, and housekeeping are here; how they come, change and go is
-`administration.py`'s.
+How entities come, change and go is administration's (`administration.py`), which may be in another process, and where
+their messages are is the business of whoever owns the stores.
 """
 
 from __future__ import annotations
@@ -11,17 +11,26 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
-from tandembus.descriptions import AuthorizationRule
+from tandembus.descriptions import (
+    AuthorizationRule,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    subscription_path,
+)
 from tandembus.errors import BusError, EntityNotFound, InvalidOperation
 from tandembus.limits import Limits
-from tandembus.namespace.administration import Administration
-from tandembus.namespace.catalog import Catalog, Entry, QueueEntry, SubscriptionEntry, TopicEntry
+from tandembus.namespace.administration_port import AdministrationPort
+from tandembus.namespace.catalog_change import CatalogEvent
+from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity, EntityCounts
+from tandembus.namespace.entries import QueueEntry, SubscriptionEntry, TopicEntry
+from tandembus.namespace.fragment_source import FragmentSource
+from tandembus.namespace.opening import OpenEntities
 from tandembus.namespace.paths import SubQueue
 from tandembus.namespace.policies import KeyKind, completed, find_policy, put_in, with_new_key, without
-from tandembus.namespace.transfers import Transfers
 from tandembus.security.sas import ROOT_POLICY
 from tandembus.tasks import WhenBroken, carry_on, essential
 
@@ -32,25 +41,31 @@ ACCESS_RECORD_S = 60.0
 PURGE_SLICE = 4000
 
 
-class Namespace(Administration):
-    def __init__(self, name: str, catalog: Catalog, broker: MessageBroker, limits: Limits, clock: Clock) -> None:
-        super().__init__(name, catalog, broker, limits, clock)
+class Namespace:
+    def __init__(
+        self,
+        name: str,
+        catalog: CatalogView,
+        source: FragmentSource,
+        administration: AdministrationPort,
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.catalog = catalog
+        self.administration = administration
+        self.limits = limits
+        self.clock = clock
+        self._open = OpenEntities(name, catalog, source, limits, clock)
         self._housekeeper: asyncio.Task[None] | None = None
-        self._transfers = Transfers(self._open, catalog, broker, clock)
-        self._resuming: asyncio.Task[None] | None = None
-        broker.forwarding.port = self._transfers
-        broker.forwarding.max_hops = limits.max_forward_hops
+        self._accesses_recorded_at = 0.0
         self.on_turn_end: Callable[[], None] = _no_turn
         """Called when answers and deliveries of a turn are written to their links, so that each socket is flushed
         once."""
-        broker.on_turn_end = self.turn_ended
-        self._accesses_recorded_at = 0.0
         self.describing = asyncio.Lock()
         """Held by whoever reads a description, or policies, to write them back changed: of two at a time, one would
         undo what the other did."""
         self.when_broken: WhenBroken = carry_on
-        self.on_deleted: Callable[[str], None] = _nothing
-        """Told when an entity goes on its own; who deletes one otherwise knows already."""
         self.fixed_policies: Sequence[AuthorizationRule] = ()
         """The root policy and those of the settings: shown, and not to be changed here."""
         self.renew_root_key: Callable[[], Sequence[AuthorizationRule]] | None = None
@@ -61,50 +76,34 @@ class Namespace(Administration):
         return self.catalog.created_at
 
     async def start(self) -> None:
-        """Finish what an earlier life left undone, and keep house from now on."""
-        await self._compare_with_store()
-        for tombstone in self.catalog.tombstones():
-            self._dropper.start([tombstone])
+        """Keep house from now on."""
         self._housekeeper = essential(self._keep_house(), "housekeeping", self.when_broken)
-        self._resuming = essential(self._transfers.resume(), "resuming transfers", self.when_broken)
-
-    async def _compare_with_store(self) -> None:
-        """A catalog older than the store (from a backup, say) must not give out numbers of fragments that are there:
-        an entity's messages would come up in another. What it does not know is kept, and reported."""
-        for damaged in self.catalog.damaged:
-            log.error(
-                "the catalog holds a damaged record, its entity is not served and its messages are kept: %s", damaged
-            )
-        buried = {tombstone.fragment_key for tombstone in self.catalog.tombstones()}
-        heads = await self.broker.store.heads()
-        for head in heads:
-            if self.catalog.find_by_fragment(head.fragment) is None and head.fragment not in buried:
-                log.warning("the store holds fragment %d, which the catalog does not know; it is kept", head.fragment)
-                self._open.newest_stray = max(self._open.newest_stray, head.fragment)
-        if heads:
-            newest = max(head.fragment for head in heads)
-            await self.catalog.skip_fragment_keys(newest + 1, self.clock.now())
 
     async def stop(self) -> None:
-        for task in (self._housekeeper, self._resuming):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        await self._dropper.stop()
+        if self._housekeeper is not None:
+            self._housekeeper.cancel()
+            await asyncio.gather(self._housekeeper, return_exceptions=True)
         await self._record_accesses()
 
     def turn_ended(self) -> None:
         """For whoever hands over messages and answers: a message broker, or a channel to one."""
         self.on_turn_end()
 
+    def apply(self, events: Sequence[CatalogEvent]) -> None:
+        """What the catalog says, once it is durable: in effect here when this returns."""
+        self._open.apply(events)
+
     # Entities in use.
 
+    def not_found(self, path: str) -> EntityNotFound:
+        return self._open.not_found(path)
+
     async def entity(self, path: str) -> Entity:
-        """The queue, topic or subscription of this path, its fragment open. Raises EntityNotFound."""
+        """The queue, topic or subscription of this path, its fragments open. Raises EntityNotFound."""
         return await self._open.open(path)
 
     def opened(self, path: str) -> Entity | None:
-        """The entity of this path, if its fragment is open already."""
+        """The entity of this path, if it is in use already."""
         return self._open.find(path)
 
     async def counts(self, path: str) -> EntityCounts:
@@ -126,6 +125,52 @@ class Namespace(Administration):
                 deleted += part
                 if part < PURGE_SLICE:
                     return deleted
+
+    # Administration.
+
+    async def create_queue(self, description: QueueDescription) -> QueueEntry:
+        return await self.administration.create_queue(description)
+
+    async def update_queue(self, description: QueueDescription) -> QueueEntry:
+        return await self.administration.update_queue(description)
+
+    async def delete_queue(self, name: str) -> None:
+        await self.administration.delete_queue(name)
+
+    async def create_topic(self, description: TopicDescription) -> TopicEntry:
+        return await self.administration.create_topic(description)
+
+    async def update_topic(self, description: TopicDescription) -> TopicEntry:
+        return await self.administration.update_topic(description)
+
+    async def delete_topic(self, name: str) -> None:
+        await self.administration.delete_topic(name)
+
+    async def create_subscription(
+        self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
+    ) -> SubscriptionEntry:
+        return await self.administration.create_subscription(description, default_rule)
+
+    async def update_subscription(self, description: SubscriptionDescription) -> SubscriptionEntry:
+        return await self.administration.update_subscription(description)
+
+    async def delete_subscription(self, topic: str, name: str) -> None:
+        await self.administration.delete_subscription(topic, name)
+
+    def rules(self, topic: str, subscription: str, skip: int = 0, top: int | None = None) -> Sequence[RuleDescription]:
+        """Sorted by name, one page. Raises EntityNotFound for a subscription that is not there."""
+        if self.catalog.find_subscription(topic, subscription) is None:
+            raise self.not_found(subscription_path(topic, subscription))
+        return self.catalog.rules(topic, subscription, skip, top)
+
+    async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
+        return await self.administration.create_rule(topic, subscription, rule)
+
+    async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
+        return await self.administration.update_rule(topic, subscription, rule)
+
+    async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
+        await self.administration.delete_rule(topic, subscription, name)
 
     # Policies: of the namespace where no entity is named, else of that queue or topic.
 
@@ -162,7 +207,7 @@ class Namespace(Administration):
             if path:
                 await self._update_policies(path, without(rules, name))
             else:
-                await self.catalog.remove_policy(name, self.clock.now())
+                await self.administration.remove_policy(name)
 
     def _changeable_policies(self, path: str, name: str) -> Sequence[AuthorizationRule]:
         if path:
@@ -177,7 +222,7 @@ class Namespace(Administration):
         if path:
             await self._update_policies(path, put_in(rules, changed))
         else:
-            await self.catalog.put_policy(changed, self.clock.now())
+            await self.administration.put_policy(changed)
 
     async def _update_policies(self, path: str, rules: tuple[AuthorizationRule, ...]) -> None:
         entry = self._with_policies(path)
@@ -210,52 +255,25 @@ class Namespace(Administration):
                 log.warning("housekeeping is put off: %s", error)
 
     async def keep_house(self) -> None:
-        """One pass: what nobody uses leaves the memory, and what nobody has used for its idle time is deleted."""
+        """One pass: when entities were used is recorded now and then, and what nobody uses leaves the memory."""
         now = self.clock.now()
         for entity in self._open.all():
             if entity.links:
                 entity.accessed_at = now
         if now - self._accesses_recorded_at >= ACCESS_RECORD_S:
             await self._record_accesses()
-        for entry in self.catalog.entries_with_idle_time():
-            idle_s = entry.description.auto_delete_on_idle_s
-            if idle_s is not None and now - self._used_at(entry) >= idle_s:
-                log.info("'%s' was not used for %.0f s and is deleted", entry.description.path, idle_s)
-                await self._delete_idle(entry)
         self._open.let_go_of_unused(now)
 
-    def _used_at(self, entry: Entry) -> float:
-        """Who uses a subscription uses its topic, too."""
-        used_at = self.accessed_at(entry.key)
-        if isinstance(entry, TopicEntry):
-            for subscription in self.catalog.subscriptions(entry.key):
-                used_at = max(used_at, self.accessed_at(subscription.key))
-        return used_at
-
-    async def _delete_idle(self, entry: Entry) -> None:
-        subscriptions = self.catalog.subscriptions(entry.key) if isinstance(entry, TopicEntry) else []
-        try:
-            if isinstance(entry, SubscriptionEntry):
-                await self.delete_subscription(entry.topic_key, entry.name_key)
-            elif isinstance(entry, TopicEntry):
-                await self.delete_topic(entry.key)
-            else:
-                await self.delete_queue(entry.key)
-        except EntityNotFound:
-            return  # with its topic, or by somebody else
-        for one in (entry, *subscriptions):
-            self.on_deleted(one.key)
+    def accesses(self) -> dict[str, float]:
+        """When entities were last used here, by their key: to be recorded."""
+        return {entity.entry.key: entity.accessed_at for entity in self._open.all()}
 
     async def _record_accesses(self) -> None:
         self._accesses_recorded_at = self.clock.now()
-        times = {entity.name: entity.accessed_at for entity in self._open.all()}
+        times = self.accesses()
         if times:
-            await self.catalog.record_accesses(times, self.clock.now())
+            await self.administration.record_accesses(times)
 
 
 def _no_turn() -> None:
-    return
-
-
-def _nothing(_key: str) -> None:
     return

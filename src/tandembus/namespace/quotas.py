@@ -13,6 +13,12 @@ def check_entity_count(entity_count: int, limits: Limits) -> None:
     _check("The namespace has", "entities", entity_count, limits.max_entities, "max_entities")
 
 
+def check_partitioned_count(partitioned_count: int, limits: Limits) -> None:
+    """Whether one more partitioned queue or topic may be created; each counts as one entity, too."""
+    most = limits.max_partitioned_entities
+    _check("The namespace has", "partitioned entities", partitioned_count, most, "max_partitioned_entities")
+
+
 def check_subscription_count(topic: str, subscription_count: int, limits: Limits) -> None:
     """Whether one more subscription may be created."""
     has = f"The topic '{topic}' has"

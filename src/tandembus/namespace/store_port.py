@@ -15,6 +15,10 @@ class StorePort(Protocol):
     @property
     def index(self) -> int: ...
 
+    @property
+    def newest_key(self) -> int:
+        """The highest key of a fragment there; 0 where that is not known yet."""
+
     def failure(self) -> BusError | None:
         """Why nothing can be asked of it now: its broker or the store itself is out of reach. None while it can."""
 

@@ -1,4 +1,4 @@
-"""Messages on their way between entities: where they go, and who has some left from an earlier life."""
+"""Messages on their way between entities: where they go, and which fragments have some left from an earlier life."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 from collections.abc import Iterator
 
 from tandembus.broker.fragment import Fragment
-from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
-from tandembus.descriptions import TopicDescription
-from tandembus.errors import BusError, StoreDamaged, StoreUnavailable
+from tandembus.descriptions import SubscriptionDescription, TopicDescription
+from tandembus.errors import BusError, EntityDisabled, InvalidOperation, StoreDamaged, StoreUnavailable
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry
-from tandembus.namespace.opening import OpenEntities
+from tandembus.namespace.hosting import FragmentHost
+from tandembus.namespace.opening import not_found
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
 
 log = logging.getLogger("tandembus.namespace")
@@ -24,40 +24,52 @@ RETRY_S = 1.0
 
 
 class Transfers:
-    """The broker's `TransferPort`."""
+    """The `TransferPort` of one store's broker."""
 
-    def __init__(self, entities: OpenEntities, catalog: CatalogView, broker: MessageBroker, clock: Clock) -> None:
-        self._entities = entities
-        self._catalog = catalog
-        self._broker = broker
+    def __init__(self, name: str, view: CatalogView, host: FragmentHost, clock: Clock) -> None:
+        self._name = name
+        self._view = view
+        self._host = host
         self._clock = clock
+        self._accessed_at: dict[str, float] = {}
+
+    def accessed_at(self, key: str) -> float:
+        """When the entity was last forwarded to, as far as that is not recorded yet: it is use, too."""
+        return self._accessed_at.get(key, 0.0)
+
+    def take_accesses(self) -> dict[str, float]:
+        """All of it, to be recorded."""
+        taken, self._accessed_at = self._accessed_at, {}
+        return taken
 
     async def find(self, path: str) -> Fragment:
         """Raises EntityNotFound, InvalidOperation for a subscription, EntityDisabled."""
-        entity = await self._entities.open(path)
-        entity.check_can_send()
-        entity.accessed_at = self._clock.now()
-        return entity.fragment
+        entry = self._view.find(path)
+        if entry is None:
+            raise not_found(self._name, path)
+        check_can_send(entry)
+        if entry.stores[0] != self._host.store:
+            raise StoreUnavailable(f"'{path}' is in another store.")
+        fragment = await self._host.open(entry, 0)
+        self._accessed_at[entry.key] = self._clock.now()
+        return fragment
 
     async def resume(self) -> None:
-        """Open every entity that has something to forward; opened, it goes on by itself. All others stay closed: what
+        """Open every fragment that has something to forward; opened, it goes on by itself. All others stay closed: what
         each has is read from its block records."""
-        for position, entry in enumerate(self._all_entries(), 1):
-            await self._resume_one(entry)
-            if position % RESUME_SLICE == 0:
-                await asyncio.sleep(0)
+        looked_at = 0
+        for entry in list(self._view.entries()):
+            for index in entry.indexes_in(self._host.store):
+                await self._resume_one(entry, index)
+                looked_at += 1
+                if looked_at % RESUME_SLICE == 0:
+                    await asyncio.sleep(0)
 
-    def _all_entries(self) -> Iterator[Entry]:
-        yield from self._catalog.queues()
-        for topic in self._catalog.topics():
-            yield topic
-            yield from self._catalog.subscriptions(topic.key)
-
-    async def _resume_one(self, entry: Entry) -> None:
+    async def _resume_one(self, entry: Entry, index: int) -> None:
         while True:
             try:
-                if await self._has_transfers(entry):
-                    await self._entities.open(entry.key)
+                if await self._has_transfers(entry, index):
+                    await self._host.open(entry, index)
                 return
             except BusError as error:
                 # What is damaged stays so however often it is asked.
@@ -66,11 +78,21 @@ class Transfers:
                     return
             await asyncio.sleep(RETRY_S)
 
-    async def _has_transfers(self, entry: Entry) -> bool:
+    async def _has_transfers(self, entry: Entry, index: int) -> bool:
+        store = self._host.broker.store
         for lane in _leaving(entry):
-            if any(block.live_count > 0 for block in await self._broker.store.blocks(entry.fragment_key, lane)):
+            if any(block.live_count > 0 for block in await store.blocks(entry.fragment_key + index, lane)):
                 return True
         return False
+
+
+def check_can_send(entry: Entry) -> None:
+    """Raises InvalidOperation for what cannot be sent to, EntityDisabled for what must not be at the moment."""
+    description = entry.description
+    if isinstance(description, SubscriptionDescription):
+        raise InvalidOperation(f"'{description.path}' is a subscription: messages are sent to its topic.")
+    if not description.status.can_send:
+        raise EntityDisabled(f"The messaging entity '{description.path}' is disabled for sending.")
 
 
 def _leaving(entry: Entry) -> Iterator[int]:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from tandembus.broker.budget import Budget
@@ -24,19 +25,17 @@ from tandembus.metering.files import MeterSettings
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import FORWARD, NORMAL
 from tandembus.namespace.catalog import Catalog
-from tandembus.namespace.namespace import Namespace
+from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.namespace.policies import build_authorizer, fixed_policies, policy_of
 from tandembus.node.emulator import EmulatorConfig, provision
+from tandembus.node.stores import build_broker, build_budget, store_count, stores_for_new_entities
 from tandembus.security.claims import Authorizer
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.sas import ROOT_POLICY, make_connection_string
 from tandembus.security.scopes import fold
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate, server_context
-from tandembus.store.embedded.environment import EmbeddedSettings
-from tandembus.store.embedded.lmdb_store import LmdbStore
-from tandembus.store.memory import MemoryDisk, MemoryStore
+from tandembus.store.memory import MemoryDisk
 from tandembus.store.memory_records import MemoryRecords
-from tandembus.store.messaging_store import MessagingStore
 from tandembus.tasks import essential
 
 log = logging.getLogger("tandembus")
@@ -63,11 +62,13 @@ class NamespaceNode:
         self._emulator = emulator
         self.clock: Clock = clock or SystemClock()
         self._connection_clock = connection_clock or self.clock
-        self._disk = MemoryDisk() if is_in_memory else None
+        self._is_in_memory = is_in_memory
+        self._disks: dict[int, MemoryDisk] = {}
         self.key = ""
         self.tls: TlsFiles
-        self.namespace: Namespace
-        self.broker: MessageBroker
+        self.namespace: LocalNamespace
+        self.brokers: list[MessageBroker] = []
+        """One for each store."""
         self.meter: Meter
         self.front_end: AmqpFrontEnd
         self.amqp_port = 0
@@ -113,26 +114,20 @@ class NamespaceNode:
         )
         self._catalog = self._open_catalog()
         opened.callback(self._catalog.close)
-        self.broker = MessageBroker(
-            self._open_store,
-            self.clock,
-            Budget(
-                self.clock,
-                limits.uncommitted_bytes_limit,
-                float(limits.operations_per_second or 0),
-                limits.max_duplicate_ids,
-            ),
-            limits.broker_window_bytes,
-            limits.commit_outage_s,
-        )
-        self.broker.when_broken = self._when_broken
-        await self.broker.start()
-        opened.push_async_callback(self.broker.stop)
+        budget = build_budget(limits, self.clock)
+        self.brokers = [self._build_broker(store, budget) for store in range(store_count(settings))]
+        for broker in self.brokers:
+            broker.when_broken = self._when_broken
+            await broker.start()
+            opened.push_async_callback(broker.stop)
         self.meter = Meter(self.clock, data / "meter", settings.name, _meter_settings(limits))
         opened.callback(self.meter.close)
-        self.namespace = Namespace(settings.name, self._catalog, self.broker, limits, self.clock)
+        self.namespace = LocalNamespace(
+            settings.name, self._catalog, self.brokers, limits, self.clock, stores_for_new_entities(settings)
+        )
         self.namespace.on_deleted = self.meter.forget
-        self.broker.forwarding.on_forwarded = self._count_forwarded
+        for broker in self.brokers:
+            broker.forwarding.on_forwarded = self._count_forwarded
         self.namespace.when_broken = self._when_broken
         opened.push_async_callback(self.namespace.stop)
         await self.namespace.start()
@@ -155,27 +150,30 @@ class NamespaceNode:
             log.info("the key %s is not accepted: %s is not a loopback address", EMULATOR_KEY, self.settings.host)
 
     def _open_catalog(self) -> Catalog:
-        if self._disk is not None:
+        if self._is_in_memory:
             return Catalog(MemoryRecords(), self.clock.now())
         return Catalog.open(self.settings.data / "catalog", self.settings.limits, self.clock.now())
 
     def _count_forwarded(self, path: str, messages: int, operations: int, size_bytes: int) -> None:
         self.meter.count(fold(path), FORWARD, NORMAL, messages, operations, size_bytes)
 
-    async def _open_store(self) -> MessagingStore:
-        if self._disk is not None:
-            return MemoryStore(self._disk)
-        limits = self.settings.limits
-        embedded = EmbeddedSettings(
-            map_bytes=limits.store_map_size_bytes,
-            reserve_bytes=limits.store_reserve_bytes,
-            min_reserve_bytes=limits.min_store_reserve_bytes,
-            max_reserve_bytes=limits.max_store_reserve_bytes,
-            settling_bytes=limits.settling_bytes,
-            commit_mode=limits.commit_mode,  # type: ignore[arg-type]
-            loop_commit_limit_s=limits.loop_commit_limit_s,
-        )
-        return LmdbStore.open(self.settings.data / "stores" / "0", embedded, self.clock)
+    def _build_broker(self, store: int, budget: Budget) -> MessageBroker:
+        disk = self._disks.setdefault(store, MemoryDisk()) if self._is_in_memory else None
+        return build_broker(self.settings, store, self.clock, budget, disk)
+
+    async def between_commits(self, act: Callable[[], None]) -> None:
+        """Something that no commit of any broker may see happen."""
+        async with contextlib.AsyncExitStack() as held:
+            for broker in self.brokers:
+                await held.enter_async_context(broker.commit_lock)
+            act()
+
+    async def catch_up(self) -> None:
+        """Returns when all that is due by the clock as it is now is done; what one broker does may be another's to go
+        on with, so twice."""
+        for _ in range(2 if len(self.brokers) > 1 else 1):
+            for broker in self.brokers:
+                await broker.catch_up()
 
     def _listen(self) -> list[socket.socket]:
         settings = self.settings
@@ -238,12 +236,15 @@ class NamespaceNode:
         for listener in self._listeners:
             listener.close()
         self.front_end.stop_reading()
-        await self.broker.stop_forwarding()
-        await self.broker.finish_staged()
+        for broker in self.brokers:
+            await broker.stop_forwarding()
+        for broker in self.brokers:
+            await broker.finish_staged()
         await self.front_end.stop()
         await self._runner.cleanup()
         await self.namespace.stop()
-        await self.broker.stop()
+        for broker in self.brokers:
+            await broker.stop()
         self._meter_stop.set()
         if self._meter_task is not None:
             await asyncio.gather(self._meter_task, return_exceptions=True)

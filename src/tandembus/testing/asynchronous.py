@@ -45,10 +45,10 @@ class AsyncNamespaceClock:
         """Let so many seconds pass at once. When this returns, locks have lapsed, messages have expired or become
         active, and idle entities are gone, as they would be then. Connections and tokens do not age."""
         node = self._running()
-        await node.broker.between_commits(lambda: self._clock.jump(seconds_of(by)))
-        await node.broker.catch_up()
+        await node.between_commits(lambda: self._clock.jump(seconds_of(by)))
+        await node.catch_up()
         await node.namespace.keep_house()
-        await node.broker.catch_up()
+        await node.catch_up()
 
     def _running(self) -> NamespaceNode:
         if self._node is None:

@@ -18,7 +18,7 @@ from tandembus.limits import Limits
 from tandembus.message import Message
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.entity import Entity
-from tandembus.namespace.namespace import Namespace
+from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.store.embedded.catalog_store import DamagedRecord, Document
 from tandembus.store.memory import MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import (
@@ -210,7 +210,7 @@ class Life:
         self.clock = machine.clock
         self.catalog = Catalog(machine.records, machine.clock.now())
         self.broker = MessageBroker(machine.open_store, machine.clock)
-        self.namespace = Namespace("bus", self.catalog, self.broker, machine.limits, machine.clock)
+        self.namespace = LocalNamespace("bus", self.catalog, [self.broker], machine.limits, machine.clock)
 
     async def __aenter__(self) -> Life:
         await self.broker.start()
@@ -231,8 +231,7 @@ class Life:
 
     async def forwarded(self) -> None:
         """Until nothing more can be forwarded."""
-        if self.namespace._resuming is not None:
-            await self.namespace._resuming
+        await asyncio.gather(*self.namespace.resuming)
         await self.quiet()
         while not self.broker.forwarding.is_quiet():
             await self.broker.next_turn()
@@ -240,7 +239,7 @@ class Life:
 
     async def dropped(self) -> None:
         """Until everything of what was deleted is gone."""
-        await self.namespace._dropper.finished()
+        await self.namespace.hosts[0].dropper.finished()
 
     async def dropped_or_out_of_power(self) -> None:
         out = asyncio.ensure_future(self.machine.power.went_out.wait())

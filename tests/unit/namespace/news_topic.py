@@ -50,6 +50,7 @@ async def assert_filled(life: Life) -> None:
 def close_all(life: Life) -> None:
     life.clock.advance(life.machine.limits.fragment_idle_s + 1)
     life.namespace._open.let_go_of_unused(life.clock.now())
+    life.namespace.hosts[0].let_go_of_unused(life.clock.now())
     assert life.broker.fragments() == []
 
 

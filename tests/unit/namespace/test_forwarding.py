@@ -164,13 +164,13 @@ async def test_what_forwards_has_receivers_at_its_dead_letters_only() -> None:
 @covers("M10")
 async def test_turning_forwarding_on_cuts_the_receivers_but_not_those_of_the_dead_letters() -> None:
     async with Machine().life() as life:
-        await life.namespace.create_queue(QueueDescription("orders"))
+        for name in ("orders", "there"):
+            await life.namespace.create_queue(QueueDescription(name))
         entity = await life.namespace.entity("orders")
         links = [Attached(True), Attached(False), Attached(False, SubQueue.DEAD_LETTER.lane)]
         for link in links:
             entity.attach(link, life.clock.now())
-        entry = life.catalog.get_queue("orders")
-        entity.changed(replace(entry, description=replace(entry.description, forward_to="there")), LIMITS)
+        await life.namespace.update_queue(QueueDescription("orders", forward_to="there"))
         errors: list[list[BusError]] = [link.errors for link in links]
         assert [len(one) for one in errors] == [0, 1, 0]
         assert isinstance(errors[1][0], InvalidOperation)

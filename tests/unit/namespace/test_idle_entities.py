@@ -84,6 +84,7 @@ async def test_a_queue_that_goes_while_it_is_being_opened_leaves_nothing_in_memo
         reading, go_on = asyncio.Event(), asyncio.Event()
 
         async def hold_up() -> None:
+            machine.disk.before_read = None  # only this one waits
             reading.set()
             await go_on.wait()
 
@@ -91,7 +92,6 @@ async def test_a_queue_that_goes_while_it_is_being_opened_leaves_nothing_in_memo
         opening = asyncio.create_task(life.namespace.entity("orders"))
         await reading.wait()
         await life.namespace.delete_queue("orders")
-        machine.disk.before_read = None
         await life.dropped()
         go_on.set()
         with pytest.raises(EntityNotFound):

@@ -75,6 +75,7 @@ MAX_REQUESTS = 200
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 UNREAD_CLOSE_S = 5.0
 """How long a closed connection may take to read what was written before."""
+_GIVEN_UP = InvalidOperation("The client has given the link up.")
 _BROKEN_ATTACH = MalformedData("The link could not be attached.")
 _WORK_DROPPED = InvalidOperation(
     "A part of the transaction came on a link that was over, or was about deliveries that were."
@@ -302,6 +303,9 @@ class AmqpConnection(asyncio.Protocol):
             entity_link.release(is_orderly=True)
         if isinstance(link.context, CoordinatorLink | ReplyLink):
             link.context.end()
+        elif isinstance(link.context, Attaching):
+            # At once: a discharge may come before the entity is open.
+            link.context.drop(_GIVEN_UP)
 
     def forget(self, entity_link: EntityLink) -> None:
         self._links.pop(entity_link.link, None)
@@ -452,7 +456,7 @@ class AmqpConnection(asyncio.Protocol):
             if destination is not None:
                 (await namespace.entity(destination.key)).check_can_send()
             if link.state is not LinkState.ATTACHING or not link.session.is_usable():
-                raise InvalidOperation("The client has given the link up.")
+                raise _GIVEN_UP
             link.context = None
             if address.is_management:
                 checks = send_checks(entity, self.limits)

@@ -22,8 +22,9 @@ from tandembus.front_end.http.server import build_application, build_runner, htt
 from tandembus.limits import Limits
 from tandembus.metering import Meter
 from tandembus.namespace.catalog import Catalog, QueueEntry
+from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import EntityCounts
-from tandembus.namespace.namespace import Namespace
+from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.namespace.policies import entity_policies, policy_of
 from tandembus.security.claims import Authorizer, Policy, Right
 from tandembus.security.sas import make_token
@@ -36,7 +37,7 @@ KEY = "dGhlIGtleSBvZiB0aGUgdGVzdHM="
 ROOT = "RootManageSharedAccessKey"
 
 
-class FailingNamespace(Namespace):
+class FailingNamespace(LocalNamespace):
     """A namespace over memory that fails when the test says so."""
 
     failure: BaseException | None = None
@@ -64,7 +65,7 @@ class FailingNamespace(Namespace):
             raise self.failure
 
 
-def policies_in(catalog: Catalog, key: str) -> list[Policy]:
+def policies_in(catalog: CatalogView, key: str) -> list[Policy]:
     if not key:
         return [policy_of(rule) for rule in catalog.policies()]
     entry = catalog.find_queue(key) or catalog.find_topic(key)
@@ -78,7 +79,7 @@ def memory_namespace(clock: Clock, limits: Limits) -> FailingNamespace:
         return MemoryStore(disk)
 
     catalog = Catalog(Records(Power()), CREATED_AT)
-    namespace = FailingNamespace("contoso", catalog, MessageBroker(open_store, clock), limits, clock)
+    namespace = FailingNamespace("contoso", catalog, [MessageBroker(open_store, clock)], limits, clock)
     namespace.fixed_policies = [AuthorizationRule(ROOT, KEY, "", frozenset(["Manage"]))]
     return namespace
 
@@ -196,7 +197,7 @@ async def running_front_end(
         clock,
         timings or HttpTimings(),
     )
-    await namespace.broker.start()
+    await namespace.brokers[0].start()
     await namespace.start()
     server = await running.start(tls)
     try:
@@ -205,5 +206,5 @@ async def running_front_end(
         server.close()
         await running.runner.cleanup()
         await namespace.stop()
-        await namespace.broker.stop()
+        await namespace.brokers[0].stop()
         running.meter.close()

@@ -80,13 +80,13 @@ async def waiting(orders: RunningFrontEnd, lane: int = MAIN) -> None:
     """Until a receiver stands in line."""
     fragment = (await orders.namespace.entity("orders")).fragment
     while fragment.consumers(lane).is_empty():
-        await orders.namespace.broker.next_turn()
+        await orders.namespace.brokers[0].next_turn()
 
 
 async def nobody_waits(orders: RunningFrontEnd) -> None:
     entity = await orders.namespace.entity("orders")
     while not entity.fragment.consumers(MAIN).is_empty() or entity.links:
-        await orders.namespace.broker.next_turn()
+        await orders.namespace.brokers[0].next_turn()
 
 
 def counted(orders: RunningFrontEnd) -> dict[str, tuple[int, int, int]]:
@@ -488,11 +488,11 @@ async def test_each_operation_needs_its_own_right(orders: RunningFrontEnd) -> No
 async def test_a_receiver_waits_until_a_message_comes(orders: RunningFrontEnd, method: str) -> None:
     receiving = asyncio.create_task(orders.request(method, HEAD))
     await waiting(orders)
-    turns = orders.namespace.broker.commit_count
+    turns = orders.namespace.brokers[0].commit_count
     await send(orders)
     reply = await receiving
     assert (reply.status, reply.body) == (201 if method == "POST" else 200, b"one")
-    assert orders.namespace.broker.commit_count - turns <= 2
+    assert orders.namespace.brokers[0].commit_count - turns <= 2
     await nobody_waits(orders)
 
 
@@ -500,7 +500,7 @@ async def test_messages_are_shared_among_those_who_wait(orders: RunningFrontEnd)
     receiving = [asyncio.create_task(orders.request("DELETE", HEAD)) for _ in range(5)]
     entity = await orders.namespace.entity("orders")
     while len(entity.links) < 5:
-        await orders.namespace.broker.next_turn()
+        await orders.namespace.brokers[0].next_turn()
     for number in range(5):
         await send(orders, str(number))
     assert sorted([reply.text for reply in await asyncio.gather(*receiving)]) == ["0", "1", "2", "3", "4"]

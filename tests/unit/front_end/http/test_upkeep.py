@@ -117,7 +117,7 @@ async def test_scheduled_and_deferred_messages_are_deleted_by_their_number(order
     reply = await orders.request("POST", HEAD)
     token = uuid.UUID(told(reply)["LockToken"]).bytes_le
     entity.fragment.settle(entity.fragment.find_lock(token), DEFER, None)
-    await orders.namespace.broker.finish_staged()
+    await orders.namespace.brokers[0].finish_staged()
     assert told(reply)["SequenceNumber"] == 2
     for number in (1, 2):
         assert (await orders.request("DELETE", f"/orders/messages/{number}")).status == 200
@@ -178,7 +178,7 @@ async def test_what_is_no_longer_allowed_goes_no_further(orders: RunningFrontEnd
     await orders.request("POST", "/mortal/messages", batch, {"Content-Type": BATCH_TYPE})
     assert isinstance(orders.clock, ManualClock)
     orders.clock.advance(2.0)
-    await namespace.broker.catch_up()
+    await namespace.brokers[0].catch_up()
     assert await counts(orders, "mortal") == (0, 0, 2000)
     async with (
         aiohttp.ClientSession() as session,
@@ -231,7 +231,7 @@ async def test_what_was_sent_via_the_queue_for_another_one_does_not_end_in_the_q
         SendOperation([message], len(message.sections), CallbackSendReply(lambda _one, _error: None), 0, True)
     )
     while (await orders.namespace.counts("orders")).transfer_dead_letter == 0:
-        await orders.namespace.broker.next_turn()
+        await orders.namespace.brokers[0].next_turn()
     path = "/orders/$Transfer/$DeadLetterQueue/$resubmit"
     last = lines(await orders.request("POST", path))[-1]
     assert (last["moved"], last["refused"], "'gone'" in last["refusals"][0]["error"]) == (0, 1, True)

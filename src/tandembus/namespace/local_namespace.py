@@ -1,0 +1,177 @@
+"""A whole namespace in one process: catalog, administration, stores with their brokers, and what front ends need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import final
+
+from tandembus.broker.message_broker import MessageBroker
+from tandembus.clock import Clock
+from tandembus.errors import BusError, EntityNotFound
+from tandembus.limits import Limits
+from tandembus.namespace.administration import Administration
+from tandembus.namespace.catalog import Catalog, Entry, SubscriptionEntry, Tombstone, TopicEntry
+from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
+from tandembus.namespace.compiled_rules import CompiledRules
+from tandembus.namespace.following import Followers
+from tandembus.namespace.hosting import FragmentHost
+from tandembus.namespace.local_source import LocalSource, LocalStorePort
+from tandembus.namespace.namespace import Namespace
+from tandembus.namespace.transfers import Transfers
+from tandembus.tasks import essential
+
+log = logging.getLogger("tandembus.namespace")
+
+
+class LocalNamespace(Namespace):
+    def __init__(
+        self,
+        name: str,
+        catalog: Catalog,
+        brokers: Sequence[MessageBroker],
+        limits: Limits,
+        clock: Clock,
+        new_stores: int | None = None,
+    ) -> None:
+        """`brokers`: one for each store, in their order. `new_stores`: how many of them, from the first one on, new
+        entities are spread over; else all."""
+        compiled = CompiledRules(catalog)
+        self.hosts = [
+            FragmentHost(store, broker, catalog, limits, clock, compiled) for store, broker in enumerate(brokers)
+        ]
+        self.followers = Followers(catalog)
+        ports = {host.store: LocalStorePort(host) for host in self.hosts}
+        for_new = range(len(self.hosts) if new_stores is None else new_stores)
+        administration = Administration(name, catalog, ports, for_new, self.followers, limits, clock)
+        source = LocalSource({host.store: host for host in self.hosts})
+        super().__init__(name, catalog, source, administration, limits, clock)
+        self.on_deleted: Callable[[str], None] = _nothing
+        """Told when an entity goes on its own; who deletes one otherwise knows already."""
+        self.brokers = list(brokers)
+        self._catalog = catalog
+        self._local_administration = administration
+        self._following = HostsFollowing(self.hosts)
+        self.followers.add(self._following, None)
+        catalog.listeners.append(self._catalog_changed)
+        self._transfers = [Transfers(name, catalog, host, clock) for host in self.hosts]
+        self.resuming: list[asyncio.Task[None]] = []
+        for broker, transfers in zip(brokers, self._transfers, strict=True):
+            broker.forwarding.port = transfers
+            broker.forwarding.max_hops = limits.max_forward_hops
+            broker.on_turn_end = self.turn_ended
+        for host in self.hosts:
+            host.dropper.on_dropped = self._forget
+
+    def _catalog_changed(self, change: CatalogChange, events: Sequence[CatalogEvent]) -> None:
+        self.apply(events)
+        self._following.heard(events)
+        self.followers.publish(change)
+
+    async def _forget(self, tombstones: Sequence[Tombstone]) -> None:
+        await self._catalog.forget(tombstones, self.clock.now())
+
+    async def start(self) -> None:
+        """Finish what an earlier life left undone, and keep house from now on."""
+        for damaged in self.catalog.damaged:
+            log.error(
+                "the catalog holds a damaged record, its entity is not served and its messages are kept: %s", damaged
+            )
+        for host in self.hosts:
+            await host.start()
+        # A catalog older than the stores (from a backup, say) must not give out numbers of fragments that are there:
+        # an entity's messages would come up in another.
+        newest = max(host.newest_key for host in self.hosts)
+        await self._catalog.skip_fragment_keys(newest + 1, self.clock.now())
+        await super().start()
+        self.resuming = [essential(one.resume(), "resuming transfers", self.when_broken) for one in self._transfers]
+
+    async def stop(self) -> None:
+        for task in self.resuming:
+            task.cancel()
+        await asyncio.gather(*self.resuming, return_exceptions=True)
+        for host in self.hosts:
+            await host.stop()
+        try:
+            await super().stop()
+        finally:
+            self.followers.stop()
+            self._catalog.listeners.remove(self._catalog_changed)
+
+    async def keep_house(self) -> None:
+        """Also: what nobody has used for its idle time is deleted."""
+        await self._local_administration.keep_house()
+        await super().keep_house()
+        now = self.clock.now()
+        for entry in self.catalog.entries_with_idle_time():
+            idle_s = entry.description.auto_delete_on_idle_s
+            if idle_s is not None and now - self._used_at(entry) >= idle_s:
+                log.info("'%s' was not used for %.0f s and is deleted", entry.description.path, idle_s)
+                await self._delete_idle(entry)
+        for host in self.hosts:
+            host.let_go_of_unused(now)
+
+    def accessed_at(self, path: str) -> float:
+        """Who forwards to an entity uses it, too."""
+        entry = self.catalog.find(path)
+        forwarded = [one.accessed_at(entry.key) for one in self._transfers] if entry is not None else []
+        return max(super().accessed_at(path), *forwarded)
+
+    def accesses(self) -> dict[str, float]:
+        times = super().accesses()
+        for transfers in self._transfers:
+            for key, at in transfers.take_accesses().items():
+                times[key] = max(at, times.get(key, 0.0))
+        return times
+
+    def _used_at(self, entry: Entry) -> float:
+        """Who uses a subscription uses its topic, too."""
+        used_at = self.accessed_at(entry.key)
+        if isinstance(entry, TopicEntry):
+            for subscription in self.catalog.subscriptions(entry.key):
+                used_at = max(used_at, self.accessed_at(subscription.key))
+        return used_at
+
+    async def _delete_idle(self, entry: Entry) -> None:
+        subscriptions = self.catalog.subscriptions(entry.key) if isinstance(entry, TopicEntry) else []
+        try:
+            if isinstance(entry, SubscriptionEntry):
+                await self.delete_subscription(entry.topic_key, entry.name_key)
+            elif isinstance(entry, TopicEntry):
+                await self.delete_topic(entry.key)
+            else:
+                await self.delete_queue(entry.key)
+        except EntityNotFound:
+            return  # with its topic, or by somebody else
+        for one in (entry, *subscriptions):
+            self.on_deleted(one.key)
+
+
+@final
+class HostsFollowing:
+    """The hosts of the process that has the catalog itself. Implements `CatalogFollower`: they are told what a change
+    means, since the catalog has taken it in already."""
+
+    name = "the message brokers of this process"
+
+    def __init__(self, hosts: Sequence[FragmentHost]) -> None:
+        self._hosts = hosts
+        self._heard: deque[Sequence[CatalogEvent]] = deque()
+
+    def heard(self, events: Sequence[CatalogEvent]) -> None:
+        self._heard.append(events)
+
+    async def take(self, change: CatalogChange) -> None:
+        while self._heard:
+            events = self._heard.popleft()
+            for host in self._hosts:
+                await host.apply(events)
+
+    def cut_off(self, reason: BusError) -> None:
+        log.error("a change of the catalog is not in effect: %s", reason)
+
+
+def _nothing(_key: str) -> None:
+    return

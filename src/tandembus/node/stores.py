@@ -1,0 +1,68 @@
+"""The messaging stores of a namespace: which there are, and how one is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tandembus.broker.budget import Budget
+from tandembus.broker.message_broker import MessageBroker
+from tandembus.clock import Clock
+from tandembus.config import ServeSettings
+from tandembus.limits import Limits
+from tandembus.store.embedded.environment import EmbeddedSettings
+from tandembus.store.embedded.lmdb_store import LmdbStore
+from tandembus.store.memory import MemoryDisk, MemoryStore
+from tandembus.store.messaging_store import MessagingStore
+
+
+def store_folder(data: Path, store: int) -> Path:
+    return data / "stores" / str(store)
+
+
+def stores_that_exist(data: Path) -> int:
+    """One more than the highest number there is: what was written with more stores is served with fewer, too."""
+    folder = data / "stores"
+    names = [one.name for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
+    return max((int(name) + 1 for name in names if name.isdecimal() and str(int(name)) == name), default=0)
+
+
+def stores_for_new_entities(settings: ServeSettings) -> int:
+    """Where no number is asked for: one per message broker or, in one process, all there are."""
+    return settings.stores or settings.brokers or max(stores_that_exist(settings.data), 1)
+
+
+def store_count(settings: ServeSettings) -> int:
+    """All that are served."""
+    return max(stores_for_new_entities(settings), stores_that_exist(settings.data))
+
+
+def build_budget(limits: Limits, clock: Clock) -> Budget:
+    """Shared by all message brokers of a process."""
+    operations = float(limits.operations_per_second or 0)
+    return Budget(clock, limits.uncommitted_bytes_limit, operations, limits.max_duplicate_ids)
+
+
+def build_broker(
+    settings: ServeSettings, store: int, clock: Clock, budget: Budget, disk: MemoryDisk | None = None
+) -> MessageBroker:
+    """`disk`: where the messages are in memory only."""
+
+    async def open_store() -> MessagingStore:
+        if disk is not None:
+            return MemoryStore(disk)
+        return LmdbStore.open(store_folder(settings.data, store), embedded_settings(settings.limits), clock)
+
+    limits = settings.limits
+    return MessageBroker(open_store, clock, budget, limits.broker_window_bytes, limits.commit_outage_s)
+
+
+def embedded_settings(limits: Limits) -> EmbeddedSettings:
+    return EmbeddedSettings(
+        map_bytes=limits.store_map_size_bytes,
+        reserve_bytes=limits.store_reserve_bytes,
+        min_reserve_bytes=limits.min_store_reserve_bytes,
+        max_reserve_bytes=limits.max_store_reserve_bytes,
+        settling_bytes=limits.settling_bytes,
+        commit_mode=limits.commit_mode,  # type: ignore[arg-type]
+        loop_commit_limit_s=limits.loop_commit_limit_s,
+    )
