@@ -53,7 +53,7 @@ def port(tmp_path_factory: pytest.TempPathFactory, loop_thread: LoopThread) -> I
     loop_thread.call(namespace.create_queue, QueueDescription("baskets", requires_session=True))
     loop_thread.call(namespace.create_topic, TopicDescription("news", authorization_rules=policies_of("news")))
     loop_thread.call(namespace.create_subscription, SubscriptionDescription("news", "audit"))
-    yield node.amqp_port
+    yield node.ports.amqp
     loop_thread.call(node.stop)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
-import resource
 import signal
 from pathlib import Path
 
@@ -15,12 +13,14 @@ import click
 from tandembus.config import ConfigurationError, ServeSettings, load_settings
 from tandembus.errors import BusError
 from tandembus.node.emulator import EmulatorConfig, read_emulator_config
+from tandembus.node.supervisor_node import SupervisorNode
+from tandembus.node.tuning import tune_process
+from tandembus.node.waiting import first_of
 from tandembus.node.wiring import NamespaceNode
 
 log = logging.getLogger("tandembus")
 
 EXIT_REFUSED = 1
-SPARE_FILES = 256
 
 
 @click.command()
@@ -32,6 +32,20 @@ SPARE_FILES = 256
 @click.option("--http-port", type=int, help="HTTP port; 0 takes any free one.  [default: 5300]")
 @click.option("--key", help="Key of RootManageSharedAccessKey. Without it a random one is made, kept and reused.")
 @click.option("--brokers", type=int, help="Message broker processes; 0 keeps all in one process.  [default: 0]")
+@click.option("--stores", type=int, help="Messaging stores for new entities.  [default: one per message broker]")
+@click.option("--front-ends", type=int, help="Front-end processes that share the ports.  [default: 1]")
+@click.option(
+    "--restart-delay",
+    "restart_delay_s",
+    type=float,
+    help="Seconds until a process that ended is started again.  [default: 0]",
+)
+@click.option(
+    "--heartbeat-timeout",
+    "heartbeat_timeout_s",
+    type=float,
+    help="Seconds of silence after which a process is killed and started again.  [default: 5]",
+)
 @click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
@@ -44,6 +58,10 @@ def serve(
     http_port: int | None,
     key: str | None,
     brokers: int | None,
+    stores: int | None,
+    front_ends: int | None,
+    restart_delay_s: float | None,
+    heartbeat_timeout_s: float | None,
     config: Path | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
@@ -56,6 +74,7 @@ def serve(
       tandembus serve
       tandembus serve --data /var/lib/tandembus --host 0.0.0.0 --amqps-port 5671
       tandembus serve --amqp-port 0 --http-port 0 --amqps-port off
+      tandembus serve --brokers 4 --front-ends 2
       tandembus serve --config Config.json
     """
     flags: dict[str, object] = {
@@ -67,6 +86,10 @@ def serve(
         "http_port": http_port,
         "key": key,
         "brokers": brokers,
+        "stores": stores,
+        "front_ends": front_ends,
+        "restart_delay_s": restart_delay_s,
+        "heartbeat_timeout_s": heartbeat_timeout_s,
     }
     try:
         settings = load_settings(
@@ -75,8 +98,6 @@ def serve(
         emulator = _read_emulator_config(settings)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
-    if settings.brokers != 0:
-        raise click.UsageError("Message brokers in processes of their own are not available yet: --brokers must be 0.")
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     raise SystemExit(_run(settings, emulator))
 
@@ -95,8 +116,14 @@ def _run(settings: ServeSettings, emulator: EmulatorConfig | None) -> int:
     return uvloop.run(_serve(settings, emulator))
 
 
+def _node(settings: ServeSettings, emulator: EmulatorConfig | None) -> NamespaceNode | SupervisorNode:
+    if settings.brokers == 0:
+        return NamespaceNode(settings, emulator=emulator)
+    return SupervisorNode(settings, emulator=emulator)
+
+
 async def _serve(settings: ServeSettings, emulator: EmulatorConfig | None = None) -> int:
-    node = NamespaceNode(settings, emulator=emulator)
+    node = _node(settings, emulator)
     try:
         await node.start()
     except (BusError, OSError, ConfigurationError) as error:
@@ -104,15 +131,14 @@ async def _serve(settings: ServeSettings, emulator: EmulatorConfig | None = None
         if isinstance(error, OSError):
             click.echo(f"Try: {_advice_for(error)}", err=True)
         return EXIT_REFUSED
-    _calm_collector()
-    _allow_many_connections(settings.limits.max_connections)
+    tune_process(settings.limits.max_connections)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     click.echo(f"ready {node.connection_string}")
     _tell_doors(node)
-    await _first_of(stop, node.broken)
+    await first_of(stop, node.broken)
     click.echo("stopping", err=True)
     try:
         await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
@@ -131,37 +157,15 @@ def _advice_for(error: OSError) -> str:
     return "--amqp-port, --http-port and --amqps-port choose other ports (0: any free one)."
 
 
-async def _first_of(*events: asyncio.Event) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
-
-
-def _tell_doors(node: NamespaceNode) -> None:
+def _tell_doors(node: NamespaceNode | SupervisorNode) -> None:
     settings = node.settings
-    amqps = f", amqps {node.amqps_port}" if node.amqps_port is not None else ""
+    amqps = f", amqps {node.ports.amqps}" if node.ports.amqps is not None else ""
     log.info(
         "namespace '%s' on %s: amqp %d%s, http %d; data in %s",
         settings.name,
         settings.host,
-        node.amqp_port,
+        node.ports.amqp,
         amqps,
-        node.http_port,
+        node.ports.http,
         settings.data,
     )
-
-
-def _allow_many_connections(count: int) -> None:
-    """The customary limit of 1,024 files is soft: it may be raised up to the hard one."""
-    wanted = count + SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-
-
-def _calm_collector() -> None:
-    """What lives now lives for ever; messages in flight make no cycles, so collections can be rare."""
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)

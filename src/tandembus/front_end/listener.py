@@ -64,11 +64,14 @@ class Doors:
             del self.by_address[address]
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; who connects from now on waits until a `Listener` has it. Raises OSError naming the address."""
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A bound socket; who connects from now on waits until a `Listener` has it. `is_shared`: other processes of this
+    user may listen there, too, and each gets its share of the connections. Raises OSError naming the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listening.setblocking(False)
     try:
         listening.bind((host, port))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from tandembus.amqp.encoding.codec import decode, encode
 from tandembus.errors import BusError, FragmentUnavailable, MalformedData, OperationTimeout
@@ -131,7 +131,8 @@ class Connection(asyncio.Protocol):
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # Not asserted: uvloop's transports are of no common class.
+        transport = cast(asyncio.Transport, transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=UNSENT_HIGH_BYTES)
         self.send(self._steps.begin())

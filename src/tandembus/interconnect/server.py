@@ -65,7 +65,7 @@ class ServedStore:
         if channel is None:
             channel = self._new_channel(channel_id)
         self._peers[channel_id] = peer
-        for mark in (channel.sends.numbers.mark, channel.settles.numbers.mark):
+        for mark in (channel.sends.mark, channel.settles.mark):
             self.broker.channel_marks.open(mark.channel, self._clock.now_ms())
         channel.connected(self.epoch, self.broker.failure is None)
         peer.epoch = self.epoch
@@ -101,7 +101,7 @@ class ServedStore:
         elif channel_id in self._peers:
             return  # another connection has taken its place, and the channel with it
         channel.disconnected()
-        for mark in (channel.sends.numbers.mark, channel.settles.numbers.mark):
+        for mark in (channel.sends.mark, channel.settles.mark):
             self.broker.channel_marks.closed(mark, self._clock.now_ms())
         self._forget_idle()
 
@@ -208,6 +208,11 @@ class ChannelServer:
     async def start(self, path: Path) -> None:
         await self._listener.start(path)
         self._ticker = essential(self._tick(), "upkeep of channels", self.when_broken)
+
+    def cut_off(self, error: BusError) -> None:
+        """Everybody who is connected, at once; their channels stay, for when they come back."""
+        for peer in self._listener.peers:
+            peer.connection.end(error)
 
     async def stop(self) -> None:
         if self._ticker is not None:

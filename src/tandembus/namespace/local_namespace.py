@@ -5,28 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
-from tandembus.errors import BusError, EntityNotFound
+from tandembus.errors import BusError
 from tandembus.limits import Limits
 from tandembus.namespace.administration import Administration
-from tandembus.namespace.catalog import Catalog, Entry, SubscriptionEntry, Tombstone, TopicEntry
+from tandembus.namespace.catalog import Catalog, Tombstone
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
+from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.compiled_rules import CompiledRules
 from tandembus.namespace.following import Followers
 from tandembus.namespace.hosting import FragmentHost
 from tandembus.namespace.local_source import LocalSource, LocalStorePort
-from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.transfers import Transfers
 from tandembus.tasks import essential
 
 log = logging.getLogger("tandembus.namespace")
 
 
-class LocalNamespace(Namespace):
+class LocalNamespace(CatalogNamespace):
     def __init__(
         self,
         name: str,
@@ -48,11 +48,7 @@ class LocalNamespace(Namespace):
         administration = Administration(name, catalog, ports, for_new, self.followers, limits, clock)
         source = LocalSource({host.store: host for host in self.hosts})
         super().__init__(name, catalog, source, administration, limits, clock)
-        self.on_deleted: Callable[[str], None] = _nothing
-        """Told when an entity goes on its own; who deletes one otherwise knows already."""
         self.brokers = list(brokers)
-        self._catalog = catalog
-        self._local_administration = administration
         self._following = HostsFollowing(self.hosts)
         self.followers.add(self._following, None)
         catalog.listeners.append(self._catalog_changed)
@@ -101,15 +97,8 @@ class LocalNamespace(Namespace):
             self._catalog.listeners.remove(self._catalog_changed)
 
     async def keep_house(self) -> None:
-        """Also: what nobody has used for its idle time is deleted."""
-        await self._local_administration.keep_house()
         await super().keep_house()
         now = self.clock.now()
-        for entry in self.catalog.entries_with_idle_time():
-            idle_s = entry.description.auto_delete_on_idle_s
-            if idle_s is not None and now - self._used_at(entry) >= idle_s:
-                log.info("'%s' was not used for %.0f s and is deleted", entry.description.path, idle_s)
-                await self._delete_idle(entry)
         for host in self.hosts:
             host.let_go_of_unused(now)
 
@@ -125,28 +114,6 @@ class LocalNamespace(Namespace):
             for key, at in transfers.take_accesses().items():
                 times[key] = max(at, times.get(key, 0.0))
         return times
-
-    def _used_at(self, entry: Entry) -> float:
-        """Who uses a subscription uses its topic, too."""
-        used_at = self.accessed_at(entry.key)
-        if isinstance(entry, TopicEntry):
-            for subscription in self.catalog.subscriptions(entry.key):
-                used_at = max(used_at, self.accessed_at(subscription.key))
-        return used_at
-
-    async def _delete_idle(self, entry: Entry) -> None:
-        subscriptions = self.catalog.subscriptions(entry.key) if isinstance(entry, TopicEntry) else []
-        try:
-            if isinstance(entry, SubscriptionEntry):
-                await self.delete_subscription(entry.topic_key, entry.name_key)
-            elif isinstance(entry, TopicEntry):
-                await self.delete_topic(entry.key)
-            else:
-                await self.delete_queue(entry.key)
-        except EntityNotFound:
-            return  # with its topic, or by somebody else
-        for one in (entry, *subscriptions):
-            self.on_deleted(one.key)
 
 
 @final
@@ -171,7 +138,3 @@ class HostsFollowing:
 
     def cut_off(self, reason: BusError) -> None:
         log.error("a change of the catalog is not in effect: %s", reason)
-
-
-def _nothing(_key: str) -> None:
-    return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 from tandembus.clock import Clock
@@ -62,13 +63,13 @@ class Namespace:
         self.on_turn_end: Callable[[], None] = _no_turn
         """Called when answers and deliveries of a turn are written to their links, so that each socket is flushed
         once."""
-        self.describing = asyncio.Lock()
+        self.describing: AbstractAsyncContextManager[None] = asyncio.Lock()
         """Held by whoever reads a description, or policies, to write them back changed: of two at a time, one would
         undo what the other did."""
         self.when_broken: WhenBroken = carry_on
         self.fixed_policies: Sequence[AuthorizationRule] = ()
         """The root policy and those of the settings: shown, and not to be changed here."""
-        self.renew_root_key: Callable[[], Sequence[AuthorizationRule]] | None = None
+        self.renew_root_key: Callable[[], Awaitable[Sequence[AuthorizationRule]]] | None = None
         """Makes a new root key and returns what is fixed from then on; None where the key is a setting."""
 
     @property
@@ -193,7 +194,7 @@ class Namespace:
         """From now on the old key is worth nothing. Raises EntityNotFound."""
         async with self.describing:
             if not path and name == ROOT_POLICY:
-                return self._regenerate_root_key(key)
+                return await self._regenerate_root_key(key)
             rules = self._changeable_policies(path, name)
             changed = with_new_key(rules, name, key, self.clock.now())
             await self._keep_policy(path, rules, changed)
@@ -237,11 +238,11 @@ class Namespace:
             raise self.not_found(path)
         return entry
 
-    def _regenerate_root_key(self, key: KeyKind) -> AuthorizationRule:
+    async def _regenerate_root_key(self, key: KeyKind) -> AuthorizationRule:
         if self.renew_root_key is None or key is not KeyKind.PRIMARY:
             reason = "has one key only" if self.renew_root_key is not None else "has its key from a setting"
             raise InvalidOperation(f"The policy '{ROOT_POLICY}' {reason}: it cannot be made anew here.")
-        self.fixed_policies = self.renew_root_key()
+        self.fixed_policies = await self.renew_root_key()
         return find_policy(self.fixed_policies, ROOT_POLICY)
 
     # Housekeeping.

@@ -34,10 +34,10 @@ class CatalogCopy(Protocol):
     """This process's copy of the catalog."""
 
     @property
-    def namespace_id(self) -> str: ...
-
-    @property
     def version(self) -> int: ...
+
+    def known(self) -> tuple[str, int]:
+        """The namespace's id, and the version of which nothing is missing here."""
 
     async def take(self, change: CatalogChange) -> None:
         """Returns when it is in effect here, and durable where it is kept."""
@@ -107,6 +107,11 @@ class ControlLink:
         if self._peer is not None:
             self._peer.push(name, value)
 
+    def stop_serving(self) -> None:
+        """This process ends in order: that its connection ends, too, is no surprise."""
+        self.is_serving = False
+        self.on_cut_off = _nothing
+
     def tell_status(self) -> None:
         """Something has changed that others should know before the next heartbeat."""
         self.push("heartbeat", self.status())
@@ -137,8 +142,9 @@ class ControlLink:
     async def _join(self) -> None:
         peer = self._peer
         assert peer is not None
-        known = {"namespace_id": self._catalog.namespace_id, "version": self._catalog.version}
         async with self._taking:
+            namespace_id, version = self._catalog.known()
+            known = {"namespace_id": namespace_id, "version": version}
             answer = fields_of(await peer.call("join", known, JOIN_TIMEOUT_S))
             for change in _list(answer.get("changes")):
                 await self._catalog.take(change_from_wire(change))

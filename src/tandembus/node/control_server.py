@@ -75,7 +75,8 @@ class ControlServer:
         self._processes: dict[Peer, ControlledProcess] = {}
         self._told: dict[str, tuple[int, object]] = {}
         self._tell_count = 0
-        self.on_joined: Callable[[ControlledProcess], None] = _nothing
+        self.on_serving: Callable[[ControlledProcess], None] = _nothing
+        self.on_left: Callable[[ControlledProcess], None] = _nothing
 
     async def start(self, path: Path) -> None:
         await self._listener.start(path)
@@ -121,6 +122,7 @@ class ControlServer:
         if process is not None:
             self._stop_following(process)
             self._supervisor.resyncs(process.id, process.pid)
+            self.on_left(process)
 
     def _stop_following(self, process: ControlledProcess) -> None:
         if process.is_following:
@@ -141,7 +143,6 @@ class ControlServer:
         process.is_following = True
         if not peer.is_open:
             self._stop_following(process)
-        self.on_joined(process)
         return {
             "changes": [change_to_wire(change) for change in missed],
             "told": [[number, name, told] for name, (number, told) in self._told.items()],
@@ -159,6 +160,7 @@ class ControlServer:
             process.status = fields_of(value)
             process.is_serving = True
             self._supervisor.became_ready(process.id, process.pid)
+            self.on_serving(process)
 
     # What they are told.
 

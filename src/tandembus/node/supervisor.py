@@ -72,21 +72,25 @@ class Supervisor:
         restart_delay_s: float,
         heartbeat_timeout_s: float,
     ) -> None:
-        self._start = start
+        self._start_child = start
         self._clock = clock
         self.processes: dict[ProcessId, SupervisedProcess] = {
             one: SupervisedProcess(one, ProcessLives(restart_delay_s, heartbeat_timeout_s)) for one in processes
         }
         self.on_ended: Callable[[ProcessId], None] = _nothing
 
-    def start_all(self) -> None:
+    def start(self, processes: Iterable[ProcessId]) -> None:
         """Returns at once; needs no loop yet, so that they load while this process does."""
-        for process in self.processes.values():
-            self._start_one(process)
+        for one in processes:
+            self._start_one(self.processes[one])
 
-    def keep_all(self, when_broken: WhenBroken) -> None:
-        """From now on whoever ends is started again."""
-        for process in self.processes.values():
+    def of(self, role: Role) -> list[ProcessId]:
+        return [one for one in self.processes if one.role is role]
+
+    def keep(self, processes: Iterable[ProcessId], when_broken: WhenBroken) -> None:
+        """From now on whoever of these is not there is started, and started again whenever it has ended."""
+        for one in processes:
+            process = self.processes[one]
             process.keeper = essential(self._keep(process), f"keeping {process.id}", when_broken)
 
     # What the control connection tells.
@@ -119,9 +123,10 @@ class Supervisor:
 
     # Waiting, and stopping.
 
-    async def until_settled(self) -> None:
-        """Returns when each process is ready or has failed to become so: then there is nothing to wait for."""
-        for process in self.processes.values():
+    async def until_settled(self, processes: Iterable[ProcessId]) -> None:
+        """Returns when each of these is ready or has failed to become so: then there is nothing to wait for."""
+        for one in processes:
+            process = self.processes[one]
             while process.lives.state is not ProcessState.READY and not process.has_failed_once:
                 process.changed.clear()
                 await process.changed.wait()
@@ -161,7 +166,7 @@ class Supervisor:
     # One process, life after life.
 
     def _start_one(self, process: SupervisedProcess) -> None:
-        process.child = self._start(process.id)
+        process.child = self._start_child(process.id)
         process.lives.started(process.child.pid, self._clock.monotonic())
 
     async def _keep(self, process: SupervisedProcess) -> None:

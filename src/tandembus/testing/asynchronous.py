@@ -162,7 +162,7 @@ class AsyncEmbeddedNamespace:
     @property
     def port(self) -> int:
         """AMQP, WebSockets and HTTP, plain and in TLS."""
-        return self.node.amqp_port
+        return self.node.ports.amqp
 
     @property
     def ca_path(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,7 +224,11 @@ async def test_the_root_policy_and_those_of_the_settings_cannot_be_changed_here(
 async def test_the_root_key_is_made_anew_where_it_is_no_setting() -> None:
     async with Machine().life() as life:
         one = Administered(life)
-        one.namespace.renew_root_key = lambda: fixed_policies(ServeSettings(), "new-root-key")
+
+        async def renew() -> Sequence[AuthorizationRule]:
+            return fixed_policies(ServeSettings(), "new-root-key")
+
+        one.namespace.renew_root_key = renew
         with pytest.raises(InvalidOperation, match="one key only"):
             await one.namespace.regenerate_key(ROOT_POLICY, KeyKind.SECONDARY)
         renewed = await one.namespace.regenerate_key(ROOT_POLICY, KeyKind.PRIMARY)

@@ -124,7 +124,7 @@ async def test_of_two_who_would_make_a_circle_together_one_is_refused() -> None:
 
         async def forward(name: str, target: str) -> None:
             new = QueueDescription(name, forward_to=target).validated(limits)
-            async with life.namespace._local_administration._forwarding(new, QueueDescription(name)):
+            async with life.namespace._own_administration._forwarding(new, QueueDescription(name)):
                 await catalog.update_queue(new, life.clock.now())
 
         outcomes = await asyncio.gather(forward("a", "b"), forward("b", "a"), return_exceptions=True)

@@ -55,8 +55,7 @@ async def test_a_node_says_that_it_is_broken_when_an_essential_part_ends(setting
 async def test_a_server_that_is_broken_stops_in_order_with_exit_code_1(
     settings: ServeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for of_the_whole_process in ("_calm_collector", "_allow_many_connections"):
-        monkeypatch.setattr(serve, of_the_whole_process, lambda *_: None)
+    monkeypatch.setattr(serve, "tune_process", lambda *_: None)
     assert await asyncio.wait_for(serve._serve(settings), ENDS_WITHIN_S) == 1
 
 
@@ -65,6 +64,7 @@ async def test_parts_of_the_broker_and_the_namespace_can_break_the_node_too(sett
     for part in ("broker", "namespace"):
         node = NamespaceNode(settings)
         await node.start()
-        getattr(node, part).when_broken(RuntimeError("broken"))
+        when_broken = node.brokers[0].when_broken if part == "broker" else node.namespace.when_broken
+        when_broken(RuntimeError("broken"))
         assert node.broken.is_set()
         await node.stop()

@@ -45,12 +45,14 @@ class Copy:
     """A copy of the catalog that remembers what it took, and can be made to hang or fail."""
 
     def __init__(self) -> None:
-        self.namespace_id = "n"
         self.version = 0
         self.taken: list[CatalogChange] = []
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
         self.failure: BusError | None = None
+
+    def known(self) -> tuple[str, int]:
+        return "n", self.version
 
     async def take(self, change: CatalogChange) -> None:
         await self.may_go_on.wait()
@@ -238,6 +240,7 @@ async def test_a_process_that_is_asked_to_stop_is_told(stage: Stage) -> None:
         ("stranger", {"index": 1, "pid": os.getpid()}),
         ("broker", {}),
     ],
+    ids=["another life", "another index", "another role", "no role", "nobody"],
 )
 async def test_only_living_processes_of_this_supervisor_are_let_in(
     stage: Stage, role: str, facts: dict[str, object]

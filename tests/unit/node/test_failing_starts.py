@@ -31,7 +31,7 @@ async def test_a_start_that_fails_late_leaves_nothing_open(tmp_path: Path) -> No
         await node.start()
     assert asyncio.all_tasks() == before
     with pytest.raises(OSError):
-        await asyncio.open_connection("127.0.0.1", node.amqp_port)
+        await asyncio.open_connection("127.0.0.1", node.ports.amqp)
     again = NamespaceNode(settings(tmp_path, Limits()), emulator=emulator)
     await again.start()
     assert again.namespace.catalog.queue_count() == 2

@@ -37,8 +37,8 @@ class Stage:
     def supervisor(self, restart_delay_s: float = 0.0, heartbeat_timeout_s: float = 30.0) -> Supervisor:
         made = Supervisor([BROKER], self.start, SystemClock(), restart_delay_s, heartbeat_timeout_s)
         self.supervisors.append(made)
-        made.start_all()
-        made.keep_all(carry_on)
+        made.start([BROKER])
+        made.keep([BROKER], carry_on)
         return made
 
     def start(self, one: ProcessId) -> ChildProcess:
@@ -124,14 +124,14 @@ async def test_an_earlier_life_has_nothing_to_say_any_more(stage: Stage) -> None
 async def test_a_process_that_never_becomes_ready_keeps_nobody_waiting_for_ever(stage: Stage) -> None:
     stage.orders["exit_code"] = 3
     supervisor = stage.supervisor(restart_delay_s=60.0)
-    await asyncio.wait_for(supervisor.until_settled(), COMES_WITHIN_S)
+    await asyncio.wait_for(supervisor.until_settled([BROKER]), COMES_WITHIN_S)
     assert supervisor.processes[BROKER].last_exit == "ended with exit code 3"
     assert supervisor.processes[BROKER].lives.state is ProcessState.DOWN
 
 
 async def test_who_waits_goes_on_when_all_are_ready(stage: Stage) -> None:
     supervisor = stage.supervisor()
-    waiting = asyncio.ensure_future(supervisor.until_settled())
+    waiting = asyncio.ensure_future(supervisor.until_settled([BROKER]))
     await asyncio.sleep(0)
     assert not waiting.done()
     pid = supervisor.processes[BROKER].lives.pid
@@ -160,7 +160,7 @@ async def test_a_process_that_does_not_end_in_time_is_killed(stage: Stage) -> No
 async def test_a_process_that_waits_for_its_restart_is_stopped_at_once(stage: Stage) -> None:
     stage.orders["exit_code"] = 0
     supervisor = stage.supervisor(restart_delay_s=600.0)
-    await supervisor.until_settled()
+    await supervisor.until_settled([BROKER])
     supervisor.expect_stop([BROKER])
     await asyncio.wait_for(supervisor.stopped([BROKER], COMES_WITHIN_S), COMES_WITHIN_S)
 

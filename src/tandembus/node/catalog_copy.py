@@ -1,0 +1,194 @@
+"""Copies of the catalog: in memory for every process, and durable beside each store for those who own one.
+
+The durable copies are there so that no single folder is the only one that knows which entities exist. A copy that
+cannot be written keeps nobody from being served: it is written whole as soon as that is possible again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, final
+
+from tandembus.errors import BusError, StoreUnavailable
+from tandembus.namespace.applying import facts_of
+from tandembus.namespace.catalog import Catalog
+from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
+from tandembus.namespace.catalog_view import CatalogView
+from tandembus.store.embedded.catalog_store import CatalogStore, Document
+
+log = logging.getLogger("tandembus.node")
+
+COPY_FOLDER: Final = "catalog"
+"""Within a store's folder."""
+NOTHING: Final = -1
+"""The version of a copy that holds nothing of use."""
+
+
+@final
+class DurableCopy:
+    """One of them. What it holds is right or plainly old, never half of a change."""
+
+    def __init__(self, folder: Path, map_size_bytes: int) -> None:
+        self._folder = folder
+        self._map_size_bytes = map_size_bytes
+        self._store: CatalogStore | None = None
+        self.documents: Mapping[bytes, Document] = {}
+        """What was found when it was opened."""
+        self.version = NOTHING
+        self.namespace_id = ""
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self._store = CatalogStore(self._folder, self._map_size_bytes)
+            documents, damaged = self._store.read_all()
+            facts = facts_of(documents)
+        except StoreUnavailable as error:
+            log.warning("the copy of the catalog in %s cannot be used: %s", self._folder, error)
+            return
+        if facts is not None and not damaged:
+            self.documents = documents
+            self.version, self.namespace_id = facts.version, facts.namespace_id
+
+    def write(self, change: CatalogChange, before: int) -> None:
+        """A change of a catalog that was at version `before`; one that does not follow on what is here is left out."""
+        try:
+            if change.is_whole:
+                self._write_whole(change)
+            elif self.version == before:
+                self._opened().commit(change.puts, change.drops)
+                self.version = change.version
+        except StoreUnavailable as error:
+            log.warning("the copy of the catalog in %s cannot be written: %s", self._folder, error)
+            self.close()
+            self.version = NOTHING
+
+    def _write_whole(self, change: CatalogChange) -> None:
+        store = self._opened()
+        store.commit(change.puts, [key for key in store.read_all()[0] if key not in change.puts])
+        self.version = change.version
+
+    def _opened(self) -> CatalogStore:
+        if self._store is None:
+            self._store = CatalogStore(self._folder, self._map_size_bytes)
+        return self._store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+
+@final
+class DurableCopies:
+    """Those of one process."""
+
+    def __init__(self, folders: Sequence[Path], map_size_bytes: int) -> None:
+        self._copies = [DurableCopy(folder / COPY_FOLDER, map_size_bytes) for folder in folders]
+
+    def newest(self) -> CatalogChange | None:
+        """What the newest of them held when they were opened, and no more: it is let go of with this."""
+        best = max(self._copies, key=lambda one: one.version, default=None)
+        found = None
+        if best is not None and best.version != NOTHING:
+            found = CatalogChange(best.version, best.documents, is_whole=True)
+        for copy in self._copies:
+            if best is not None and copy.namespace_id != best.namespace_id:
+                copy.version = NOTHING
+            copy.documents = {}
+        return found
+
+    async def write(self, change: CatalogChange, before: int) -> None:
+        await asyncio.to_thread(self._write, change, before)
+
+    def _write(self, change: CatalogChange, before: int) -> None:
+        for copy in self._copies:
+            copy.write(change, before)
+
+    def have(self, version: int) -> bool:
+        """Whether all of them are at this version; else they want a whole catalog."""
+        return all(copy.version == version for copy in self._copies)
+
+    def close(self) -> None:
+        for copy in self._copies:
+            copy.close()
+
+
+@final
+class CatalogCopies:
+    """What a process other than the catalog's own goes by. Implements `control_link.CatalogCopy`."""
+
+    def __init__(self, durable: DurableCopies | None = None) -> None:
+        self.view = CatalogView.empty()
+        self._durable = durable
+        self.on_changed: Callable[[Sequence[CatalogEvent]], Awaitable[None]] = _nobody
+        """Told what a change means, once it is durable here; it is in effect when that returns."""
+        self._taken = asyncio.Event()
+        found = durable.newest() if durable is not None else None
+        if found is not None:
+            self.view.apply(found)
+
+    @property
+    def version(self) -> int:
+        return self.view.version
+
+    def known(self) -> tuple[str, int]:
+        """The namespace's id and the version of which nothing is missing here."""
+        return (self.view.namespace_id, self.version) if self.is_complete() else ("", NOTHING)
+
+    def is_complete(self) -> bool:
+        return self._durable is None or self._durable.have(self.version)
+
+    async def take(self, change: CatalogChange) -> None:
+        before = self.version
+        events = self.view.apply(change)
+        if self._durable is not None:
+            await self._durable.write(change, before)
+        await self.on_changed(events)
+        taken, self._taken = self._taken, asyncio.Event()
+        taken.set()
+
+    async def until(self, version: int) -> None:
+        """Returns when this version is in effect here."""
+        while self.version < version:
+            await self._taken.wait()
+
+    def close(self) -> None:
+        if self._durable is not None:
+            self._durable.close()
+
+
+@final
+class CopiesFollowing:
+    """Keeps the durable copies of the process that has the catalog itself. Implements `CatalogFollower`."""
+
+    name = "the copies of the catalog"
+
+    def __init__(self, catalog: Catalog, durable: DurableCopies) -> None:
+        self._catalog = catalog
+        self._durable = durable
+
+    async def start(self) -> None:
+        """Copies that are older than the catalog become what it is."""
+        self._durable.newest()
+        if not self._durable.have(self._catalog.version):
+            await self._write_whole()
+
+    async def take(self, change: CatalogChange) -> None:
+        await self._durable.write(change, change.version - 1)
+        if not self._durable.have(change.version):
+            await self._write_whole()
+
+    async def _write_whole(self) -> None:
+        whole = await self._catalog.snapshot()
+        await self._durable.write(whole, NOTHING)
+
+    def cut_off(self, reason: BusError) -> None:
+        log.warning("the copies of the catalog are behind: %s", reason)
+
+
+async def _nobody(_events: Sequence[CatalogEvent]) -> None:
+    return

@@ -1,0 +1,59 @@
+"""What a started namespace leaves for the command line to find, and what it says of what it brought about."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from tandembus.config import EMULATOR_KEY, ServeSettings
+from tandembus.namespace.namespace import Namespace
+from tandembus.node.doors import Ports
+from tandembus.node.emulator import EmulatorConfig, provision
+from tandembus.security.sas import ROOT_POLICY, make_connection_string
+
+log = logging.getLogger("tandembus")
+
+FACTS_FILE: Final = "namespace.json"
+
+
+def private_folder(data: Path) -> None:
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def connection_string_of(settings: ServeSettings, ports: Ports, key: str) -> str:
+    """For AMQP clients and administration alike: every port serves both."""
+    return make_connection_string(_reachable(settings.host), ports.amqp, ROOT_POLICY, key, use_emulator=True)
+
+
+def write_facts(settings: ServeSettings, ports: Ports) -> None:
+    """The key stands in a file of its own."""
+    facts = {
+        "name": settings.name,
+        "host": _reachable(settings.host),
+        "amqp_port": ports.amqp,
+        "amqps_port": ports.amqps,
+        "http_port": ports.http,
+        "pid": os.getpid(),
+    }
+    (settings.data / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n")
+
+
+async def bring_about(namespace: Namespace, emulator: EmulatorConfig, settings: ServeSettings) -> None:
+    """What the emulator's Config.json asks for."""
+    done = await provision(namespace, emulator)
+    log.info("%s: %s", emulator.place.file, done)
+    for word, paths in (("created", done.created), ("updated", done.updated)):
+        for path in paths:
+            log.debug("%s '%s'", word, path)
+    if settings.accepts_emulator_key:
+        log.warning("the key %s, which everybody knows, is accepted from this machine", EMULATOR_KEY)
+    else:
+        log.info("the key %s is not accepted: %s is not a loopback address", EMULATOR_KEY, settings.host)
+
+
+def _reachable(host: str) -> str:
+    """A wildcard address is one to listen on, not one to connect to."""
+    return "localhost" if host in ("0.0.0.0", "::", "127.0.0.1", "::1") else host

@@ -1,0 +1,109 @@
+"""One front end of a namespace in this process: AMQP, HTTP and WebSockets on all ports, over whatever namespace it is
+given. The same in the only process, in the one that has the catalog, and in one that only is a front end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from tandembus.clock import Clock
+from tandembus.config import ServeSettings
+from tandembus.descriptions import AuthorizationRule
+from tandembus.front_end.amqp.front_end import AmqpFrontEnd
+from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
+from tandembus.front_end.http.topology import TopologySource
+from tandembus.front_end.listener import Doors, Listener
+from tandembus.metering.meter import Meter
+from tandembus.namespace.namespace import Namespace
+from tandembus.namespace.policies import build_authorizer, fixed_policies, policy_of
+from tandembus.node.doors import ListeningSockets
+from tandembus.security.tls import TlsFiles, server_context
+from tandembus.tasks import WhenBroken
+
+RenewKey = Callable[[], Awaitable[Sequence[AuthorizationRule]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a front end can tell of the whole namespace beyond its own process."""
+
+    topology: TopologySource
+
+
+@final
+class FrontDoor:
+    def __init__(
+        self,
+        settings: ServeSettings,
+        namespace: Namespace,
+        meter: Meter,
+        root_key: str,
+        connection_clock: Clock,
+        surroundings: Surroundings,
+        when_broken: WhenBroken,
+    ) -> None:
+        """`connection_clock`: for tokens and time-outs of connections."""
+        self._settings = settings
+        self._namespace = namespace
+        self._meter = meter
+        self._clock = connection_clock
+        self._surroundings = surroundings
+        self._authorizer = build_authorizer(settings, root_key, namespace.catalog)
+        namespace.fixed_policies = fixed_policies(settings, root_key)
+        self.front_end = AmqpFrontEnd(namespace, self._authorizer, meter, connection_clock)
+        self.front_end.when_broken = when_broken
+        self.is_ready = False
+        self._doors: Doors
+        self._listeners: list[Listener] = []
+
+    async def start(self, tls: TlsFiles) -> None:
+        """All but the listening."""
+        self.front_end.start()
+        application = build_application(
+            self._namespace,
+            self._authorizer,
+            self._meter,
+            self._clock,
+            lambda: self.is_ready,
+            self.front_end.connection,
+            self._surroundings.topology,
+        )
+        self._runner = build_runner(application)
+        await self._runner.setup()
+        self._doors = Doors(
+            self.front_end.connection,
+            http_protocol_factory(self._runner),
+            server_context(tls),
+            self._settings.limits,
+        )
+
+    def open(self, sockets: ListeningSockets) -> None:
+        """From now on connections are taken."""
+        self._listeners += [Listener(self._doors, one) for one in sockets.sockets]
+
+    def take_key(self, root_key: str) -> Sequence[AuthorizationRule]:
+        """Another root key: the old one is worth nothing from the next moment on."""
+        fixed = fixed_policies(self._settings, root_key)
+        self._authorizer.set_policies("", [policy_of(rule) for rule in fixed])
+        self._namespace.fixed_policies = fixed
+        return fixed
+
+    @property
+    def connection_count(self) -> int:
+        return self.front_end.connection_count
+
+    # The end.
+
+    def close(self) -> None:
+        """Nobody new comes in, and nothing more is taken from those who are there."""
+        self.is_ready = False
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+        self.front_end.stop_reading()
+
+    async def stop(self) -> None:
+        """Those who are there are told to come back later."""
+        await self.front_end.stop()
+        await self._runner.cleanup()

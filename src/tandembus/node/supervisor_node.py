@@ -1,0 +1,341 @@
+"""The first process of a namespace with message brokers of its own processes: it has the catalog, administers, keeps
+the others running, and is a front end itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+from tandembus.clock import Clock, SystemClock
+from tandembus.config import ServeSettings
+from tandembus.descriptions import AuthorizationRule
+from tandembus.errors import BusError, MalformedData
+from tandembus.front_end.http.topology import TopologyQuery
+from tandembus.interconnect.handshake import Party
+from tandembus.interconnect.peer import Peer
+from tandembus.metering.meter import Meter
+from tandembus.namespace.administration import Administration
+from tandembus.namespace.catalog import Catalog
+from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
+from tandembus.namespace.catalog_namespace import CatalogNamespace
+from tandembus.namespace.entries import Entry
+from tandembus.namespace.following import Followers
+from tandembus.node.catalog_wire import change_to_wire
+from tandembus.node.channels import Channels
+from tandembus.node.child_process import ChildProcess, start_child
+from tandembus.node.control_server import ControlledProcess, ControlServer
+from tandembus.node.describing import BEGIN, END, DescribingDesk
+from tandembus.node.doors import ListeningSockets, Ports, bind_first
+from tandembus.node.emulator import EmulatorConfig
+from tandembus.node.facts import bring_about, connection_string_of, private_folder, write_facts
+from tandembus.node.front_door import FrontDoor, Surroundings
+from tandembus.node.front_end_namespace import RENEW_KEY, VERSION
+from tandembus.node.front_end_process import ROOT_KEY, TOPOLOGY
+from tandembus.node.metering import meter_settings
+from tandembus.node.orders import Orders
+from tandembus.node.remote_administration import ADMINISTER, AdministrationDesk
+from tandembus.node.remote_store import RemoteStore
+from tandembus.node.run_folder import RunFolder, ensure_install_key
+from tandembus.node.stores import store_count, stores_for_new_entities
+from tandembus.node.supervision import ProcessState
+from tandembus.node.supervisor import ProcessId, Role, Supervisor
+from tandembus.node.topology import Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.security.key_file import ensure_key, renew_key
+from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
+from tandembus.tasks import essential
+
+log = logging.getLogger("tandembus.node")
+
+SETTLED_WITHIN_S: Final = 60.0
+CHANNELS_UP_WITHIN_S: Final = 2.0
+ENDS_WITHIN_S: Final = 8.0
+
+
+@final
+class SupervisorNode:
+    """Started, ready, stopped: the same from outside as a namespace in one process."""
+
+    def __init__(
+        self, settings: ServeSettings, clock: Clock | None = None, emulator: EmulatorConfig | None = None
+    ) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self._emulator = emulator
+        self.key = ""
+        self.tls: TlsFiles
+        self.ports: Ports
+        self.broken = asyncio.Event()
+        """Set when a part ended that must not: the process cannot be relied on any more and should stop."""
+        self._meter_stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._joining: set[asyncio.Task[None]] = set()
+
+    def _when_broken(self, _error: BaseException) -> None:
+        self.broken.set()
+
+    @property
+    def connection_string(self) -> str:
+        return connection_string_of(self.settings, self.ports, self.key)
+
+    # The start.
+
+    async def start(self) -> None:
+        """Or, if that fails, nothing of it remains."""
+        sockets = await bind_first(self.settings)
+        self.ports = sockets.ports
+        async with contextlib.AsyncExitStack() as opened:
+            opened.callback(sockets.close)
+            await self._start(sockets, opened)
+            opened.pop_all()
+
+    async def _start(self, sockets: ListeningSockets, opened: contextlib.AsyncExitStack) -> None:
+        settings, limits = self.settings, self.settings.limits
+        private_folder(settings.data)
+        self._run = RunFolder(settings.data)
+        self._install_key = ensure_install_key(settings.data)
+        self._store_count = store_count(settings)
+        self._catalog = Catalog.open(settings.data / "catalog", limits, self.clock.now())
+        opened.callback(self._catalog.close)
+        self.supervisor = Supervisor(
+            self._processes(), self._start_child, self.clock, settings.restart_delay_s, settings.heartbeat_timeout_s
+        )
+        opened.callback(self.supervisor.let_go)
+        self.control = ControlServer(self._install_key, self.supervisor)
+        await self.control.start(self._run.control_socket)
+        opened.push_async_callback(self.control.stop)
+        self.supervisor.start(self.supervisor.of(Role.BROKER))
+        self.key = ensure_key(settings.data, settings.key)
+        names = certificate_names(settings.host, settings.tls_names)
+        self.tls = ensure_certificate(
+            settings.data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
+        )
+        await self._build(opened)
+        await self._start_brokers()
+        if self._emulator is not None:
+            await bring_about(self.namespace, self._emulator, settings)
+        await self.door.start(self.tls)
+        await self._start_front_ends()
+        self.door.open(sockets)
+        write_facts(settings, self.ports)
+        self.door.is_ready = True
+
+    def _processes(self) -> list[ProcessId]:
+        brokers = [ProcessId(Role.BROKER, index) for index in range(self.settings.brokers)]
+        return brokers + [ProcessId(Role.FRONT_END, index) for index in range(1, self.settings.front_ends)]
+
+    def _start_child(self, process: ProcessId) -> ChildProcess:
+        ports = self.ports if process.role is Role.FRONT_END else None
+        orders = Orders(self.settings, self._install_key, process.index, self._store_count, ports)
+        return start_child(process.role.value, process.index, self.settings.name, orders.document())
+
+    async def _build(self, opened: contextlib.AsyncExitStack) -> None:
+        settings, limits, clock = self.settings, self.settings.limits, self.clock
+        stores = range(self._store_count)
+        self.followers = Followers(self._catalog)
+        self.stores = {store: RemoteStore(store, store % settings.brokers, self.control) for store in stores}
+        administration = Administration(
+            settings.name,
+            self._catalog,
+            self.stores,
+            range(stores_for_new_entities(settings)),
+            self.followers,
+            limits,
+            clock,
+        )
+        self._channels = Channels(
+            self._run, self._install_key, Party(Role.FRONT_END.value, {"index": 0}), settings, clock
+        )
+        source = self._channels.open(stores, self._when_broken)
+        opened.push_async_callback(self._channels.stop)
+        self.meter = Meter(clock, settings.data / "meter", settings.name, meter_settings(limits))
+        opened.callback(self.meter.close)
+        self.namespace = CatalogNamespace(settings.name, self._catalog, source, administration, limits, clock)
+        self.namespace.when_broken = self._when_broken
+        self.namespace.on_deleted = self.meter.forget
+        self.namespace.gather_accesses = self._gather_accesses
+        self._channels.on_turn_end(self.namespace.turn_ended)
+        self._catalog.listeners.append(self._catalog_changed)
+        self._serve_control(administration)
+        self.door = FrontDoor(
+            settings, self.namespace, self.meter, self.key, clock, Surroundings(self.topology), self._when_broken
+        )
+        if settings.key is None:
+            self.namespace.renew_root_key = self._renew_root_key
+        await self.namespace.start()
+        opened.push_async_callback(self.namespace.stop)
+        self._tasks.append(essential(self.meter.run(self._meter_stop), "meter", self._when_broken))
+
+    def _serve_control(self, administration: Administration) -> None:
+        control, namespace = self.control, self.namespace
+        desk = AdministrationDesk(administration)
+        describing = DescribingDesk(namespace.describing_lock)
+        control.follow = self.followers.follow
+        control.unfollow = self.followers.leave
+        control.on_serving = self._is_serving
+        control.on_left = lambda process: describing.end_of(process.peer)
+        control.handlers.calls.update(
+            {
+                ADMINISTER: lambda _peer, value: desk.answer(value),
+                BEGIN: describing.begin,
+                END: describing.end,
+                VERSION: self._tell_version,
+                RENEW_KEY: self._renew_key_for,
+                TOPOLOGY: self._tell_topology,
+                "dropped": self._dropped,
+                "snapshot": self._tell_snapshot,
+                "accessed": functools.partial(self._take_accesses, administration),
+            }
+        )
+
+    async def _start_brokers(self) -> None:
+        await self.control.tell(ROOT_KEY, self.key)
+        brokers = self.supervisor.of(Role.BROKER)
+        self.supervisor.keep(brokers, self._when_broken)
+        await _within(self.supervisor.until_settled(brokers), SETTLED_WITHIN_S)
+        await self._channels.until_up(CHANNELS_UP_WITHIN_S)
+
+    async def _start_front_ends(self) -> None:
+        front_ends = self.supervisor.of(Role.FRONT_END)
+        self.supervisor.keep(front_ends, self._when_broken)
+        await _within(self.supervisor.until_settled(front_ends), SETTLED_WITHIN_S)
+
+    # The catalog.
+
+    def _catalog_changed(self, change: CatalogChange, events: Sequence[CatalogEvent]) -> None:
+        self.namespace.apply(events)
+        self.followers.publish(change)
+
+    def _is_serving(self, process: ControlledProcess) -> None:
+        """A catalog older than the stores (from a backup, say) must not give out numbers of fragments that are there:
+        an entity's messages would come up in another."""
+        if process.id.role is Role.BROKER:
+            task = asyncio.ensure_future(self._skip_known_keys())
+            self._joining.add(task)
+            task.add_done_callback(self._joining.discard)
+
+    async def _skip_known_keys(self) -> None:
+        newest = max(store.newest_key for store in self.stores.values())
+        await self._catalog.skip_fragment_keys(newest + 1, self.clock.now())
+
+    async def _dropped(self, _peer: Peer, value: object) -> object:
+        keys = set(value) if isinstance(value, list) else set()
+        tombstones = [one for one in self._catalog.tombstones() if one.fragment_key in keys]
+        await self._catalog.forget(tombstones, self.clock.now())
+        return None
+
+    async def _tell_snapshot(self, _peer: Peer, _value: object) -> object:
+        return change_to_wire(await self._catalog.snapshot())
+
+    async def _tell_version(self, _peer: Peer, _value: object) -> object:
+        return self._catalog.version
+
+    # Keys and accesses.
+
+    async def _renew_root_key(self) -> Sequence[AuthorizationRule]:
+        self.key = renew_key(self.settings.data)
+        fixed = self.door.take_key(self.key)
+        await self.control.tell(ROOT_KEY, self.key)
+        return fixed
+
+    async def _renew_key_for(self, _peer: Peer, _value: object) -> object:
+        await self._renew_root_key()
+        return None
+
+    async def _take_accesses(self, administration: Administration, _peer: Peer, value: object) -> object:
+        await administration.record_accesses(_times(value))
+        return None
+
+    async def _gather_accesses(self) -> Mapping[str, float]:
+        """When entities were last used in other processes, as of now."""
+        times: dict[str, float] = {}
+        for process in self.control.processes():
+            try:
+                for key, at in _times(await process.peer.call("accesses", None, 2.0)).items():
+                    times[key] = max(at, times.get(key, 0.0))
+            except BusError as error:
+                log.warning("%s does not tell what is in use: %s", process.id, error)
+        return times
+
+    # Topology.
+
+    async def topology(self, query: TopologyQuery) -> Mapping[str, object]:
+        supervisor = self.supervisor
+        parts = Parts(
+            self.settings.name,
+            [self._process_facts(one) for one in supervisor.of(Role.BROKER)],
+            [self._store_facts(store) for store in self.stores.values()],
+            [
+                ProcessFacts(0, os.getpid(), ProcessState.READY.value),
+                *[self._process_facts(one) for one in supervisor.of(Role.FRONT_END)],
+            ],
+        )
+        return topology_document(parts, self._catalog, self._fragment_failure, query)
+
+    def _process_facts(self, process_id: ProcessId) -> ProcessFacts:
+        process = self.supervisor.processes[process_id]
+        lives = process.lives
+        return ProcessFacts(process_id.index, lives.pid, lives.state.value, lives.restart_count, process.last_exit)
+
+    def _store_facts(self, store: RemoteStore) -> StoreFacts:
+        failure = store.failure()
+        epoch = store.status().get("epoch")
+        return StoreFacts(
+            store.index,
+            store.broker.index,
+            "available" if failure is None else "unavailable",
+            epoch if isinstance(epoch, int) else None,
+            None if failure is None else str(failure),
+        )
+
+    def _fragment_failure(self, entry: Entry, index: int) -> str | None:
+        store = self.stores.get(entry.stores[index])
+        failure = store.failure() if store is not None else None
+        return None if failure is None else str(failure)
+
+    async def _tell_topology(self, _peer: Peer, value: object) -> object:
+        if not isinstance(value, list) or len(value) != 3:
+            raise MalformedData("a question for the topology without its parts")
+        return await self.topology(TopologyQuery(*value))
+
+    # The end.
+
+    async def stop(self) -> None:
+        """Front ends first, so that nothing new comes; then the brokers commit and close."""
+        self.door.close()
+        await self._end(self.supervisor.of(Role.FRONT_END))
+        await self._channels.until_answered()
+        await self.door.stop()
+        await self.namespace.stop()
+        await self.followers.confirmed()
+        await self._channels.stop()
+        await self._end(self.supervisor.of(Role.BROKER))
+        await self.control.stop()
+        self.followers.stop()
+        self._meter_stop.set()
+        await asyncio.gather(*self._tasks, *self._joining, return_exceptions=True)
+        self.meter.close()
+        self._catalog.close()
+
+    async def _end(self, processes: list[ProcessId]) -> None:
+        self.supervisor.expect_stop(processes)
+        await self.control.ask_to_stop(processes)
+        await self.supervisor.stopped(processes, ENDS_WITHIN_S)
+
+
+async def _within(work: object, seconds: float) -> None:
+    """What is not there by then comes later, or never: the others serve."""
+    try:
+        await asyncio.wait_for(work, seconds)  # type: ignore[arg-type]
+    except asyncio.TimeoutError:
+        log.error("not all processes have become ready within %.0f s", seconds)
+
+
+def _times(value: object) -> dict[str, float]:
+    if not isinstance(value, dict):
+        raise MalformedData("no times where times must be")
+    return {str(key): float(at) for key, at in value.items()}
