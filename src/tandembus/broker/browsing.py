@@ -176,7 +176,7 @@ async def cancel_scheduled(broker: MessageBroker, fragment: Fragment, numbers: S
     for message in messages:
         due = scheduled_time(message)
         changes.dropped_schedules.append(Due(due, int(fragment.key), MAIN, int(message.number)))
-    await broker.forget_due(changes)
+    await broker.commit_alone(changes)
 
 
 def scheduled_time(message: Message) -> int:

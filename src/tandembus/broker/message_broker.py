@@ -11,18 +11,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-from tandembus.broker.applying import applied, refuse_sends, show
 from tandembus.broker.budget import Budget
 from tandembus.broker.channel_marks import ChannelMarks
-from tandembus.broker.collecting import collect, collect_sends, collect_transactions, emit, take_partners
 from tandembus.broker.forwarding import Forwarding
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.group_commit import GroupCommit
 from tandembus.broker.handing_over import hand_over
+from tandembus.broker.housekeeping import check_windows
 from tandembus.broker.loading import load
 from tandembus.broker.moving import has_transfers
-from tandembus.broker.reading import bodies_of_locks
 from tandembus.broker.session_serving import SessionServing
 from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.store_room import StoreRoom
 from tandembus.broker.timers import DueWork
 from tandembus.broker.topics import family_of
 from tandembus.clock import Clock
@@ -38,9 +38,7 @@ log = logging.getLogger("tandembus.broker")
 
 FIRST_REOPEN_S = 1.0
 LAST_REOPEN_S = 30.0
-THIN_DEBT = 64
 WATCH_S = 0.5
-SOURCES_LOOK_S = 60.0
 
 
 class MessageBroker:
@@ -65,8 +63,7 @@ class MessageBroker:
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
-        self._is_short_of_room = False
-        self._is_full = False
+        self.room = StoreRoom(self.fragments)
         self._failure: StoreUnavailable | None = None
         self._lost: StoreUnavailable | None = None
         """Why the store must be given up, found by somebody beside the commit loop."""
@@ -86,10 +83,10 @@ class MessageBroker:
         self.on_reopened: list[Callable[[], None]] = []
         """Called when it is open again, under another epoch: marks and fragments are what the store says."""
         self.channel_marks = ChannelMarks()
-        self._sources_looked_at = 0.0
         self.commit_count = 0
         self.damage_count = 0
         self.when_broken: WhenBroken = carry_on
+        self._commits = GroupCommit(self)
         self._due = DueWork(self, clock)
         self.session_serving = SessionServing(self)
         self.forwarding = Forwarding(self, clock)
@@ -104,7 +101,7 @@ class MessageBroker:
 
     @property
     def is_short_of_room(self) -> bool:
-        return self._is_short_of_room
+        return self.room.is_short
 
     @property
     def failure(self) -> StoreUnavailable | None:
@@ -112,8 +109,8 @@ class MessageBroker:
 
     async def start(self) -> None:
         self._store = await self._open_store()
-        await self._load_marks(self._store)
-        self._check_room()
+        await self.load_marks(self._store)
+        self.room.check(self._store)
         self._tasks = [
             essential(self._commit_loop(), "commit loop", self.when_broken),
             essential(self._due.run(), "due work", self.when_broken),
@@ -201,7 +198,7 @@ class MessageBroker:
     async def _open(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
         fragment = self.new_fragment(key, index, settings)
         await self.take_up(fragment)
-        self.tell_room(fragment)
+        self.room.tell(fragment)
         self.by_key[key] = fragment
         self.forwarding.look(fragment)
         return fragment
@@ -231,7 +228,7 @@ class MessageBroker:
         async with self.commit_lock:
             store = self.store
             try:
-                await self._watched(store, changes)
+                await self.commit_watched(changes)
             except StoreFull:
                 raise
             except StoreUnavailable as error:
@@ -245,29 +242,6 @@ class MessageBroker:
             self._lost = error
             self._work.set()
 
-    async def forget_marks(self) -> None:
-        """Of channels that are long gone."""
-        outdated = self.channel_marks.take_outdated(self.clock.now_ms())
-        if outdated:
-            changes = Changes()
-            changes.dropped_marks = outdated
-            await self.commit_alone(changes)
-
-    async def forget_high_waters(self) -> None:
-        """Of sources that are long gone: nothing can be on its way from there any more. Looked for once a minute."""
-        now = self.clock.monotonic()
-        if now < self._sources_looked_at + SOURCES_LOOK_S:
-            return
-        self._sources_looked_at = now
-        changes = Changes()
-        for fragment in self.by_key.values():
-            for one in fragment.high_waters.outdated(self.clock.now_ms()):
-                if not self.is_known_fragment(one.source):
-                    fragment.high_waters.forget(one)
-                    changes.dropped_high_waters.append(one)
-        if changes.dropped_high_waters:
-            await self.commit_alone(changes)
-
     def lose_store(self, error: StoreUnavailable) -> None:
         """Whatever is open has failed, although nobody was asking for anything."""
         if self._store is not None:
@@ -276,24 +250,6 @@ class MessageBroker:
     def reopen_soon(self) -> None:
         """Whatever kept the store from being opened may be over: the next try need not be waited for."""
         self._reopen_now.set()
-
-    async def forget_due(self, changes: Changes) -> None:
-        """Due entries that lead nowhere any more."""
-        await self.commit_alone(changes)
-
-    async def thin(self) -> bool:
-        """While nothing else is going on: free the bodies of settled messages that stragglers keep in place. Only bits
-        that are durable count, hence under the commit lock. Returns whether there was anything to free."""
-        async with self.commit_lock:
-            changes = Changes()
-            for fragment in self.by_key.values():
-                if fragment.is_void:
-                    continue  # its bits may be those of a commit that never happened
-                if any(lane.thin(changes, THIN_DEBT) for lane in fragment.lanes):
-                    break
-            if changes.dropped_bodies:
-                await self._watched(self.store, changes)
-        return bool(changes.dropped_bodies)
 
     # The commit loop.
 
@@ -329,142 +285,34 @@ class MessageBroker:
     async def _turn(self) -> None:
         dirty, hungry = self._dirty, self._hungry
         self._dirty, self._hungry = [], []
-        fragments = self._open_ones(dirty)
+        fragments = self.open_ones(dirty)
         for fragment in fragments:
             fragment.is_dirty = False
         plain = [fragment for fragment in fragments if not fragment.has_only_transactions()]
-        involved = await self._commit_staged(plain) if plain else []
-        involved += await self._commit_transactions(fragments)
-        for fragment in self._open_ones(fragments + involved + hungry):
+        involved = await self._commits.commit_staged(plain) if plain else []
+        involved += await self._commits.commit_transactions(fragments)
+        for fragment in self.open_ones(fragments + involved + hungry):
             await hand_over(self, fragment)
             if fragment.has_staged() and not fragment.is_dirty:
                 fragment.is_dirty = True
                 self._wake(fragment)
         self.on_turn_end()
 
-    def _open_ones(self, fragments: list[Fragment]) -> list[Fragment]:
+    def open_ones(self, fragments: list[Fragment]) -> list[Fragment]:
         """Each once, and only those that were not closed or dropped meanwhile."""
         return [one for one in dict.fromkeys(fragments) if self.by_key.get(int(one.key)) is one]
 
-    async def _commit_staged(self, fragments: list[Fragment]) -> list[Fragment]:
-        """Returns all fragments that had a part in it."""
-        for fragment in fragments:
-            await self._read_needed_bodies(fragment)
-        changes, arrivals = Changes(), Changes()
-        async with self.commit_lock:
-            fragments = self._collect(self._open_ones(fragments), changes, arrivals)
-            await self._commit(fragments, changes, arrivals)
-        self._apply(fragments)
-        return fragments
-
-    def _collect(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> list[Fragment]:
-        """Everything is numbered first and the block records are written then: what one fragment collects may change
-        another. Returns all that have a part in the commit."""
-        for fragment in fragments:
-            collect(fragment, changes)
-        fragments = _with_partners(fragments)
-        for fragment in fragments:
-            collect_sends(fragment, arrivals)
-        return self._emit(fragments, changes)
-
-    def _emit(self, fragments: list[Fragment], changes: Changes) -> list[Fragment]:
-        involved = _with_partners(fragments)
-        for fragment in involved:
-            emit(fragment, changes)
-        return involved
-
-    async def _commit_transactions(self, fragments: list[Fragment]) -> list[Fragment]:
-        """In a commit of their own: nothing of a transaction can be left out of it, so when it does not fit, nothing
-        else is to be left out with it."""
-        fragments = [one for one in self._open_ones(fragments) if one.transactions.staged]
-        if not fragments:
-            return []
-        for fragment in fragments:
-            arrived, damaged = await bodies_of_locks(self, fragment, fragment.take_transactions())
-            if not fragment.is_void:
-                fragment.transaction_bodies_arrived(arrived, damaged)
-        changes = Changes()
-        async with self.commit_lock:
-            fragments = self._open_ones(fragments)
-            for fragment in fragments:
-                collect_transactions(fragment, changes)
-            fragments = self._emit(fragments, changes)
-            try:
-                await self._write(changes)
-            except StoreFull as error:
-                await self._roll_back(fragments, error)
-                return []
-        self._apply(fragments)
-        return fragments
-
-    async def _roll_back(self, fragments: list[Fragment], error: StoreFull) -> None:
-        """Nothing was written, so the store is as it was before: take up the state of these fragments again. Their
-        locks are lost, messages not."""
-        log.warning("the messaging store is full: sends are refused until there is room")
-        self._set_short_of_room(True)
-        families = [one for fragment in fragments for one in family_of(fragment)]
-        for fragment in dict.fromkeys(families):
-            fragment.fail(error)
-        await self._load_marks(self.store)
-        for fragment in dict.fromkeys(families):
-            await load(self, fragment)
-            self.want(fragment)
-            self.forwarding.look(fragment)
-
-    def _apply(self, fragments: list[Fragment]) -> None:
-        """The commit is durable."""
-        self.commit_count += 1
-        for fragment in fragments:
-            show(fragment)
-        for fragment in fragments:
-            applied(fragment)
-        for fragment in fragments:
-            self.forwarding.look(fragment)
-
-    async def _commit(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> None:
-        bodies, overlays, schedules = len(changes.bodies), len(changes.overlays), len(changes.schedules)
-        changes.bodies += arrivals.bodies
-        changes.overlays += arrivals.overlays
-        changes.schedules += arrivals.schedules
-        history = len(changes.history)
-        changes.history += arrivals.history
-        states = len(changes.session_states)
-        changes.session_states += arrivals.session_states
-        changes.high_waters = arrivals.high_waters
-        try:
-            await self._write(changes)
-        except StoreFull as error:
-            log.warning("the messaging store is full: sends are refused until there is room")
-            self._set_short_of_room(True)
-            del changes.bodies[bodies:], changes.overlays[overlays:], changes.schedules[schedules:]
-            del changes.history[history:]
-            del changes.session_states[states:]
-            changes.high_waters = []
-            for fragment in fragments:
-                refuse_sends(fragment, changes, error)
-            await self._write(changes)
-
-    async def _load_marks(self, store: MessagingStore) -> None:
+    async def load_marks(self, store: MessagingStore) -> None:
         self.channel_marks.load(list(await store.marks()))
 
-    async def _write(self, changes: Changes) -> None:
-        """With the marks of all whose operations are part of it."""
-        changes.marks = self.channel_marks.records(self.clock.now_ms())
-        await self._watched(self.store, changes)
-        self.channel_marks.committed()
-
-    async def _watched(self, store: MessagingStore, changes: Changes) -> None:
-        """Every commit's time is taken: whichever hangs holds up all that are to follow."""
+    async def commit_watched(self, changes: Changes) -> None:
+        """By whoever has the commit lock. Every commit's time is taken: whichever hangs holds up all that are to
+        follow."""
         self._commit_began_at = self.clock.monotonic()
         try:
-            await store.commit(changes)
+            await self.store.commit(changes)
         finally:
             self._commit_began_at = None
-
-    async def _read_needed_bodies(self, fragment: Fragment) -> None:
-        arrived, damaged = await bodies_of_locks(self, fragment, fragment.take_needing_body())
-        if not fragment.is_void:
-            fragment.bodies_arrived(arrived, damaged)
 
     # Trouble.
 
@@ -490,53 +338,23 @@ class MessageBroker:
                 fragment.failure = None
 
     def check_windows(self) -> None:
-        """Many quiet queues must not fill the memory together: where nobody is waiting, the window is given up."""
-        used = sum(int(lane.ready_bytes) for one in self.by_key.values() for lane in one.lanes)
-        for fragment in self.by_key.values():
-            if used <= self._window_bytes:
-                return
-            for consumers in fragment.lane_consumers:
-                if not consumers.is_hungry():
-                    used -= int(consumers.lane.ready_bytes)
-                    consumers.lane.evict()
-                    if consumers.sessions is not None:
-                        consumers.sessions.forget_bodies()
+        check_windows(self, self._window_bytes)
 
     def check_room(self) -> None:
-        """Looked at every second: sends stop below the reserve and resume above twice that."""
         if self._store is not None:
-            self._check_room()
-
-    def _check_room(self) -> None:
-        room = self.store.room()
-        if self._is_short_of_room:
-            self._set_short_of_room(room.free_bytes < 2 * room.reserve_bytes)
-        else:
-            self._set_short_of_room(room.free_bytes < room.reserve_bytes)
-
-    def _set_short_of_room(self, is_short: bool) -> None:
-        if is_short != self._is_short_of_room:
-            log.warning("the messaging store %s", "is short of room" if is_short else "has room again")
-        self._is_short_of_room = is_short
-        self._is_full = self._is_full and is_short
-        for fragment in self.by_key.values():
-            self.tell_room(fragment)
-
-    def tell_room(self, fragment: Fragment) -> None:
-        fragment.is_short_of_room = self._is_short_of_room
-        fragment.is_full = self._is_full
+            self.room.check(self._store)
 
     async def _start_over_as_full(self, error: StoreFull) -> None:
         """Even what only moves messages does not fit. Nothing was written, so the store is as it was before: take up
         its state again, and leave activating and dead-lettering until there is room. Locks are lost, messages not."""
         log.warning("the messaging store has no room to move messages: only receiving and completing go on")
         self._end_all(error)
-        self._is_full = True
+        self.room.is_full = True
         try:
-            await self._load_marks(self.store)
+            await self.load_marks(self.store)
             for fragment in self.fragments():
                 await load(self, fragment)
-                self.tell_room(fragment)
+                self.room.tell(fragment)
                 self.want(fragment)
                 self.forwarding.look(fragment)
         except Exception as failure:
@@ -577,7 +395,7 @@ class MessageBroker:
             await self._wait_to_reopen(delay)
             try:
                 self._store = await self._open_store()
-                await self._load_marks(self._store)
+                await self.load_marks(self._store)
                 while void := self._void_ones():
                     for fragment in void:
                         await load(self, fragment)
@@ -606,19 +424,6 @@ class MessageBroker:
         """What is to be read anew; also what came while the store was out of reach, or while others were read."""
         heads = [one for one in self.fragments() if one.topic is None]
         return [head for head in heads if any(one.is_void for one in family_of(head))]
-
-
-def _with_partners(fragments: list[Fragment]) -> list[Fragment]:
-    """These and all that have a part in their commit, and in turn the partners of those: a message may be forwarded to
-    a topic, and so reach its subscriptions."""
-    involved = dict.fromkeys(fragments)
-    unasked = list(involved)
-    while unasked:
-        for partner in take_partners(unasked.pop(0)):
-            if partner not in involved:
-                involved[partner] = None
-                unasked.append(partner)
-    return list(involved)
 
 
 def _nothing() -> None:

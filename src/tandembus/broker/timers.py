@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tandembus.broker.expiring import activate, end_sweep, sweep
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.housekeeping import SOURCES_LOOK_S, forget_high_waters, forget_marks, thin
 from tandembus.broker.loading import trim_history
 from tandembus.broker.reading import read_messages
 from tandembus.clock import Clock
@@ -43,6 +44,7 @@ class DueWork:
         self._broker = broker
         self._clock = clock
         self._commits_seen = 0
+        self._sources_looked_at = 0.0
         self._waiting_schedules = 0
         self._waiting_expiries = 0
         """Due entries that had to wait last time: those behind them are looked at all the same."""
@@ -123,8 +125,10 @@ class DueWork:
                 broker.want(fragment)
             await trim_history(broker, fragment)
         broker.forwarding.retry_due()
-        await broker.forget_marks()
-        await broker.forget_high_waters()
+        await forget_marks(broker)
+        if self._clock.monotonic() >= self._sources_looked_at + SOURCES_LOOK_S:
+            self._sources_looked_at = self._clock.monotonic()
+            await forget_high_waters(broker)
         now_ms = self._clock.now_ms()
         most = DUE_SLICE + min(self._waiting_schedules, MOST_WAITING)
         schedules = await broker.store.schedules_before(now_ms + 1, most)
@@ -136,7 +140,7 @@ class DueWork:
         self._waiting_expiries = [await self._sweep(due) for due in expiries].count(False)
         if self._leading_nowhere.dropped_schedules or self._leading_nowhere.dropped_expiries:
             changes, self._leading_nowhere = self._leading_nowhere, Changes()
-            await broker.forget_due(changes)
+            await broker.commit_alone(changes)
         if broker.commit_count == self._commits_seen or broker.is_short_of_room:
             await self._thin()
         self._commits_seen = broker.commit_count
@@ -144,7 +148,7 @@ class DueWork:
 
     async def _thin(self) -> None:
         for _ in range(THIN_SLICE):
-            if not await self._broker.thin():
+            if not await thin(self._broker):
                 return
             await asyncio.sleep(0)
 

@@ -54,7 +54,7 @@ async def _open_topic(
         _new_subscription(broker, topic, topic.fan_out, part)
     await broker.take_up(topic)
     for fragment in (topic, *topic.fan_out.subscriptions.values()):
-        broker.tell_room(fragment)
+        broker.room.tell(fragment)
         broker.by_key[int(fragment.key)] = fragment
         broker.forwarding.look(fragment)
     if topic.has_staged() and not topic.is_void:
@@ -83,7 +83,7 @@ def add_subscription(
         fragment.start_over(broker.store.epoch, [[] for _ in LANES], None)
         if settings.requires_session:
             topic.main.begin_column()
-    broker.tell_room(fragment)
+    broker.room.tell(fragment)
     broker.by_key[key] = fragment
     return fragment
 

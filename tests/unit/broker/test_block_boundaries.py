@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.housekeeping import thin
 from tandembus.broker.locks import COMPLETE
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.errors import StoreFull
@@ -134,7 +135,7 @@ async def test_thinning_keeps_the_bodies_of_a_fragment_whose_commit_failed() -> 
         queue.disk.faults.update({first: Fault.FULL, first + 1: Fault.FULL})
         answer = queue.settle(receiver.locks[100], TO_DEAD_LETTERS)
         await taking_up.wait()
-        await queue.broker.thin()
+        await thin(queue.broker)
         go_on.set()
         assert isinstance(await answer.wait(), StoreFull)
         await queue.quiet()

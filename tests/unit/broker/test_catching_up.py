@@ -69,6 +69,6 @@ async def test_what_cannot_be_done_now_is_not_waited_for() -> None:
     async with OneQueue() as queue:
         await queue.schedule("a", in_s=10.0)
         queue.disk.free_bytes, queue.disk.reserve_bytes = 0, 1
-        queue.broker._is_full = True
+        queue.broker.room.is_full = True
         await jump(queue, 20.0)
         assert int(queue.fragment.main.scheduled_count) == 1

@@ -92,7 +92,7 @@ async def test_a_full_store_lapses_no_message_into_the_dead_letters_until_there_
         await queue.receiver().take_one()
         queue.disk.free_bytes, queue.disk.reserve_bytes = 10, 100
         queue.broker.check_room()
-        queue.broker._is_full = True
+        queue.broker.room.is_full = True
         queue.broker.check_room()
         await queue.pass_time(60.0)
         assert (await queue.peek(), await queue.dead_letters()) == (["a"], [])
@@ -109,7 +109,7 @@ async def test_who_leaves_a_full_store_moves_no_message_into_the_dead_letters() 
         await receiver.take_one()
         queue.disk.free_bytes, queue.disk.reserve_bytes = 10, 100
         queue.broker.check_room()
-        queue.broker._is_full = True
+        queue.broker.room.is_full = True
         queue.broker.check_room()
         receiver.leave(is_orderly=True)
         await queue.quiet()

@@ -9,6 +9,7 @@ import pytest
 
 from tandembus.broker.budget import Budget
 from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.housekeeping import thin
 from tandembus.broker.locks import COMPLETE, DEFER
 from tandembus.clock import ManualClock
 from tandembus.errors import (
@@ -446,7 +447,7 @@ async def test_settled_bodies_between_stragglers_are_freed_while_nothing_else_go
             queue.settle(lock, COMPLETE)
         await queue.quiet()
         assert len(queue.disk.bodies) == 200
-        while await queue.broker.thin():
+        while await thin(queue.broker):
             pass
         assert len(queue.disk.bodies) == 51
         async with await queue.after_crash() as again:

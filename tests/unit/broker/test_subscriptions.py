@@ -317,7 +317,7 @@ async def test_a_full_store_refuses_a_publication_whole_and_the_next_one_fits() 
         topic.fault_next(Fault.FULL)
         refused = topic.stage(coloured("a", "red"), coloured("b", "blue"))
         assert isinstance(await refused.wait(), StoreFull)
-        topic.broker._set_short_of_room(False)
+        topic.broker.room.set_short(False)
         await topic.publish(coloured("after", "red"))
         assert await topic.subscription(RED).receiver().take(5) == ["before", "after"]
         assert await topic.subscription(ALWAYS).receiver().take(5) == ["before", "after"]
@@ -335,7 +335,7 @@ async def test_after_a_refused_publication_a_subscription_gets_what_it_would_hav
         answers = [*blue, topic.stage(coloured("red", "red")), topic.stage(coloured("later", "red", at_ms=1 << 45))]
         await topic.quiet()
         assert all(isinstance(answer.error, StoreFull) for answer in answers)
-        topic.broker._set_short_of_room(False)
+        topic.broker.room.set_short(False)
         await topic.publish(*(coloured(f"m{number}", "red") for number in range(12)))
         expected = [f"m{number}" for number in range(12)]
         assert (topic.fragment.main.live_count, topic.fragment.main.scheduled_count) == (12, 0)

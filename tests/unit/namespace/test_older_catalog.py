@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tandembus.broker.housekeeping import thin
 from tandembus.broker.locks import COMPLETE
 from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from tests.covers import covers
@@ -98,7 +99,7 @@ async def test_messages_of_a_subscription_that_the_catalog_has_forgotten_are_kep
     async with machine.life() as life:
         await life.send("news", "while it was forgotten")
         await complete(life, 50)
-        while await life.broker.thin():
+        while await thin(life.broker):
             await life.quiet()
         assert await life.peek("news/subscriptions/known") == ["while it was forgotten"]
     machine.records.documents = newer
