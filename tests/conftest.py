@@ -10,6 +10,7 @@ from tandembus import build
 SOURCES = Path(__file__).parent.parent.resolve() / "src" / "tandembus"
 
 MARKS = (
+    "shapes(*shapes): the kinds of entities on which the module's tests run, see tests/integration/shapes.py",
     "covers(*ids): the requirements that this test shows",
     "chaos: a row of the fault matrix; its volume grows with the SCALE variable of the environment",
 )

@@ -39,6 +39,34 @@ max_transaction_messages = 5
 """Short and small, so that a test gets to the end of them."""
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    mark = metafunc.definition.get_closest_marker("shapes")
+    if mark is not None and "shape" in metafunc.fixturenames:
+        names = [one.name for one in mark.args]
+        metafunc.parametrize("shape", mark.args, indirect=True, scope="module", ids=names)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What an entity consists of does not show in how a client is written: on other shapes than the plain one, one kind
+    of client is enough."""
+    left_out = [one for one in items if isinstance(one, pytest.Function) and _repeats(one)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [one for one in items if one not in set(left_out)]
+
+
+def _repeats(item: pytest.Function) -> bool:
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or callspec.params.get("shape", PLAIN) is PLAIN:
+        return False
+    return callspec.params.get("connect") == "async" and _has_both(item)
+
+
+def _has_both(item: pytest.Function) -> bool:
+    """Whether the same test runs with the other kind, too."""
+    return not any(mark.name == "parametrize" and "connect" in mark.args[0] for mark in item.iter_markers())
+
+
 class Namespaces:
     """The running namespaces of a session, each started when it is first asked for."""
 

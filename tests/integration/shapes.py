@@ -25,8 +25,7 @@ class Topology:
 
 ONE_PROCESS = Topology("one-process")
 TWO_STORES = Topology("two-stores", ("--stores", "2"))
-TWO_BROKERS = Topology("two-brokers", ("--brokers", "2"))
-THREE_BROKERS = Topology("three-brokers", ("--brokers", "3"))
+BROKERS = Topology("brokers", ("--brokers", "3"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,15 @@ class Shape:
 
 PLAIN = Shape("plain", ONE_PROCESS)
 PARTITIONED = Shape("partitioned", TWO_STORES, is_partitioned=True)
-PLAIN_ON_BROKERS = Shape("plain-on-brokers", TWO_BROKERS)
-PARTITIONED_ON_BROKERS = Shape("partitioned-on-brokers", TWO_BROKERS, is_partitioned=True)
-PLAIN_ON_THREE = Shape("plain-on-three", THREE_BROKERS)
-PARTITIONED_ON_THREE = Shape("partitioned-on-three", THREE_BROKERS, is_partitioned=True)
+PLAIN_ON_BROKERS = Shape("plain-on-brokers", BROKERS)
+PARTITIONED_ON_BROKERS = Shape("partitioned-on-brokers", BROKERS, is_partitioned=True)
+EVERY: tuple[Shape, ...] = (PLAIN,)
 
 
 def on_shapes(*shapes: Shape) -> pytest.MarkDecorator:
-    """For `pytestmark`: the module's tests run on each of these."""
-    return pytest.mark.parametrize("shape", shapes, indirect=True, scope="module", ids=[one.name for one in shapes])
+    """For `pytestmark`: the module's tests run on each of these, as far as they use entities of the running namespaces
+    (or ask for `shape` themselves)."""
+    return pytest.mark.shapes(*shapes)
+
+
+on_every_shape = on_shapes(*EVERY)

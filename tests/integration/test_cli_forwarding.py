@@ -9,6 +9,9 @@ import pytest
 
 from tests.covers import covers
 from tests.integration.command_line import Run, lines, one, received
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ import pytest
 from tests.covers import covers
 from tests.integration.command_line import STOPS_WITHIN_S, Run, command_line, lines, listen_to_ctrl_c, one, received
 from tests.integration.serving import RunningNamespace
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 
 @pytest.fixture

@@ -38,6 +38,9 @@ from tandembus.errors import (
 from tandembus.security.sas import make_token
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 PATIENCE_S = 20.0
 """Never waited for in full, unless something is broken."""

@@ -20,6 +20,9 @@ from tandembus.errors import (
 )
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 PATIENCE_S = 20.0
 

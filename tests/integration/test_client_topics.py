@@ -26,6 +26,9 @@ from tandembus.descriptions import (
 from tandembus.errors import EntityAlreadyExists, EntityNotFound, InvalidArgument, InvalidOperation, Unauthorized
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 PATIENCE_S = 20.0
 NOON = datetime(2024, 2, 29, 12, 0, tzinfo=timezone.utc)

@@ -22,7 +22,10 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from tests.covers import covers
 from tests.integration.python_sdk import PythonSdk
 from tests.integration.serving import RunningNamespace, start_namespace
+from tests.integration.shapes import on_every_shape
 from tests.integration.test_administration import token_of
+
+pytestmark = on_every_shape
 
 
 class Answer(NamedTuple):

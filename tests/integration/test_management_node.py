@@ -23,6 +23,9 @@ from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import LISTENS_KEY, SENDS_KEY
 from tests.integration.raw_amqp import MESSAGE, RECEIVER, SENDER, Node, RawAmqp, plain, state_of, texts
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 PEEK = "com.microsoft:peek-message"
 RENEW = "com.microsoft:renew-lock"

@@ -14,6 +14,9 @@ from tandembus.clock import SystemClock
 from tandembus.security.sas import ROOT_POLICY, make_token
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace, start_namespace
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 WRITTEN_WITHIN_S = 30.0
 

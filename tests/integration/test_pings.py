@@ -31,6 +31,9 @@ from tests.integration.raw_amqp import (
     rejection,
     texts,
 )
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 PING = header_section(ttl_ms=1000) + properties_section(content_type=CONTENT_TYPE, group_id=uuid.uuid4().hex)

@@ -14,6 +14,9 @@ from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import LISTENS_KEY, SENDS_KEY
 from tests.integration.serving import KEY
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed: it needs a C compiler")
 utils = pytest.importorskip("proton.utils")

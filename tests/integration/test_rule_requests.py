@@ -9,6 +9,9 @@ from tests.covers import covers
 from tests.integration.bus import Bus
 from tests.integration.conftest import LISTENS_KEY, SENDS_KEY
 from tests.integration.raw_amqp import Node, RawAmqp
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 ADD, REMOVE, ENUMERATE = (f"com.microsoft:{name}" for name in ("add-rule", "remove-rule", "enumerate-rules"))
 RULE_DESCRIPTION, EMPTY_ACTION, SQL_ACTION = 0x0000013700000004, 0x0000013700000005, 0x0000013700000006

@@ -13,6 +13,9 @@ from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusRe
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.python_sdk import ARRIVES_WITHIN_S, body_of
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 SENDERS, RECEIVERS, EACH = 6, 4, 25
 

@@ -12,6 +12,9 @@ from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import Connect, with_sync_client
 from tests.integration.python_sdk import PythonSdk, bodies_of, receive
 from tests.integration.serving import start_namespace
+from tests.integration.shapes import Shape, on_every_shape
+
+pytestmark = on_every_shape
 
 
 def numbered(message_id: str, body: str) -> ServiceBusMessage:
@@ -52,15 +55,15 @@ def test_scheduling_the_same_id_again_schedules_nothing(sdk: PythonSdk, bus: Bus
 
 @covers("M8")
 @with_sync_client
-def test_ids_are_known_after_a_kill(connect: Connect, data_folder: Path) -> None:
-    running = start_namespace(data_folder)
-    bus = Bus(running)
+def test_ids_are_known_after_a_kill(connect: Connect, data_folder: Path, shape: Shape) -> None:
+    running = start_namespace(data_folder, *shape.topology.options)
+    bus = Bus(running, shape=shape)
     queue = bus.make_queue(requires_duplicate_detection=True)
     connect(bus.connection_string).sender(queue).send_messages([numbered("1", "first"), numbered("2", "second")])
     bus.close()
     running.kill()
-    running = start_namespace(data_folder)
-    bus = Bus(running)
+    running = start_namespace(data_folder, *shape.topology.options)
+    bus = Bus(running, shape=shape)
     sender, receiver = connect(bus.connection_string).pair(queue)
     sender.send_messages([numbered("1", "again"), numbered("3", "third"), numbered("2", "again")])
     assert bodies_of(receive(receiver, 3)) == [b"first", b"second", b"third"]

@@ -15,6 +15,9 @@ from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import Connect, with_sync_client
 from tests.integration.python_sdk import PythonSdk, bodies_of, receive
 from tests.integration.serving import start_namespace
+from tests.integration.shapes import Shape, on_every_shape
+
+pytestmark = on_every_shape
 
 
 def messages(count: int, prefix: str = "m") -> list[ServiceBusMessage]:
@@ -119,9 +122,9 @@ def test_a_subscription_forwards_to_a_queue_that_detects_duplicates(sdk: PythonS
 
 @covers("M10", "M1")
 @with_sync_client
-def test_what_waited_for_its_target_goes_on_after_a_kill(connect: Connect, data_folder: Path) -> None:
-    running = start_namespace(data_folder)
-    bus = Bus(running)
+def test_what_waited_for_its_target_goes_on_after_a_kill(connect: Connect, data_folder: Path, shape: Shape) -> None:
+    running = start_namespace(data_folder, *shape.topology.options)
+    bus = Bus(running, shape=shape)
     target = bus.make_queue()
     source = bus.make_queue(forward_to=target)
     _set_status(bus, target, "Disabled")
@@ -129,8 +132,8 @@ def test_what_waited_for_its_target_goes_on_after_a_kill(connect: Connect, data_
     assert bus.counts(source) == Counts(20)
     bus.close()
     running.kill()
-    running = start_namespace(data_folder)
-    bus = Bus(running)
+    running = start_namespace(data_folder, *shape.topology.options)
+    bus = Bus(running, shape=shape)
     _set_status(bus, target, "Active")
     received = receive(connect(bus.connection_string).receiver(target), 20)
     assert bodies_of(received) == [f"m{number}".encode() for number in range(20)]

@@ -24,6 +24,9 @@ from azure.servicebus.exceptions import (
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.python_sdk import PythonSdk, bodies_of, body_of, receive
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 
 def numbered(count: int, first: int = 0) -> list[ServiceBusMessage]:

@@ -16,15 +16,19 @@ from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import Connect
 from tests.integration.python_sdk import bodies_of, body_of, receive
 from tests.integration.serving import RunningNamespace, start_namespace
+from tests.integration.shapes import Shape, on_every_shape
+
+pytestmark = on_every_shape
 
 
 class Restartable:
     """A namespace that comes back on the port and with the data it had."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, shape: Shape) -> None:
         self._data = data
-        self.running = start_namespace(data)
-        self.bus = Bus(self.running)
+        self._shape = shape
+        self.running = start_namespace(data, *shape.topology.options)
+        self.bus = Bus(self.running, shape=shape)
 
     @property
     def connection_string(self) -> str:
@@ -33,8 +37,8 @@ class Restartable:
     def restart(self, end: Callable[[RunningNamespace], object]) -> None:
         end(self.running)
         self.bus.close()
-        self.running = start_namespace(self._data, port=self.running.port)
-        self.bus = Bus(self.running)
+        self.running = start_namespace(self._data, *self._shape.topology.options, port=self.running.port)
+        self.bus = Bus(self.running, shape=self._shape)
 
     def close(self) -> None:
         self.bus.close()
@@ -42,8 +46,8 @@ class Restartable:
 
 
 @pytest.fixture
-def namespace(tmp_path: Path) -> Iterator[Restartable]:
-    namespace = Restartable(tmp_path / "data")
+def namespace(tmp_path: Path, shape: Shape) -> Iterator[Restartable]:
+    namespace = Restartable(tmp_path / "data", shape)
     yield namespace
     namespace.close()
 

@@ -22,6 +22,9 @@ from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import with_sync_client
 from tests.integration.python_sdk import PythonSdk, body_of, receive
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 Filter = SqlRuleFilter | CorrelationRuleFilter | TrueRuleFilter | FalseRuleFilter

@@ -15,6 +15,9 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusQuot
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.python_sdk import PythonSdk, bodies_of, body_of, receive
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 LARGEST = 262_144
 

@@ -15,7 +15,10 @@ from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import Connect
 from tests.integration.python_sdk import PythonSdk, bodies_of, receive
 from tests.integration.serving import RunningNamespace
+from tests.integration.shapes import Shape, on_every_shape
 from tests.integration.test_sdk_restarts import Restartable
+
+pytestmark = on_every_shape
 
 
 @pytest.fixture
@@ -29,8 +32,8 @@ def topic(bus: Bus) -> str:
 
 
 @pytest.fixture
-def namespace(tmp_path: Path) -> Iterator[Restartable]:
-    namespace = Restartable(tmp_path / "data")
+def namespace(tmp_path: Path, shape: Shape) -> Iterator[Restartable]:
+    namespace = Restartable(tmp_path / "data", shape)
     yield namespace
     namespace.close()
 

@@ -28,6 +28,9 @@ from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import with_sync_client
 from tests.integration.python_sdk import PythonSdk, bodies_of, receive
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 SHORT = timedelta(seconds=2)
 

@@ -17,6 +17,9 @@ from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostEr
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.python_sdk import PythonSdk, bodies_of, body_of, receive
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 
 @covers("M2", "M3")

@@ -11,6 +11,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.python_sdk import ARRIVES_WITHIN_S, body_of
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 THREADS, EACH = 5, 20
 

@@ -15,14 +15,18 @@ import pytest
 
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
+from tests.integration.shapes import on_every_shape
 
 JS = Path(__file__).parent / "js"
 NODE = shutil.which("node")
 
-pytestmark = pytest.mark.skipif(
-    NODE is None or not (JS / "node_modules" / "@azure" / "service-bus").exists(),
-    reason="needs node and @azure/service-bus: `make install` brings them where npm is",
-)
+pytestmark = [
+    on_every_shape,
+    pytest.mark.skipif(
+        NODE is None or not (JS / "node_modules" / "@azure" / "service-bus").exists(),
+        reason="needs node and @azure/service-bus: `make install` brings them where npm is",
+    ),
+]
 
 SHORT = {"lock_duration": timedelta(seconds=2)}
 SCENARIOS: dict[str, dict[str, Any]] = {

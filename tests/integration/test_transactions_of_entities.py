@@ -11,6 +11,9 @@ from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.proton_transactions import ProtonClient, Via, proton
 from tests.integration.serving import start_namespace
+from tests.integration.shapes import Shape, on_every_shape
+
+pytestmark = on_every_shape
 
 ACCEPTED, REJECTED = proton.Delivery.ACCEPTED, proton.Delivery.REJECTED
 
@@ -141,9 +144,9 @@ def test_sending_via_works_without_a_transaction_too(client: ProtonClient, bus: 
 
 
 @covers("M11", "M10", "M1")
-def test_a_kill_after_the_commit_loses_nothing_that_was_sent_via(data_folder: Path) -> None:
-    namespace = start_namespace(data_folder)
-    bus = Bus(namespace)
+def test_a_kill_after_the_commit_loses_nothing_that_was_sent_via(data_folder: Path, shape: Shape) -> None:
+    namespace = start_namespace(data_folder, *shape.topology.options)
+    bus = Bus(namespace, shape=shape)
     here, there = bus.make_queue(), bus.make_queue()
     client = ProtonClient(bus)
     fill(client, here, "a")
@@ -156,8 +159,8 @@ def test_a_kill_after_the_commit_loses_nothing_that_was_sent_via(data_folder: Pa
     assert transaction.commit() == "committed"
     bus.close()
     namespace.kill()
-    again = start_namespace(data_folder)
-    bus = Bus(again)
+    again = start_namespace(data_folder, *shape.topology.options)
+    bus = Bus(again, shape=shape)
     assert bus.comes_to(there, Counts(50))
     assert bus.counts(here) == Counts(0)
     client = ProtonClient(bus)

@@ -12,6 +12,9 @@ from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.proton_transactions import TRANSACTIONAL, ProtonClient, proton
 from tests.integration.serving import start_namespace
+from tests.integration.shapes import Shape, on_every_shape
+
+pytestmark = on_every_shape
 
 ACCEPTED, REJECTED = proton.Delivery.ACCEPTED, proton.Delivery.REJECTED
 RELEASED, MODIFIED = proton.Delivery.RELEASED, proton.Delivery.MODIFIED
@@ -218,9 +221,9 @@ def test_several_transactions_go_on_side_by_side(client: ProtonClient, bus: Bus,
 
 
 @covers("M11", "M1")
-def test_a_kill_keeps_all_of_what_was_carried_out_and_nothing_of_what_was_not(data_folder: Path) -> None:
-    namespace = start_namespace(data_folder)
-    bus = Bus(namespace)
+def test_a_kill_keeps_all_of_what_was_carried_out_and_nothing_of_what_was_not(data_folder: Path, shape: Shape) -> None:
+    namespace = start_namespace(data_folder, *shape.topology.options)
+    bus = Bus(namespace, shape=shape)
     queue = bus.make_queue()
     client = ProtonClient(bus)
     fill(client, queue, "a", "b")
@@ -236,8 +239,8 @@ def test_a_kill_keeps_all_of_what_was_carried_out_and_nothing_of_what_was_not(da
     assert done.commit() == "committed"
     bus.close()
     namespace.kill()
-    again = start_namespace(data_folder)
-    bus = Bus(again)
+    again = start_namespace(data_folder, *shape.topology.options)
+    bus = Bus(again, shape=shape)
     assert bus.counts(queue) == Counts(3)
     client = ProtonClient(bus)
     assert bodies(client, queue, 3) == ["b", "c", "d"]

@@ -33,6 +33,9 @@ from tests.integration.raw_amqp import (
     target_of,
     transfer_frames,
 )
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 MEBIBYTE = 1024 * 1024
 LARGE = data_section(bytes(240_000))

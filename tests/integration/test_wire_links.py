@@ -31,6 +31,9 @@ from tests.integration.raw_amqp import (
     target_of,
     texts,
 )
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 
 def test_a_client_may_say_everything_before_it_hears_anything(bus: Bus, queue: str) -> None:

@@ -14,6 +14,9 @@ from tandembus.amqp.encoding.values import Array, Described, Typed, int_, symbol
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.raw_amqp import RECEIVER, SENDER, Frame, RawAmqp, plain, source_of, state_of, target_of, texts
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 SESSION_FILTER = "com.microsoft:session-filter"
 TICKS_AT_EPOCH = 621_355_968_000_000_000

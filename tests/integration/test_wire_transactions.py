@@ -21,6 +21,9 @@ from tests.integration.raw_amqp import (
     state_of,
 )
 from tests.integration.raw_transactions import Transacting
+from tests.integration.shapes import on_every_shape
+
+pytestmark = on_every_shape
 
 
 @pytest.fixture

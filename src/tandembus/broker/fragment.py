@@ -225,7 +225,10 @@ class Fragment:
             raise MessageLockLost(_LOCK_LOST)
 
     def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
-        """Stage a settlement. From here on nobody else can settle it. Raises MessageLockLost."""
+        """Stage a settlement. From here on nobody else can settle it. Raises MessageLockLost. A lapse is asked for when
+        its receiver is gone: where there is no room to move the message, it comes back as if it had not been out."""
+        if settlement == LAPSE and self.is_full and self.is_move(lock, settlement):
+            settlement = RELEASE
         self._check_can_settle(lock, settlement)
         lock.encoded_changes = encode_changes(lock.changes) if lock.changes else None
         self.end(lock, settlement, reply)

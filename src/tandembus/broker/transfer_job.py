@@ -90,11 +90,13 @@ class Job:
                 is_over = True
         return is_over
 
-    def forget_waiting(self, before: float, tried: set[Target]) -> None:
-        """All of the lane was looked at: nothing is left for those that were due and had nothing to try."""
-        for target in [one for one, waiting in self.waiting.items() if waiting.retry_at <= before]:
-            if target not in tried:
-                del self.waiting[target]
+    def due_ones(self, now: float) -> set[Target]:
+        return {target for target, one in self.waiting.items() if one.retry_at <= now}
+
+    def forget_waiting(self, targets: set[Target]) -> None:
+        """All of the lane was looked at, and nothing is left for these."""
+        for target in targets:
+            self.waiting.pop(target, None)
 
     def took_all(self, target: Target) -> None:
         """It may be given more the next time."""

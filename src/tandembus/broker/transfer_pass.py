@@ -97,6 +97,11 @@ class TransferPass:
         self._size_bytes = 0
         self._may_skip = job.path() is None
         """Whether messages may go although some before them have to wait: they go elsewhere."""
+        self._closed: set[Target] = set()
+        """Destinations that get nothing in this pass, even if they would take it by now: something for them was passed
+        by, and has to come first."""
+        self._asked: set[Target] = set()
+        """Destinations that were waited for and are asked again in this pass."""
         self._has_seen = False
         self._has_left_out = False
         """Something was passed by whose destination takes more, only not in this pass."""
@@ -113,8 +118,9 @@ class TransferPass:
     async def _plan(self) -> None:
         job = self._job
         lane = job.fragment.lane(job.lane)
-        is_from_beginning = not self._may_skip or job.is_due(self._began_at)
-        at = start = 1 if is_from_beginning else job.cursor
+        self._asked = job.due_ones(self._clock.monotonic())
+        self._closed = set(job.waiting) - self._asked
+        at = start = 1 if not self._may_skip or self._asked else job.cursor
         while self._count < PASS_MESSAGES and self._size_bytes < PASS_BYTES:
             numbers = lane.next_available(at, READ_MESSAGES)
             if not numbers:
@@ -132,14 +138,12 @@ class TransferPass:
     def _next(self, number: int) -> int:
         """When all that are waited for were asked in vain, all that is left of what waits for them is passed over."""
         job = self._job
-        if number < job.skipped_to and not job.is_due(self._clock.monotonic()):
-            return job.skipped_to
-        return number
+        return number if self._asked else max(number, job.skipped_to)
 
     def _reach_the_end(self, start: int, end: int) -> None:
         job = self._job
         if start == 1:
-            job.forget_waiting(self._began_at, set(self._brought))
+            job.forget_waiting(self._asked - set(self._brought))
         if start == 1 and not self._has_seen:
             job.waiting.clear()  # what waited was taken away by somebody else
         if job.waiting and self._may_skip:
@@ -201,7 +205,7 @@ class TransferPass:
             return True
         only_path = job.path()
         path = destination_of(message) if only_path is None else only_path
-        if job.is_waiting_for((path, WHOLE), self._clock.monotonic()):
+        if (path, WHOLE) in self._closed:
             return self._may_skip
         return await self._send_to(message, path)
 
@@ -212,7 +216,7 @@ class TransferPass:
             arriving = self._as_arriving(message)
             _check_fits(arriving, destination.settings)
             target = (path, destination.index_of(arriving, int(message.number)))
-            if self._job.is_waiting_for(target, self._clock.monotonic()):
+            if target in self._closed:
                 return self._may_skip
             return self._add(message, arriving, target, destination, await self._open(destination, target))
         except BusError as error:
@@ -237,7 +241,8 @@ class TransferPass:
             self._found[path] = found
         if isinstance(found, BusError):
             raise found
-        self._job.waiting.pop((path, WHOLE), None)
+        if self._job.waiting.pop((path, WHOLE), None) is not None:
+            self._job.rewind()
         return found
 
     async def _open(self, destination: Destination, target: Target) -> Fragment | Outlet:
@@ -253,6 +258,8 @@ class TransferPass:
         return place
 
     def _put_off(self, target: Target, error: BusError) -> None:
+        self._closed.add(target)
+        self._asked.discard(target)
         place = self._opened.get(target)
         is_full = isinstance(error, QuotaExceeded) and isinstance(place, Fragment)
         self._job.wait_for(target, self._clock.monotonic(), place if is_full and isinstance(place, Fragment) else None)

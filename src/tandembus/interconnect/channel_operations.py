@@ -153,14 +153,17 @@ class OpenDischarge(OpenOperation):
             )
 
     def answered(self, error: BusError | None) -> None:
-        """Its parts' own replies are called when it was carried out, in the order in which a fragment calls them."""
-        operation = self._operation
-        if error is None:
-            for part in operation.settlements:
-                _carried_out(part)
-            for send in operation.sends:
-                send.reply.sent(send, None)
-        operation.reply.discharged(operation, error)
+        tell_discharged(self._operation, error)
+
+
+def tell_discharged(operation: TransactionOperation, error: BusError | None) -> None:
+    """Its parts' own replies are called when it was carried out, in the order in which a fragment calls them."""
+    if error is None:
+        for part in operation.settlements:
+            _carried_out(part)
+        for send in operation.sends:
+            send.reply.sent(send, None)
+    operation.reply.discharged(operation, error)
 
 
 def _carried_out(part: TransactionSettlement) -> None:

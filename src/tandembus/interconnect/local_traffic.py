@@ -26,6 +26,7 @@ from tandembus.broker.session_locks import (
 )
 from tandembus.broker.transactions import TransactionOperation
 from tandembus.errors import BusError, OperationTimeout
+from tandembus.interconnect.local_channel import LocalChannel
 from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish, Traffic
 
 NO_SESSION: Final = "No session was available in time."
@@ -59,11 +60,14 @@ class LocalTraffic(Traffic):
         fragment: Fragment,
         want: Callable[[Fragment], None],
         serve_sessions: Callable[[Fragment], None],
+        channel: LocalChannel | None = None,
     ) -> None:
         """`want`: the broker's ear for who could take more; `serve_sessions`: for who comes for a session or leaves
-        one."""
+        one. `channel`: for one of many fragments, where it must be known what became of a send to a store that failed,
+        since another fragment may take it."""
         super().__init__(fragment.index, False)
         self.fragment: Final = fragment
+        self._channel: Final = channel
         self._want: Final = want
         self._serve_sessions: Final = serve_sessions
         self._watch: SessionWatch | None = None
@@ -72,7 +76,11 @@ class LocalTraffic(Traffic):
         return self.fragment.failure
 
     def send(self, operation: SendOperation) -> None:
-        self.fragment.send(operation)
+        channel = self._channel
+        if channel is None:
+            self.fragment.send(operation)
+        else:
+            channel.send(self.fragment, operation)
 
     def transaction_index(self, operation: SendOperation) -> i64:
         self.fragment.check_messages(operation)
@@ -115,7 +123,11 @@ class LocalTraffic(Traffic):
         self.fragment.settle(lock, settlement, reply)
 
     def discharge(self, operation: TransactionOperation) -> None:
-        self.fragment.discharge(operation)
+        channel = self._channel
+        if channel is None:
+            self.fragment.discharge(operation)
+        else:
+            channel.discharge(self.fragment, operation)
 
     # Sessions.
 

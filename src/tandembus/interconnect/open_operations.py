@@ -98,6 +98,15 @@ class OpenOperations:
         while self._lowest < self._next and self._slots[self._lowest & SLOT_MASK] is None:
             self._lowest += 1
 
+    def first_waiting(self) -> OpenOperation:
+        return self._waiting[0]
+
+    def shorten(self, number: i64, deadline: float) -> None:
+        """It is not waited for longer than that."""
+        operation = self._slots[number & SLOT_MASK]
+        if operation is not None and operation.number == number and operation.deadline > deadline:
+            operation.deadline = deadline
+
     def has_waiting(self) -> bool:
         return len(self._waiting) > 0
 
@@ -128,17 +137,16 @@ class OpenOperations:
             number += 1
 
     def take_overdue(self, now: float) -> list[OpenOperation]:
-        """Those that were not answered in time; they came in the order of their deadlines."""
+        """Those that were not answered in time."""
         overdue: list[OpenOperation] = []
         number = self._lowest
         while number < self._next:
             operation = self._slots[number & SLOT_MASK]
-            if operation is not None:
-                if operation.deadline > now:
-                    break
+            if operation is not None and operation.deadline <= now:
                 overdue.append(operation)
-                self.take(number)
             number += 1
+        for operation in overdue:
+            self.take(operation.number)
         return overdue
 
     def take_overdue_waiting(self, now: float) -> list[OpenOperation]:

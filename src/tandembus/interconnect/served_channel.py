@@ -261,7 +261,7 @@ class ServedChannel:
     # Answers.
 
     def collected(self, code: i64, number: i64) -> None:
-        self._tables[code].collected(number)
+        self._tables[code].numbers.collected(number)
 
     def answer(self, code: i64, number: i64, error: BusError | None) -> None:
         self._tables[code].answer(number, error)

@@ -1,7 +1,6 @@
-"""A channel's numbered operations at the broker's end: which were taken, which are under way, which are in doubt.
+"""A channel's numbered operations at the broker's end: which were taken, which are under way, what was answered.
 
-Each number is answered once. When the store fails in the middle of a commit, nobody can say whether what the commit
-held was carried out: its numbers are in doubt until the store is open again, and its mark decides.
+Each number is answered once, in ranges where it was carried out and one by one where it was not.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64, u8
 
 from tandembus.broker.channel_marks import ChannelMark
-from tandembus.errors import BusError, FragmentUnavailable, MalformedData, StoreFull, StoreUnavailable
+from tandembus.errors import BusError, FragmentUnavailable, MalformedData
 from tandembus.interconnect.fields import write_text, write_u8
 from tandembus.interconnect.frames import (
     ANSWERS,
@@ -22,25 +21,21 @@ from tandembus.interconnect.frames import (
     begin_frame,
     end_frame,
 )
+from tandembus.interconnect.marked_numbers import NOT_CARRIED_OUT, MarkedNumbers, refusal_of
 from tandembus.interconnect.number_ranges import NumberRanges
 from tandembus.interconnect.open_operations import SLOT_MASK
 from tandembus.interconnect.wire_errors import name_of, text_of
 from tandembus.store.messaging_store import MARK_NUMBERS
-
-_NOT_CARRIED_OUT: Final = "The messaging store failed; the operation was not carried out."
 
 
 @final
 class ServedOperations:
     def __init__(self, code: i64, mark: ChannelMark) -> None:
         self.code: i64 = code
-        self.mark: Final = mark
+        self.numbers: Final = MarkedNumbers(mark)
         self.under_way: i64 = 0
-        self._last: i64 = 0
-        """The highest number that has come."""
         self._is_under_way: BytesWriter = BytesWriter()
         self._is_under_way.write(bytes(MARK_NUMBERS))
-        self._in_doubt: list[int] = []
         self._done: Final = NumberRanges()
         self._errors: BytesWriter = BytesWriter()
 
@@ -49,24 +44,19 @@ class ServedOperations:
     def take(self, number: i64) -> None:
         """It has come. Numbers only go up; whoever says otherwise has lost count, and no answer of ours would be of any
         worth to it."""
-        if number <= self._last:
+        if number <= self.numbers.last:
             raise MalformedData(f"operation {number} has come before")
-        self._last = number
+        self.numbers.last = number
         self.under_way += 1
         self._is_under_way[number & SLOT_MASK] = u8(1)
-
-    def collected(self, number: i64) -> None:
-        """It goes into the coming commit. One that its sender has given up long ago would take another's place in the
-        mark."""
-        if number > self._last - MARK_NUMBERS:
-            self.mark.done(number)
 
     def fate(self, number: i64) -> i64:
         """What became of a number that somebody is in doubt of. One that has not come yet never will: the connection it
         might have come on is closed."""
-        if number > self._last - MARK_NUMBERS and number <= self._last and self._is_under_way[number & SLOT_MASK]:
+        last = self.numbers.last
+        if last - MARK_NUMBERS < number <= last and self._is_under_way[number & SLOT_MASK]:
             return UNDER_WAY
-        return DONE if self.mark.is_done(number) else NOT_DONE
+        return DONE if self.numbers.mark.is_done(number) else NOT_DONE
 
     # Answering.
 
@@ -74,23 +64,8 @@ class ServedOperations:
         if error is None:
             self._end(number)
             self._done.add(number)
-        elif isinstance(error, StoreUnavailable):
-            self._store_failed(number, error)
-        else:
-            self.refuse(number, error)
-
-    def _store_failed(self, number: i64, error: StoreUnavailable) -> None:
-        if not self._is_collected(number):
-            taken_back = error if isinstance(error, StoreFull) else FragmentUnavailable(str(error))
-            self.refuse(number, taken_back)
-        elif isinstance(error, StoreFull):
-            self.mark.undo(number)
-            self.refuse(number, error)
-        else:
-            self._in_doubt.append(int(number))
-
-    def _is_collected(self, number: i64) -> bool:
-        return number > self._last - MARK_NUMBERS and self.mark.is_done(number)
+        elif not self.numbers.is_doubtful(number, error):
+            self.refuse(number, refusal_of(error))
 
     def refuse(self, number: i64, error: BusError) -> None:
         self._end(number)
@@ -102,18 +77,16 @@ class ServedOperations:
 
     def _end(self, number: i64) -> None:
         self.under_way -= 1
-        if number > self._last - MARK_NUMBERS:
+        if number > self.numbers.last - MARK_NUMBERS:
             self._is_under_way[number & SLOT_MASK] = u8(0)
 
     def resolve(self) -> None:
         """The store is open again, and the mark is what it says."""
-        in_doubt = self._in_doubt
-        self._in_doubt = []
-        for number in in_doubt:
-            if self._is_collected(number):
+        for number in self.numbers.take_in_doubt():
+            if self.numbers.is_done(number):
                 self.answer(number, None)
             else:
-                self.refuse(number, FragmentUnavailable(_NOT_CARRIED_OUT))
+                self.refuse(number, FragmentUnavailable(NOT_CARRIED_OUT))
 
     # Out.
 

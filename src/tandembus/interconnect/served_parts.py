@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode_between
-from tandembus.broker.locks import COMPLETE, RELEASE, REMOVE
+from tandembus.broker.locks import COMPLETE, LAPSE, REMOVE
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.transactions import TransactionOperation, TransactionReply, TransactionSettlement
 from tandembus.errors import BusError, MalformedData, MessageLockLost
@@ -44,7 +44,7 @@ class Settlement:
 
 def read_settlement(cursor: Cursor) -> Settlement:
     part = Settlement(cursor.bytes_of(TOKEN_BYTES), cursor.byte())
-    if not COMPLETE <= part.settlement <= RELEASE and part.settlement != REMOVE:
+    if not COMPLETE <= part.settlement <= LAPSE and part.settlement != REMOVE:
         raise MalformedData("a settlement that nobody may ask for")
     facts = cursor.byte()
     if facts & HAS_REASON:

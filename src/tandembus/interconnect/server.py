@@ -65,7 +65,7 @@ class ServedStore:
         if channel is None:
             channel = self._new_channel(channel_id)
         self._peers[channel_id] = peer
-        for mark in (channel.sends.mark, channel.settles.mark):
+        for mark in (channel.sends.numbers.mark, channel.settles.numbers.mark):
             self.broker.channel_marks.open(mark.channel, self._clock.now_ms())
         channel.connected(self.epoch, self.broker.failure is None)
         peer.epoch = self.epoch
@@ -101,7 +101,7 @@ class ServedStore:
         elif channel_id in self._peers:
             return  # another connection has taken its place, and the channel with it
         channel.disconnected()
-        for mark in (channel.sends.mark, channel.settles.mark):
+        for mark in (channel.sends.numbers.mark, channel.settles.numbers.mark):
             self.broker.channel_marks.closed(mark, self._clock.now_ms())
         self._forget_idle()
 

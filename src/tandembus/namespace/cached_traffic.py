@@ -1,22 +1,21 @@
-"""Traffic of an entity whose messages are kept ready in the front end before they are handed over.
+"""The receiving half of a partitioned entity's traffic.
 
-That is every partitioned entity, whose fragments are all asked at once, and an entity that has one fragment behind a
-socket. What they have in common is here: receivers share one cache for each lane, and a settlement goes to the fragment
-that gave the lock. A session's messages are not kept ready: they go to its holder alone, straight from its fragment.
+All fragments are asked at once, so receivers share one cache for each lane, where the answers are kept ready, and a
+settlement goes to the fragment that gave the lock. A session's messages are not kept ready: they go to its holder
+alone, straight from its fragment.
 """
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 from mypy_extensions import i64
 
 from tandembus.broker.locks import MessageLock, SettleReply
-from tandembus.broker.operations import Consumer, SendOperation
-from tandembus.broker.transactions import TransactionOperation
+from tandembus.broker.operations import Consumer
 from tandembus.clock import Clock
-from tandembus.errors import BusError, MessageLockLost
-from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish, Traffic
+from tandembus.errors import MessageLockLost
+from tandembus.interconnect.traffic import SessionHold, Traffic
 from tandembus.namespace.partitioning import PartitionSettings
 from tandembus.namespace.receive_cache import Later, ReceiveCache, call_later
 from tandembus.store.messaging_store import MAIN
@@ -31,9 +30,8 @@ class CachedTraffic(Traffic):
         settings: PartitionSettings,
         clock: Clock,
         later: Later = call_later,
-        is_partitioned: bool = False,
     ) -> None:
-        super().__init__(0, is_partitioned)
+        super().__init__(0, True)
         self.fragments: Final = fragments
         """In the order of their indices."""
         self.settings: PartitionSettings = settings
@@ -116,29 +114,3 @@ class CachedTraffic(Traffic):
         if consumer is not None:
             self._holds.pop(consumer, None)
         self.fragments[hold.index].leave_session(hold)
-
-
-@final
-class SingleTraffic(CachedTraffic):
-    """Of an entity whose one fragment is behind a socket."""
-
-    def failure(self) -> BusError | None:
-        return self.fragments[0].failure()
-
-    def send(self, operation: SendOperation) -> None:
-        self.fragments[0].send(operation)
-
-    def transaction_index(self, operation: SendOperation) -> i64:
-        return self.fragments[0].transaction_index(operation)
-
-    def discharge(self, operation: TransactionOperation) -> None:
-        self.fragments[0].discharge(operation)
-
-    def wish_session(self, wish: SessionWish) -> None:
-        self.fragments[0].wish_session(wish)
-
-    def give_up_session(self, wish: SessionWish) -> None:
-        self.fragments[0].give_up_session(wish)
-
-    def watch_sessions(self, watch: SessionWatch) -> None:
-        self.fragments[0].watch_sessions(watch)

@@ -97,7 +97,7 @@ class PartitionedTraffic(CachedTraffic):
     def __init__(
         self, fragments: list[Traffic], settings: PartitionSettings, clock: Clock, later: Later = call_later
     ) -> None:
-        super().__init__(fragments, settings, clock, later, True)
+        super().__init__(fragments, settings, clock, later)
         self._turn: i64 = 0
         self._line: Final = SessionLine(fragments, later)
 

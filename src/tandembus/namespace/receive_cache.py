@@ -20,7 +20,7 @@ from tandembus.broker.consumers import TURN_BYTES, TURN_MESSAGES
 from tandembus.broker.locks import LAPSE, OPEN, RELEASE, REMOVE, MessageLock, SettleReply
 from tandembus.broker.operations import Consumer
 from tandembus.clock import Clock
-from tandembus.errors import BusError, StoreFull
+from tandembus.errors import BusError
 from tandembus.interconnect.traffic import Traffic
 from tandembus.message import Message
 from tandembus.namespace.feeders import Fed, Feeders
@@ -160,12 +160,8 @@ class ReceiveCache(Fed):
         for lock in consumer.locks.all():
             if lock.settlement != OPEN:
                 continue
-            traffic = self._fragments[lock.index]
             try:
-                try:
-                    traffic.settle(lock, LAPSE, None)
-                except StoreFull:
-                    traffic.settle(lock, RELEASE, None)
+                self._fragments[lock.index].settle(lock, LAPSE, None)
             except BusError:
                 pass  # out of reach, or lapsed: it comes back by itself
 

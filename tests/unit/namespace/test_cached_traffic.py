@@ -1,4 +1,4 @@
-"""An entity of one fragment whose messages are kept ready in the front end, as when its broker is behind a socket."""
+"""What is kept ready in the front end, of a single fragment: credit, ends of receivers, two front ends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import pytest
 from tandembus.broker.locks import COMPLETE, CallbackSettleReply, MessageLock
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.interconnect.local_traffic import LocalTraffic
-from tandembus.interconnect.traffic import SessionHold, SessionWish
 from tandembus.message import Message
-from tandembus.namespace.cached_traffic import SingleTraffic
+from tandembus.namespace.partitioned_traffic import PartitionedTraffic
 from tandembus.namespace.partitioning import PartitionSettings
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
@@ -20,7 +19,7 @@ from tests.unit.namespace.partitioned_queue import Timers
 class Link:
     """A receiver that notes what it is given."""
 
-    def __init__(self, traffic: SingleTraffic, is_destructive: bool = False) -> None:
+    def __init__(self, traffic: PartitionedTraffic, is_destructive: bool = False) -> None:
         self.traffic = traffic
         self.consumer = CallbackConsumer(is_destructive, self._deliver, self._drained)
         self.got: list[tuple[Message, MessageLock]] = []
@@ -43,10 +42,9 @@ class Link:
         return [body_of(message) for message, _ in self.got]
 
 
-def single(queue: OneQueue, requires_session: bool = False) -> SingleTraffic:
+def single(queue: OneQueue) -> PartitionedTraffic:
     local = LocalTraffic(queue.fragment, queue.broker.want, queue.broker.session_serving.want)
-    settings = PartitionSettings(requires_session=requires_session)
-    return SingleTraffic([local], settings, queue.clock, Timers(queue.clock).later)
+    return PartitionedTraffic([local], PartitionSettings(), queue.clock, Timers(queue.clock).later)
 
 
 @covers("P6")
@@ -106,19 +104,6 @@ async def test_a_client_that_comes_back_with_its_token_keeps_its_lock_when_its_r
         await queue.quiet()
         assert (link.bodies, other.bodies) == (["a"], [])
         traffic.check_lock(link.got[0][1])
-
-
-@covers("M7")
-async def test_sessions_pass_through() -> None:
-    async with OneQueue(small(requires_session=True)) as queue:
-        traffic = single(queue, True)
-        holds: list[SessionHold] = []
-        traffic.wish_session(SessionWish("a", True, holds.append, lambda _error: None))
-        (hold,) = holds
-        assert (hold.session_id, int(hold.index)) == ("a", 0)
-        traffic.leave_session(hold)
-        traffic.wish_session(SessionWish("a", True, holds.append, lambda _error: None))
-        assert len(holds) == 2
 
 
 @covers("P6")
