@@ -124,4 +124,4 @@ def test_refusals_are_the_errors_that_the_sdk_has_for_them(seen: dict[str, Any])
         (seen["invalid"], 400, "ServiceError"),
     ):
         assert [(one["status"], one["code"]) for one in refusals] == [(status, code)] * len(refusals)
-    assert "EnablePartitioning" in seen["invalid"][2]["message"]
+    assert "MaxSizeInMegabytes" in seen["invalid"][2]["message"]

@@ -18,16 +18,17 @@ from tandembus.descriptions import (
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
-    check_supported,
     check_update,
     from_record,
+    shown_size_in_megabytes,
     subscription_from_record,
     to_record,
     topic_from_record,
     validate_name,
     validate_subscription_name,
+    with_size_as_created,
 )
-from tandembus.errors import InvalidArgument, InvalidOperation
+from tandembus.errors import InvalidArgument
 from tandembus.limits import Limits
 from tests.covers import covers
 
@@ -205,17 +206,25 @@ def test_empty_texts_mean_none() -> None:
     assert given.validated(LIMITS) == QUEUE
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "name"),
-    [
-        ("enable_partitioning", True, "EnablePartitioning"),
-    ],
-)
-def test_what_is_not_there_yet_is_said_so(field: str, value: object, name: str) -> None:
-    check_supported(QUEUE)
-    changed: dict[str, Any] = {field: value}
-    with pytest.raises(InvalidOperation, match=f"^{name} is not available in this version"):
-        check_supported(replace(QUEUE, **changed))
+@covers("P8")
+@pytest.mark.parametrize("kind", [QueueDescription, TopicDescription])
+@pytest.mark.parametrize("size", [1024, 2048, 5120])
+def test_a_partitioned_entity_shows_the_size_of_all_fragments_and_takes_it_back(kind: Any, size: int) -> None:
+    old = kind("orders", max_size_in_megabytes=size, enable_partitioning=True)
+    assert shown_size_in_megabytes(old) == 16 * size
+    sent_back = replace(old, max_size_in_megabytes=16 * size, user_metadata="new")
+    assert with_size_as_created(old, sent_back) == replace(old, user_metadata="new")
+    larger = replace(old, max_size_in_megabytes=3072)
+    assert with_size_as_created(old, larger) is larger
+
+
+@covers("P8")
+def test_a_plain_entity_shows_its_size_as_it_is() -> None:
+    assert shown_size_in_megabytes(QUEUE) == 1024
+    larger = replace(QUEUE, max_size_in_megabytes=16 * 1024)
+    assert with_size_as_created(QUEUE, larger) is larger
+    with pytest.raises(InvalidArgument, match="MaxSizeInMegabytes is 16384; allowed: 1024, 2048"):
+        larger.validated(LIMITS)
 
 
 @pytest.mark.parametrize("field", ["requires_session", "requires_duplicate_detection", "enable_partitioning"])

@@ -6,7 +6,6 @@ anything up: whether a name is taken is the catalog's to say.
 
 from tandembus.descriptions.access import MAX_AUTHORIZATION_RULES, AuthorizationRule, check_authorization_rules
 from tandembus.descriptions.changes import (
-    check_supported,
     check_update,
     shown_size_in_megabytes,
     with_size_as_created,
@@ -70,7 +69,6 @@ __all__ = [
     "TopicDescription",
     "TrueFilter",
     "check_authorization_rules",
-    "check_supported",
     "check_update",
     "default_rule",
     "from_record",

@@ -1,4 +1,4 @@
-"""What of a description this version can do, and what of it can change later."""
+"""What of a description can change later."""
 
 from __future__ import annotations
 
@@ -12,25 +12,12 @@ from tandembus.descriptions.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from tandembus.errors import InvalidArgument, InvalidOperation
+from tandembus.errors import InvalidArgument
 
 FRAGMENT_COUNT: Final = 16
 """Of a partitioned entity."""
 
 _Sized = TypeVar("_Sized", QueueDescription, TopicDescription)
-
-
-def check_supported(description: EntityDescription) -> None:
-    """What clients may ask for and this version does not do yet: said here and nowhere else."""
-    for name, is_asked_for in _not_there(description).items():
-        if is_asked_for:
-            raise InvalidOperation(f"{name} is not available in this version.")
-
-
-def _not_there(description: EntityDescription) -> Mapping[str, bool]:
-    if isinstance(description, SubscriptionDescription):
-        return {}
-    return {"EnablePartitioning": description.enable_partitioning}
 
 
 def check_update(old: EntityDescription, new: EntityDescription) -> None:

@@ -21,7 +21,6 @@ from tandembus.descriptions import (
     RuleDescription,
     SubscriptionDescription,
     TopicDescription,
-    check_supported,
     check_update,
     subscription_path,
     with_size_as_created,
@@ -73,7 +72,6 @@ class Administration:
 
     async def create_queue(self, description: QueueDescription) -> QueueEntry:
         description = description.validated(self._limits)
-        check_supported(description)
         async with self._forwarding(description, None):
             now = self._clock.now()
             return await self._make(await self._catalog.begin_create(description, self._limits, now, self._stores()))
@@ -101,7 +99,6 @@ class Administration:
 
     async def create_topic(self, description: TopicDescription) -> TopicEntry:
         description = description.validated(self._limits)
-        check_supported(description)
         now = self._clock.now()
         return await self._make(await self._catalog.begin_create_topic(description, self._limits, now, self._stores()))
 

@@ -52,12 +52,15 @@ class LocalNamespace(CatalogNamespace):
         self._following = HostsFollowing(self.hosts)
         self.followers.add(self._following, None)
         catalog.listeners.append(self._catalog_changed)
-        self._transfers = [Transfers(name, catalog, host, clock) for host in self.hosts]
+        between = LocalSource({host.store: host for host in self.hosts}, is_pinning=False)
+        self._transfers = [Transfers(name, catalog, host, between, limits, clock) for host in self.hosts]
         self.resuming: list[asyncio.Task[None]] = []
         for broker, transfers in zip(brokers, self._transfers, strict=True):
             broker.forwarding.port = transfers
             broker.forwarding.max_hops = limits.max_forward_hops
             broker.on_turn_end = self.turn_ended
+            broker.is_known_fragment = self._is_known_fragment
+            broker.on_reopened.append(self._retry_forwarding)
         for host in self.hosts:
             host.dropper.on_dropped = self._forget
 
@@ -65,6 +68,14 @@ class LocalNamespace(CatalogNamespace):
         self.apply(events)
         self._following.heard(events)
         self.followers.publish(change)
+
+    def _is_known_fragment(self, fragment_key: int) -> bool:
+        return self.catalog.find_by_fragment(fragment_key) is not None
+
+    def _retry_forwarding(self) -> None:
+        """A store is back: what waits for entities there need not wait any longer."""
+        for broker in self.brokers:
+            broker.forwarding.retry_all()
 
     async def _forget(self, tombstones: Sequence[Tombstone]) -> None:
         await self._catalog.forget(tombstones, self.clock.now())

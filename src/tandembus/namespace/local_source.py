@@ -18,8 +18,10 @@ from tandembus.namespace.hosting import FragmentHost
 class LocalSource:
     """Implements `FragmentSource` over the hosts of this process, by the number of their store."""
 
-    def __init__(self, hosts: Mapping[int, FragmentHost]) -> None:
+    def __init__(self, hosts: Mapping[int, FragmentHost], is_pinning: bool = True) -> None:
+        """`is_pinning`: what is opened stays in memory until it is closed; else for as long as it is used."""
         self._hosts = hosts
+        self._is_pinning = is_pinning
         self._pins: dict[int, Callable[[], None]] = {}
 
     async def open(self, entry: Entry, index: int) -> tuple[Traffic, Requests]:
@@ -28,7 +30,7 @@ class LocalSource:
             raise StoreUnavailable(f"Store {entry.stores[index]}, where '{entry.description.path}' is, is not there.")
         fragment = await host.open(entry, index)
         fragment_key = entry.fragment_key + index
-        if fragment_key not in self._pins:
+        if self._is_pinning and fragment_key not in self._pins:
             self._pins[fragment_key] = host.pin(fragment_key)
         broker = host.broker
         traffic = LocalTraffic(fragment, broker.want, broker.session_serving.want)

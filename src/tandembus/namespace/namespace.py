@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tandembus.clock import Clock
 from tandembus.descriptions import (
@@ -21,7 +21,14 @@ from tandembus.descriptions import (
     TopicDescription,
     subscription_path,
 )
-from tandembus.errors import BusError, EntityNotFound, InvalidOperation
+from tandembus.errors import (
+    BusError,
+    EntityNotFound,
+    InvalidOperation,
+    OperationTimeout,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from tandembus.limits import Limits
 from tandembus.namespace.administration_port import AdministrationPort
 from tandembus.namespace.catalog_change import CatalogEvent
@@ -40,6 +47,16 @@ log = logging.getLogger("tandembus.namespace")
 HOUSEKEEPING_S = 10.0
 ACCESS_RECORD_S = 60.0
 PURGE_SLICE = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCondition:
+    """How an entity is at the moment."""
+
+    counts: EntityCounts
+    """Sums over the fragments that can be reached: what the others hold is missing."""
+    is_limited: bool
+    """Whether any of its fragments cannot be reached."""
 
 
 class Namespace:
@@ -109,6 +126,21 @@ class Namespace:
 
     async def counts(self, path: str) -> EntityCounts:
         return await (await self.entity(path)).requests.counts()
+
+    async def condition(self, path: str) -> EntityCondition:
+        """Also of an entity of which a part is out of reach, or all of it. Raises EntityNotFound."""
+        entity = await self.entity(path)
+        counts = EntityCounts()
+        is_limited = True
+        if entity.traffic.failure() is None:
+            try:
+                counts = await self.counts(path)
+                is_limited = entity.is_limited()
+            except StoreDamaged:
+                raise
+            except (OperationTimeout, StoreUnavailable) as error:
+                log.debug("'%s' went out of reach while it was counted: %s", path, error)
+        return EntityCondition(counts, is_limited)
 
     def accessed_at(self, path: str) -> float:
         entity = self._open.find(path)

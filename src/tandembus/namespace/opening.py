@@ -8,12 +8,18 @@ from collections.abc import Sequence
 
 from tandembus.clock import Clock
 from tandembus.errors import EntityNotFound
+from tandembus.interconnect.requests import Requests
+from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
+from tandembus.namespace.cached_traffic import CachedTraffic
 from tandembus.namespace.catalog_change import CatalogEvent, EntityChanged, EntityEnded
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.entries import Entry
+from tandembus.namespace.fragment_settings import partition_settings
 from tandembus.namespace.fragment_source import FragmentSource
+from tandembus.namespace.partitioned_requests import PartitionedRequests
+from tandembus.namespace.partitioned_traffic import PartitionedTraffic
 from tandembus.security.scopes import fold
 
 
@@ -68,16 +74,22 @@ class OpenEntities:
 
     async def _open_entry(self, entry: Entry) -> Entity:
         """What was opened may have been deleted or changed while it was being read."""
-        ((traffic, requests),) = await asyncio.gather(
-            *(self._source.open(entry, index) for index in range(len(entry.stores)))
-        )
+        opened = await asyncio.gather(*(self._source.open(entry, index) for index in range(len(entry.stores))))
         current = self._view.find(entry.key)
         if current is None or current.incarnation != entry.incarnation:
             self._close(entry)
             raise self.not_found(entry.description.path)
+        traffic, requests = self._assembled(current, [one for one, _ in opened], [one for _, one in opened])
         entity = Entity(current, traffic, requests, self._view.accessed_at(entry.key))
         self._entities[entry.key] = entity
         return entity
+
+    def _assembled(self, entry: Entry, traffic: list[Traffic], requests: list[Requests]) -> tuple[Traffic, Requests]:
+        if entry.is_partitioned:
+            settings = partition_settings(entry.description, self._limits)
+            whole = PartitionedTraffic(traffic, settings, self._clock)
+            return whole, PartitionedRequests(requests, whole)
+        return traffic[0], requests[0]
 
     def _close(self, entry: Entry) -> None:
         for index in range(len(entry.stores)):
@@ -90,9 +102,14 @@ class OpenEntities:
             if isinstance(event, EntityChanged):
                 entity = self._entities.get(event.entry.key)
                 if entity is not None:
-                    entity.changed(event.entry)
+                    self._changed(entity, event.entry)
             elif isinstance(event, EntityEnded):
                 self._ended(event.entry)
+
+    def _changed(self, entity: Entity, entry: Entry) -> None:
+        entity.changed(entry)
+        if isinstance(entity.traffic, CachedTraffic):
+            entity.traffic.changed(partition_settings(entry.description, self._limits))
 
     def _ended(self, entry: Entry) -> None:
         """It was deleted: nobody finds it any more, and its links are cut."""

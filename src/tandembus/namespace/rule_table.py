@@ -18,6 +18,10 @@ class RuleCounts:
     plain: int = 0
     """True and false filters: they cost nothing to evaluate."""
 
+    @property
+    def total(self) -> int:
+        return self.sql + self.correlation + self.plain
+
     def __add__(self, other: RuleCounts) -> RuleCounts:
         return RuleCounts(self.sql + other.sql, self.correlation + other.correlation, self.plain + other.plain)
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from typing import final
 
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.transfer_port import most_for_rules
 from tandembus.clock import Clock
-from tandembus.descriptions import SubscriptionDescription, TopicDescription
+from tandembus.descriptions import TopicDescription
 from tandembus.errors import BusError, EntityDisabled, InvalidOperation, StoreDamaged, StoreUnavailable
+from tandembus.interconnect.traffic import Traffic
+from tandembus.limits import Limits
+from tandembus.message import Message
 from tandembus.namespace.catalog_view import CatalogView
-from tandembus.namespace.entries import Entry
+from tandembus.namespace.entries import Entry, QueueEntry, TopicEntry
+from tandembus.namespace.fragment_settings import fragment_settings
+from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.hosting import FragmentHost
 from tandembus.namespace.opening import not_found
+from tandembus.namespace.partitioning import fragment_of_key, partition_key_of
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
 
 log = logging.getLogger("tandembus.namespace")
@@ -26,10 +35,15 @@ RETRY_S = 1.0
 class Transfers:
     """The `TransferPort` of one store's broker."""
 
-    def __init__(self, name: str, view: CatalogView, host: FragmentHost, clock: Clock) -> None:
+    def __init__(
+        self, name: str, view: CatalogView, host: FragmentHost, source: FragmentSource, limits: Limits, clock: Clock
+    ) -> None:
+        """`source`: for fragments in other stores."""
         self._name = name
         self._view = view
         self._host = host
+        self._source = source
+        self._limits = limits
         self._clock = clock
         self._accessed_at: dict[str, float] = {}
 
@@ -42,17 +56,17 @@ class Transfers:
         taken, self._accessed_at = self._accessed_at, {}
         return taken
 
-    async def find(self, path: str) -> Fragment:
+    async def find(self, path: str) -> EntityDestination:
         """Raises EntityNotFound, InvalidOperation for a subscription, EntityDisabled."""
         entry = self._view.find(path)
         if entry is None:
             raise not_found(self._name, path)
-        check_can_send(entry)
-        if entry.stores[0] != self._host.store:
-            raise StoreUnavailable(f"'{path}' is in another store.")
-        fragment = await self._host.open(entry, 0)
+        target = _taking(entry)
+        self._view.check_complete(entry.key)
         self._accessed_at[entry.key] = self._clock.now()
-        return fragment
+        rule_count = self._view.rule_counts(entry.key).total if isinstance(entry, TopicEntry) else 0
+        settings = fragment_settings(entry.description, self._limits)
+        return EntityDestination(target, settings, most_for_rules(rule_count), self._host, self._source)
 
     async def resume(self) -> None:
         """Open every fragment that has something to forward; opened, it goes on by itself. All others stay closed: what
@@ -86,13 +100,46 @@ class Transfers:
         return False
 
 
-def check_can_send(entry: Entry) -> None:
+@final
+class EntityDestination:
+    """A queue or topic as the broker of one store sees it. Implements `Destination`."""
+
+    def __init__(
+        self,
+        entry: QueueEntry | TopicEntry,
+        settings: FragmentSettings,
+        most_at_once: int,
+        host: FragmentHost,
+        source: FragmentSource,
+    ) -> None:
+        self._entry = entry
+        self.settings = settings
+        self.fragment_count = len(entry.stores)
+        self.most_at_once = most_at_once
+        self._host = host
+        self._source = source
+
+    def index_of(self, message: Message, number: int) -> int:
+        if not self._entry.is_partitioned:
+            return 0
+        key = partition_key_of(message, self._entry.description.requires_duplicate_detection)
+        return int(fragment_of_key(key)) if key is not None else number % self.fragment_count
+
+    async def open(self, index: int) -> Fragment | Traffic:
+        if self._entry.stores[index] == self._host.store:
+            return await self._host.open(self._entry, index)
+        traffic, _ = await self._source.open(self._entry, index)
+        return traffic
+
+
+def _taking(entry: Entry) -> QueueEntry | TopicEntry:
     """Raises InvalidOperation for what cannot be sent to, EntityDisabled for what must not be at the moment."""
     description = entry.description
-    if isinstance(description, SubscriptionDescription):
+    if not isinstance(entry, (QueueEntry, TopicEntry)):
         raise InvalidOperation(f"'{description.path}' is a subscription: messages are sent to its topic.")
     if not description.status.can_send:
         raise EntityDisabled(f"The messaging entity '{description.path}' is disabled for sending.")
+    return entry
 
 
 def _leaving(entry: Entry) -> Iterator[int]:

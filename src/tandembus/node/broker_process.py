@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from tandembus.clock import SystemClock
@@ -18,11 +18,14 @@ from tandembus.metering.slot import FORWARD, NORMAL
 from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.namespace.compiled_rules import CompiledRules
 from tandembus.namespace.hosting import FragmentHost
+from tandembus.namespace.local_source import LocalSource
 from tandembus.namespace.transfers import Transfers
 from tandembus.node.catalog_copy import CatalogCopies, DurableCopies
 from tandembus.node.catalog_wire import change_from_wire, entry_from_wire
+from tandembus.node.channels import Channels
 from tandembus.node.control_link import ControlLink
 from tandembus.node.metering import meter_settings, meter_to_wire
+from tandembus.node.near_source import NearSource
 from tandembus.node.orders import Orders
 from tandembus.node.owned_store import OwnedStore, until_free
 from tandembus.node.remote_store import CHECK, MAKE
@@ -86,20 +89,36 @@ class BrokerProcess:
         settings, limits, view = self._settings, self._settings.limits, self._copies.view
         budget = build_budget(limits, self._clock)
         compiled = CompiledRules(view)
+        hosts: dict[int, FragmentHost] = {}
+        source = self._open_channels(hosts)
         stores: dict[int, OwnedStore] = {}
         for index in self._orders.stores:
             broker = build_broker(settings, index, self._clock, budget)
             broker.when_broken = self._when_broken
             host = FragmentHost(index, broker, view, limits, self._clock, compiled)
-            transfers = Transfers(settings.name, view, host, self._clock)
+            hosts[index] = host
+            transfers = Transfers(settings.name, view, host, source, limits, self._clock)
             broker.forwarding.port = transfers
             broker.forwarding.max_hops = limits.max_forward_hops
             broker.forwarding.on_forwarded = self._count_forwarded
             host.dropper.on_dropped = self._dropped
+            broker.is_known_fragment = self._is_known_fragment
             broker.on_failed.append(self._store_failed)
             broker.on_reopened.append(self._store_reopened)
             stores[index] = OwnedStore(index, broker, host, transfers)
         return stores
+
+    def _open_channels(self, hosts: Mapping[int, FragmentHost]) -> NearSource:
+        """For what is forwarded to stores of other brokers."""
+        orders, own = self._orders, frozenset(self._orders.stores)
+        party = Party(Role.BROKER.value, {"index": orders.index})
+        self._channels = Channels(orders.run, orders.install_key, party, self._settings, self._clock)
+        others = [store for store in range(orders.store_count) if store not in own]
+        far = self._channels.open(others, self._when_broken)
+        return NearSource(LocalSource(hosts, is_pinning=False), own, far)
+
+    def _is_known_fragment(self, fragment_key: int) -> bool:
+        return self._copies.view.find_by_fragment(fragment_key) is not None
 
     def _build_link(self) -> ControlLink:
         orders = self._orders
@@ -250,6 +269,7 @@ class BrokerProcess:
                 await store.broker.stop_forwarding()
                 await store.broker.finish_staged()
         await self._server.stop()
+        await self._channels.stop()
         self._meter_stop.set()
         for task in self._tasks:
             task.cancel()

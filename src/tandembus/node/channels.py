@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, final
 
 from tandembus.clock import Clock
@@ -29,7 +29,7 @@ class Channels:
         self._clock = clock
         self.by_store: dict[int, Channel] = {}
 
-    def open(self, stores: range, when_broken: WhenBroken) -> RemoteSource:
+    def open(self, stores: Iterable[int], when_broken: WhenBroken) -> RemoteSource:
         """They connect in the background, and again whenever they are lost."""
         settings = ChannelSettings.of(self._settings.limits)
         for store in stores:

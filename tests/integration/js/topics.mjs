@@ -106,7 +106,7 @@ seen.absent = [
 seen.invalid = [
   await refused(() => client.createRule(topic, "audit", "bad", { sqlExpression: "a = =" })),
   await refused(() => client.createSubscription(topic, "bad", { lockDuration: "PT10M" })),
-  await refused(() => client.createTopic(`${topic}-bad`, { enablePartitioning: true })),
+  await refused(() => client.createTopic(`${topic}-bad`, { maxSizeInMegabytes: 7 })),
 ];
 const target = `${topic}-target`;
 await client.createQueue(target);

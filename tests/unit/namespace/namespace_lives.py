@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from enum import Enum
+from functools import partial
 
 from tandembus.broker import browsing
 from tandembus.broker.locks import MessageLock
@@ -113,15 +114,19 @@ class Records:
 class PoweredStore:
     """A memory store whose commits need power."""
 
-    def __init__(self, store: MemoryStore, power: Power) -> None:
+    def __init__(self, store: MemoryStore, power: Power, number: int = 0, out: Set[int] = frozenset()) -> None:
         self._store = store
         self._power = power
+        self._number = number
+        self._out = out
 
     @property
     def epoch(self) -> int:
         return self._store.epoch
 
     async def commit(self, changes: Changes) -> None:
+        if self._number in self._out:
+            raise StoreUnavailable(f"store {self._number} is out")
         outcome = self._power.next()
         if outcome is not Outcome.LOST:
             await self._store.commit(changes)
@@ -185,35 +190,45 @@ class PoweredStore:
 class Machine:
     """What outlives the process: records, disk, clock, and the power."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, stores: int = 1) -> None:
         self.power = Power()
         self.records = Records(self.power)
-        self.disk = MemoryDisk()
+        self.disks = [MemoryDisk() for _ in range(stores)]
         self.clock = ManualClock()
         self.limits = limits or Limits()
+        self.out: set[int] = set()
+        """Stores whose commits fail and that cannot be opened."""
 
-    async def open_store(self) -> MessagingStore:
-        if self.power.is_out:
+    @property
+    def disk(self) -> MemoryDisk:
+        return self.disks[0]
+
+    async def open_store(self, number: int = 0) -> MessagingStore:
+        if self.power.is_out or number in self.out:
             raise StoreUnavailable("the power is out")
-        return PoweredStore(MemoryStore(self.disk), self.power)
+        return PoweredStore(MemoryStore(self.disks[number]), self.power, number, self.out)
 
-    def life(self) -> Life:
-        return Life(self)
+    def life(self, new_stores: int | None = None) -> Life:
+        return Life(self, new_stores)
 
 
 class Life:
     """One life of the process. It ends without a word: nothing is written when it is over."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, new_stores: int | None = None) -> None:
         machine.power.restore()
         self.machine = machine
         self.clock = machine.clock
         self.catalog = Catalog(machine.records, machine.clock.now())
-        self.broker = MessageBroker(machine.open_store, machine.clock)
-        self.namespace = LocalNamespace("bus", self.catalog, [self.broker], machine.limits, machine.clock)
+        self.brokers = [
+            MessageBroker(partial(machine.open_store, number), machine.clock) for number in range(len(machine.disks))
+        ]
+        self.broker = self.brokers[0]
+        self.namespace = LocalNamespace("bus", self.catalog, self.brokers, machine.limits, machine.clock, new_stores)
 
     async def __aenter__(self) -> Life:
-        await self.broker.start()
+        for broker in self.brokers:
+            await broker.start()
         await self.namespace.start()
         return self
 
@@ -221,25 +236,33 @@ class Life:
         self.machine.power.cut()
         with contextlib.suppress(StoreUnavailable):
             await self.namespace.stop()
-        await self.broker.stop()
-        self.machine.disk.is_held = False
+        for broker in self.brokers:
+            await broker.stop()
+        for disk in self.machine.disks:
+            disk.is_held = False
 
     async def quiet(self) -> None:
-        await self.broker.next_turn()
-        await self.broker.next_turn()
-        await self.broker.finish_staged()
+        for _ in range(2):
+            for broker in self.working():
+                await broker.next_turn()
+        for broker in self.working():
+            await broker.finish_staged()
+
+    def working(self) -> list[MessageBroker]:
+        return [broker for broker in self.brokers if broker.failure is None]
 
     async def forwarded(self) -> None:
         """Until nothing more can be forwarded."""
         await asyncio.gather(*self.namespace.resuming)
         await self.quiet()
-        while not self.broker.forwarding.is_quiet():
-            await self.broker.next_turn()
+        while not all(broker.forwarding.is_quiet() for broker in self.working()):
+            await self.quiet()
         await self.quiet()
 
     async def dropped(self) -> None:
         """Until everything of what was deleted is gone."""
-        await self.namespace.hosts[0].dropper.finished()
+        for host in self.namespace.hosts:
+            await host.dropper.finished()
 
     async def dropped_or_out_of_power(self) -> None:
         out = asyncio.ensure_future(self.machine.power.went_out.wait())

@@ -172,12 +172,11 @@ async def test_dead_letters_wait_while_their_queue_is_disabled_for_receiving() -
 
 @covers("M10")
 async def test_a_message_that_is_too_large_for_the_target_is_refused_for_good() -> None:
-    limits = Limits(max_message_size_bytes=1 << 20)
+    limits = Limits(max_message_size_bytes=2 << 20)
     async with Machine(limits).life() as life:
-        await life.namespace.create_queue(replace(WORK, max_message_size_in_kilobytes=None))
+        await life.namespace.create_queue(replace(WORK, max_message_size_in_kilobytes=1024))
         await life.namespace.create_queue(INBOX)
-        (await life.namespace.entity("work")).fragment.settings.max_message_bytes = 1024
-        for size in (100, 2000):
+        for size in (100, 1_500_000):
             staged(await life.namespace.entity("inbox"), message(f"m{size}", padding=size))
         await life.forwarded()
         assert await life.peek("work") == ["m100"]

@@ -192,7 +192,8 @@ class EntityAdministration:
 
     async def _view(self, entry: CatalogEntry) -> EntityView:
         path = entry.description.path
-        view = replace(self._view_without_counts(entry), counts=await self._namespace.counts(path))
+        condition = await self._namespace.condition(path)
+        view = replace(self._view_without_counts(entry), counts=condition.counts, is_limited=condition.is_limited)
         return replace(view, accessed_at=self._namespace.accessed_at(path))
 
     def _view_without_counts(self, entry: CatalogEntry) -> EntityView:

@@ -17,6 +17,7 @@ from tandembus.descriptions import (
     RuleDescription,
     SubscriptionDescription,
     TopicDescription,
+    shown_size_in_megabytes,
 )
 from tandembus.errors import InvalidArgument, MalformedData
 from tandembus.front_end.http.access_xml import read_authorization_rules, write_authorization_rules
@@ -124,6 +125,8 @@ class EntityView:
     subscription_count: int = 0
     sql_filter_count: int = 0
     correlation_filter_count: int = 0
+    is_limited: bool = False
+    """Whether a part of it is out of reach: its messages are missing in the counts."""
 
 
 def write_entity(view: EntityView, origin: Origin, limits: Limits) -> str:
@@ -156,6 +159,18 @@ def _authorization_rules(view: EntityView) -> str:
     return write_authorization_rules(getattr(view.description, "authorization_rules", ()))
 
 
+def _max_size(view: EntityView) -> str:
+    """Of all fragments together; sent back in an update, it means no change."""
+    description = view.description
+    if isinstance(description, SubscriptionDescription):
+        return ""
+    return element("MaxSizeInMegabytes", str(shown_size_in_megabytes(description)))
+
+
+def _availability(view: EntityView) -> str:
+    return element("EntityAvailabilityStatus", "Limited" if view.is_limited else "Available")
+
+
 _TOLD: Final[Mapping[str, Callable[[EntityView], str]]] = {
     "SizeInBytes": lambda view: element("SizeInBytes", str(view.counts.size_bytes)),
     "MessageCount": _message_count,
@@ -167,10 +182,12 @@ _TOLD: Final[Mapping[str, Callable[[EntityView], str]]] = {
     "SubscriptionCount": lambda view: element("SubscriptionCount", str(view.subscription_count)),
     "SqlFilterCount": lambda view: element("SqlFilterCount", str(view.sql_filter_count)),
     "CorrelationFilterCount": lambda view: element("CorrelationFilterCount", str(view.correlation_filter_count)),
-    "EntityAvailabilityStatus": lambda _view: element("EntityAvailabilityStatus", "Available"),
+    "MaxSizeInMegabytes": _max_size,
+    "EntityAvailabilityStatus": _availability,
     "EnableSubscriptionPartitioning": lambda _view: element("EnableSubscriptionPartitioning", "false"),
 }
-"""What is only told: the namespace knows it, and clients that send it back are not asked."""
+"""What is told otherwise than it is asked for, or only told: the namespace knows it, and clients that send it back are
+not asked."""
 
 
 def write_counts(counts: Counts) -> str:

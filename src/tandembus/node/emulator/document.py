@@ -22,7 +22,6 @@ from tandembus.descriptions import (
     SqlFilter,
     SubscriptionDescription,
     TopicDescription,
-    check_supported,
     validate_name,
     validate_rule_name,
     validate_subscription_name,
@@ -232,7 +231,7 @@ class _Reading:
         found: dict[str, object] = {}
         for key, place in self._members(properties, table).items():
             try:
-                found[key] = _value(key, place, table[key][1])
+                found[key] = table[key][1](place)
             except ConfigurationError as fault:
                 self._faults.append(fault)
         return found
@@ -257,7 +256,6 @@ class _Reading:
             self._check_forwards(description, place.member("Properties"))
         try:
             checked = cast(D, description.validated(self._limits))
-            check_supported(checked)
         except BusError as error:
             raise place.blamed(str(error)).fault(str(error)) from None
         return checked
@@ -308,13 +306,6 @@ class _Reading:
             first = seen.setdefault(fold(name.text()), name)
             if first is not name:
                 self._faults.append(name.fault(f"{name.text()!r} is the name of {first.path}, too; rename one"))
-
-
-def _value(key: str, place: Place, read: Reader) -> object:
-    value = read(place)
-    if key == "EnablePartitioning" and value:
-        raise place.fault("partitioned entities are not available in this version; set it to false")
-    return value
 
 
 def _fields(values: Mapping[str, object], table: Mapping[str, tuple[str, Reader]]) -> dict[str, object]:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
-from tandembus.descriptions import EntityDescription, RuleDescription, check_supported, check_update
+from tandembus.descriptions import EntityDescription, RuleDescription, check_update
 from tandembus.errors import BusError
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
@@ -153,7 +153,7 @@ class _Plan:
     def _check_change(self, place: Place, old: EntityDescription, changed: EntityDescription) -> None:
         try:
             check_update(old, changed)
-            check_supported(changed.validated(self._namespace.limits))
+            changed.validated(self._namespace.limits)
         except BusError as error:
             raise place.fault(str(error)) from error
 

@@ -17,7 +17,12 @@ from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.directory import Directory
 from tandembus.namespace.entries import Facts, QueueEntry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.forwarding import check_forwarding
-from tandembus.namespace.quotas import check_entity_count, check_rule_counts, check_subscription_count
+from tandembus.namespace.quotas import (
+    check_entity_count,
+    check_partitioned_count,
+    check_rule_counts,
+    check_subscription_count,
+)
 from tandembus.namespace.rule_table import RuleCounts
 from tandembus.node.emulator.document import EmulatorConfig, WantedQueue, WantedSubscription, WantedTopic
 from tandembus.node.emulator.places import Place
@@ -59,6 +64,9 @@ class Rehearsal:
         after = self._later.queue_count() + self._later.topic_count()
         if after > before:
             _demand(config.place, lambda: check_entity_count(after - 1, self._limits))
+        partitioned = _partitioned_count(self._later)
+        if partitioned > _partitioned_count(self._now):
+            _demand(config.place, lambda: check_partitioned_count(partitioned - 1, self._limits))
         for queue in config.queues:
             self._check_forwards(queue)
         for topic in config.topics:
@@ -89,6 +97,11 @@ class Rehearsal:
             named = wanted.place.blamed(str(error))
             place = wanted.place.blamed("ForwardTo") if named is wanted.place else named
             raise place.fault(str(error)) from error
+
+
+def _partitioned_count(catalog: CatalogView) -> int:
+    queues = sum(queue.description.enable_partitioning for queue in catalog.queues())
+    return queues + sum(topic.description.enable_partitioning for topic in catalog.topics())
 
 
 def _everything(catalog: CatalogView) -> Iterator[tuple[EntityDescription, Sequence[RuleDescription]]]:

@@ -12,7 +12,7 @@ from azure.servicebus.management._generated.models import QueueDescriptionEntry,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandembus.descriptions import AuthorizationRule, EntityStatus, QueueDescription
+from tandembus.descriptions import AuthorizationRule, EntityStatus, QueueDescription, shown_size_in_megabytes
 from tandembus.front_end.http.atom import (
     ATOM,
     COUNTS,
@@ -138,7 +138,7 @@ def test_the_message_count_is_the_sum_of_what_a_receiver_could_find() -> None:
 
 
 def test_a_description_read_back_is_the_one_that_was_written() -> None:
-    assert read_back(document_of(FULL)) == without_times(FULL)
+    assert read_back(document_of(FULL)) == without_times(as_shown(FULL))
 
 
 def test_absent_elements_get_the_defaults_of_the_service() -> None:
@@ -297,4 +297,9 @@ xml_texts = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_chara
     )
 )
 def test_any_description_survives_the_way_through_xml(description: QueueDescription) -> None:
-    assert read_back(document_of(description), "q") == description
+    assert read_back(document_of(description), "q") == as_shown(description)
+
+
+def as_shown(description: QueueDescription) -> QueueDescription:
+    """A partitioned queue shows how much all its fragments hold."""
+    return replace(description, max_size_in_megabytes=shown_size_in_megabytes(description))

@@ -23,6 +23,7 @@ from tests.unit.front_end.http.test_messages import TEXT, told
 from tests.unit.front_end.http.test_server import ENTRY_TYPE, FEED_TYPE, queue_body, refusal
 
 SQL = '<Filter xsi:type="SqlFilter"><SqlExpression>%s</SqlExpression></Filter>'
+PARTITIONED = "<EnablePartitioning>true</EnablePartitioning>"
 
 
 def body(kind: str, inner: str = "") -> str:
@@ -233,7 +234,7 @@ async def test_what_is_not_there_is_not_found(front_end: RunningFrontEnd) -> Non
         ("/events/subscriptions/" + "s" * 51, body("Subscription")),
         ("/events/subscriptions/a%20b", body("Subscription")),
         ("/" + "t" * 261, body("Topic")),
-        ("/new", body("Topic", "<EnablePartitioning>true</EnablePartitioning>")),
+        ("/new", body("Topic", f"{PARTITIONED}<MaxSizeInMegabytes>16384</MaxSizeInMegabytes>")),
         ("/new", body("Topic", "<MaxSizeInMegabytes>7</MaxSizeInMegabytes>")),
         ("/new", body("Topic", "<AutoDeleteOnIdle>PT4M</AutoDeleteOnIdle>")),
         ("/new", body("Topic", "<MaxMessageSizeInKilobytes>512</MaxMessageSizeInKilobytes>")),
@@ -257,7 +258,7 @@ async def test_what_is_fixed_at_creation_cannot_be_updated(front_end: RunningFro
     await made(front_end, "audit")
     for path, document in (
         ("/events", body("Topic", "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>")),
-        ("/events", body("Topic", "<EnablePartitioning>true</EnablePartitioning>")),
+        ("/events", body("Topic", PARTITIONED)),
         ("/events/subscriptions/audit", body("Subscription", "<RequiresSession>true</RequiresSession>")),
         ("/events", queue_body()),
     ):
@@ -266,9 +267,9 @@ async def test_what_is_fixed_at_creation_cannot_be_updated(front_end: RunningFro
 
 
 async def test_partitioning_needs_a_version_that_knows_it_and_says_so(front_end: RunningFrontEnd) -> None:
-    document = body("Topic", "<EnablePartitioning>true</EnablePartitioning>")
+    document = body("Topic", PARTITIONED)
     assert "2013-10" in refusal(await front_end.request("PUT", "/t?api-version=2012-08", document))[1]
-    assert "EnablePartitioning" in refusal(await front_end.request("PUT", "/t?api-version=2021-05", document))[1]
+    assert (await front_end.request("PUT", "/t?api-version=2021-05", document)).status == 201
 
 
 @pytest.mark.parametrize("path", ["/events/subscriptions", "/events/subscriptions/audit/rules", "/$Resources/topics"])
