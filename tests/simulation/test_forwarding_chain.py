@@ -120,6 +120,7 @@ class ChainModel:
     async def run(self) -> None:
         steps = (self.send, self.send, self.send_via, self.fail, self.lose, self.pass_time)
         rare = (self.kill, self.restart, self.restart, self.close)
+        await self.send()
         for _ in range(scaled(40, 40, 60)):
             step = self.chance.choice(steps if self.chance.random() < 0.7 else rare)
             try:

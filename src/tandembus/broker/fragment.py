@@ -12,11 +12,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from tandembus.broker.applying import forget_commit
 from tandembus.broker.budget import NO_ROOM, Budget
 from tandembus.broker.consumers import LaneConsumers, Removal
+from tandembus.broker.discharging import stage_transaction
 from tandembus.broker.duplicates import DuplicateDetection, RecentIds
 from tandembus.broker.expiring import expire, give_expiry_as_reason
+from tandembus.broker.fragment_lives import fail, new_lanes, start_over
 from tandembus.broker.high_waters import HighWaters
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import (
@@ -36,16 +37,14 @@ from tandembus.broker.locks import (
 from tandembus.broker.moves import StagedMoves
 from tandembus.broker.operations import Consumer, SendOperation
 from tandembus.broker.session import SessionLock
-from tandembus.broker.session_locks import lapse_sessions, lose_all_sessions, session_index
+from tandembus.broker.session_locks import lapse_sessions, session_index
 from tandembus.broker.sessions import SESSION_LOST, SessionIndex, check_sessions
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.staged import Staged
 from tandembus.broker.subscriptions import FanOut
 from tandembus.broker.transactions import (
-    MAX_MOVED_BYTES,
     StagedTransactions,
     TransactionOperation,
-    TransactionSettlement,
 )
 from tandembus.clock import Clock
 from tandembus.errors import (
@@ -62,7 +61,6 @@ from tandembus.message_encoding import encode_changes
 from tandembus.rules import RuleSet
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 from tandembus.store.messaging_store import (
-    LANES,
     MAIN,
     NEVER,
     TRANSFER,
@@ -102,7 +100,7 @@ class Fragment:
         self.is_void: bool = False
         """All memory of it is worth nothing: the store failed, or the entity is gone."""
         self.index: i64 = index
-        self.lanes: list[Lane] = _new_lanes(key, index, settings.block_size, None)
+        self.lanes: list[Lane] = new_lanes(key, index, settings.block_size, None)
         self.main: Lane = self.lanes[MAIN]
         self.dead_letter: Lane = self.lanes[DEAD_LETTER_LANE]
         self.transfer: Lane = self.lanes[TRANSFER]
@@ -168,8 +166,8 @@ class Fragment:
     def send(self, operation: SendOperation) -> None:
         """Stage a send; it is answered after its commit. Raises when it is refused on the spot."""
         if not self.high_waters.has_all(operation):
-            self._check_can_send(operation.size_bytes, operation.source is not None)
-            self._check_ids(operation)
+            self.check_can_send(operation.size_bytes, operation.source is not None)
+            self.check_ids(operation)
         elif self.failure is not None:
             raise self.failure
         self.check_messages(operation)
@@ -183,11 +181,11 @@ class Fragment:
         if self.settings.requires_session and not operation.is_via:
             check_sessions(operation.messages)
 
-    def _check_ids(self, operation: SendOperation) -> None:
+    def check_ids(self, operation: SendOperation) -> None:
         if self.duplicates is not None and not operation.is_via:
             self.budget.check_ids(len(operation.messages))
 
-    def _check_can_send(self, size_bytes: i64, is_forwarded: bool) -> None:
+    def check_can_send(self, size_bytes: i64, is_forwarded: bool) -> None:
         """Forwarding is not throttled: it waits for its own commits."""
         if self.failure is not None:
             raise self.failure
@@ -229,11 +227,11 @@ class Fragment:
         its receiver is gone: where there is no room to move the message, it comes back as if it had not been out."""
         if settlement == LAPSE and self.is_full and self.is_move(lock, settlement):
             settlement = RELEASE
-        self._check_can_settle(lock, settlement)
+        self.check_can_settle(lock, settlement)
         lock.encoded_changes = encode_changes(lock.changes) if lock.changes else None
         self.end(lock, settlement, reply)
 
-    def _check_can_settle(self, lock: MessageLock, settlement: i64) -> None:
+    def check_can_settle(self, lock: MessageLock, settlement: i64) -> None:
         self.check_lock(lock)
         if self.failure is not None:
             raise self.failure
@@ -243,13 +241,13 @@ class Fragment:
             raise StoreFull("The messaging store has no room to move a message; completing goes on.")
 
     def end(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
-        if self._decide(lock, settlement, reply):
+        if self.decide(lock, settlement, reply):
             self.staged.needing_body.append(lock)
         else:
             self.staged.settled.append(lock)
         self.stir()
 
-    def _decide(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> bool:
+    def decide(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> bool:
         """From here on the lock is taken. Returns whether its end needs the message itself."""
         lock.reply = reply
         lock.asked = settlement
@@ -294,57 +292,7 @@ class Fragment:
     def discharge(self, operation: TransactionOperation) -> None:
         """Stage all of a transaction, to be carried out in one commit. Raises when any part of it is refused: then
         nothing has happened, and every lock is as it was."""
-        if self.failure is not None:
-            raise self.failure
-        self._check_settlements(operation.settlements)
-        if operation.sends:
-            self._check_can_send(operation.size_bytes, False)
-            for send in operation.sends:
-                self._check_ids(send)
-                self.check_messages(send)
-            self._check_can_publish(operation.sends)
-        self.uncommitted_bytes += operation.size_bytes
-        self.budget.uncommitted_bytes += operation.size_bytes
-        for settlement in operation.settlements:
-            if self._decide_in_transaction(settlement):
-                operation.needing_body.append(settlement.lock)
-            else:
-                operation.settled.append(settlement.lock)
-        self.transactions.staged.append(operation)
-        self.stir()
-
-    def _check_settlements(self, settlements: list[TransactionSettlement]) -> None:
-        tokens: set[bytes] = set()
-        moving_count: i64 = 0
-        moving_bytes: i64 = 0
-        for settlement in settlements:
-            lock = settlement.lock
-            self._check_can_settle(lock, settlement.settlement)
-            settlement.encoded_changes = encode_changes(settlement.changes) if settlement.changes else None
-            tokens.add(lock.token)
-            if settlement.encoded_changes is not None or self.is_move(lock, settlement.settlement):
-                moving_count += 1
-                moving_bytes += lock.size_bytes
-        if len(tokens) != len(settlements):
-            raise InvalidOperation("A message is settled twice in the transaction.")
-        if moving_count > 1 and moving_bytes > MAX_MOVED_BYTES:
-            raise QuotaExceeded(f"A transaction can move or change at most {MAX_MOVED_BYTES} bytes of messages.")
-
-    def _check_can_publish(self, sends: list[SendOperation]) -> None:
-        fan_out = self.fan_out
-        if fan_out is not None:
-            for send in sends:
-                for message in send.messages:
-                    if not send.is_via and not message.is_ping:
-                        fan_out.distribute(message, self.clock.now_ms(), True)
-
-    def _decide_in_transaction(self, settlement: TransactionSettlement) -> bool:
-        lock = settlement.lock
-        lock.reason = settlement.reason
-        lock.description = settlement.description
-        lock.is_quiet = settlement.is_quiet
-        lock.encoded_changes = settlement.encoded_changes
-        return self._decide(lock, settlement.settlement, settlement.reply)
+        stage_transaction(self, operation)
 
     def take_transactions(self) -> list[MessageLock]:
         """Those for the coming commit; returns the settlements among them that need the message itself."""
@@ -483,10 +431,10 @@ class Fragment:
     # The commit: collect, then exactly one of applied, sends_refused (and collect again), failed.
 
     def look_for_orphans(self) -> None:
-        self._may_have_orphans()
+        self.may_have_orphans()
         self.stir()
 
-    def _may_have_orphans(self) -> None:
+    def may_have_orphans(self) -> None:
         """Up to here: what is sent from now on has a subscription, or no number."""
         self.orphans_from = 1
         self.orphans_end = self.main.visible_end
@@ -544,33 +492,12 @@ class Fragment:
     def fail(self, error: BusError) -> None:
         """The store is gone, the outcome of the commit unknown: answer everything as failed. This object is done for;
         what is true is what the store says when it is opened again."""
-        self.failure = error
-        self.is_void = True
-        self.is_dirty = False
-        for operation in self.staged.committing_sends + self.staged.sends:
-            operation.reply.sent(operation, error)
-        for removal in self.staged.committing_removals + self.take_removals():
-            # Gone or not, it is not delivered: that is what the mode means. The credit is still the client's.
-            removal.consumer.removing_count -= 1
-            removal.consumer.credit += 1
-        locks = self.staged.locks() + self.moves.clear()
-        for lock in locks:
-            reply = lock.reply
-            if reply is not None:
-                reply.settled(lock, error)
-        for state in self.staged.committing_states + self.staged.session_states:
-            state.reply(error)
-        lose_all_sessions(self, error)
-        self.locks.void()
-        self.staged.forget_waiting()
-        self.budget.uncommitted_bytes -= self.uncommitted_bytes
-        self.uncommitted_bytes = 0
-        forget_commit(self)
-        for transaction in self.transactions.clear():
-            transaction.reply.discharged(transaction, error)
-        self.let_go()
-        for consumers in self.lane_consumers:
-            consumers.lose_locks()
+        fail(self, error)
+
+    def start_over(self, epoch: int, blocks: list[list[BlockRecord]], recent_ids: RecentIds | None) -> None:
+        """Take the state from the store: the block records of every lane, and the message ids that are remembered.
+        Links stay attached; every lock of before is lost."""
+        start_over(self, epoch, blocks, recent_ids)
 
     def close(self) -> None:
         """It leaves the memory. Whoever still knows it must open it anew, and is told so."""
@@ -583,42 +510,6 @@ class Fragment:
         if self.duplicates is not None:
             self.duplicates.end()
         self.duplicates = None
-
-    def start_over(self, epoch: int, blocks: list[list[BlockRecord]], recent_ids: RecentIds | None) -> None:
-        """Take the state from the store: the block records of every lane, and the message ids that are remembered.
-        Links stay attached; every lock of before is lost."""
-        self.let_go()
-        if recent_ids is not None:
-            self.duplicates = DuplicateDetection(self.key, recent_ids, self.budget)
-        topic, fan_out = self.topic, self.fan_out
-        source = topic.main if topic is not None else None
-        self.lanes = _new_lanes(self.key, self.index, self.settings.block_size, source)
-        self.main = self.lanes[MAIN]
-        self.dead_letter = self.lanes[DEAD_LETTER_LANE]
-        self.transfer = self.lanes[TRANSFER]
-        self.subscription_bytes = 0
-        self.counted_bytes = 0
-        if fan_out is not None:
-            fan_out.forget()
-        self.main.newest_enqueued_at = self.clock.now_ms()
-        self.locks = LockTable(int(self.index), epoch)
-        self.partners = []
-        for code in range(len(self.lanes)):
-            self.lanes[code].load(blocks[code])
-            self.lane_consumers[code].start_over(self.lanes[code], self.locks)
-        self._may_have_orphans()
-        if self.keeps_orphans or topic is not None:
-            self.main.refer_all()
-        if topic is not None:
-            self.counted_bytes = self.live_bytes() - self.main.live_bytes
-            topic.subscription_bytes += self.counted_bytes
-        if self.settings.requires_session:
-            watchers = self.sessions.watchers if self.sessions is not None else []
-            self.sessions = SessionIndex(self.main, self.settings)
-            self.sessions.watchers = watchers
-            self.lane_consumers[MAIN].sessions = self.sessions
-        self.failure = None
-        self.is_void = False
 
     # Handing over.
 
@@ -644,14 +535,6 @@ class Fragment:
                 expire(self, message)
         if consumers.removals:
             self.stir()
-
-
-def _new_lanes(key: i64, index: i64, block_size: i64, source: Lane | None) -> list[Lane]:
-    """In the order of their codes."""
-    lanes: list[Lane] = []
-    for code in LANES:
-        lanes.append(Lane(key, code, block_size, index << 48, source if code == MAIN else None))
-    return lanes
 
 
 def _join(arrived: list[tuple[MessageLock, Message]]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tandembus.broker.lane import LARGE_BODY_BYTES, MAX_BLOCKS_DROPPED, Lane
+from tandembus.broker.lane import Lane
+from tandembus.broker.lane_numbers import LARGE_BODY_BYTES, MAX_BLOCKS_DROPPED
 from tandembus.broker.locks import LockTable
 from tandembus.message import Message
 from tandembus.store.messaging_store import NEVER, BlockRecord, Changes

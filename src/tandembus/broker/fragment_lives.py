@@ -1,0 +1,92 @@
+"""The end of one life of a fragment's memory, when its store is gone, and the beginning of the next, from the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from tandembus.broker.applying import forget_commit
+from tandembus.broker.duplicates import DuplicateDetection, RecentIds
+from tandembus.broker.lane import Lane
+from tandembus.broker.locks import LockTable
+from tandembus.broker.session_locks import lose_all_sessions
+from tandembus.broker.sessions import SessionIndex
+from tandembus.errors import BusError
+from tandembus.store.messaging_store import DEAD_LETTER, LANES, MAIN, TRANSFER, BlockRecord
+
+if TYPE_CHECKING:
+    from tandembus.broker.fragment import Fragment
+
+
+def fail(fragment: Fragment, error: BusError) -> None:
+    fragment.failure = error
+    fragment.is_void = True
+    fragment.is_dirty = False
+    for operation in fragment.staged.committing_sends + fragment.staged.sends:
+        operation.reply.sent(operation, error)
+    for removal in fragment.staged.committing_removals + fragment.take_removals():
+        # Gone or not, it is not delivered: that is what the mode means. The credit is still the client's.
+        removal.consumer.removing_count -= 1
+        removal.consumer.credit += 1
+    locks = fragment.staged.locks() + fragment.moves.clear()
+    for lock in locks:
+        reply = lock.reply
+        if reply is not None:
+            reply.settled(lock, error)
+    for state in fragment.staged.committing_states + fragment.staged.session_states:
+        state.reply(error)
+    lose_all_sessions(fragment, error)
+    fragment.locks.void()
+    fragment.staged.forget_waiting()
+    fragment.budget.uncommitted_bytes -= fragment.uncommitted_bytes
+    fragment.uncommitted_bytes = 0
+    forget_commit(fragment)
+    for transaction in fragment.transactions.clear():
+        transaction.reply.discharged(transaction, error)
+    fragment.let_go()
+    for consumers in fragment.lane_consumers:
+        consumers.lose_locks()
+
+
+def start_over(fragment: Fragment, epoch: int, blocks: list[list[BlockRecord]], recent_ids: RecentIds | None) -> None:
+    fragment.let_go()
+    if recent_ids is not None:
+        fragment.duplicates = DuplicateDetection(fragment.key, recent_ids, fragment.budget)
+    topic, fan_out = fragment.topic, fragment.fan_out
+    source = topic.main if topic is not None else None
+    fragment.lanes = new_lanes(fragment.key, fragment.index, fragment.settings.block_size, source)
+    fragment.main = fragment.lanes[MAIN]
+    fragment.dead_letter = fragment.lanes[DEAD_LETTER]
+    fragment.transfer = fragment.lanes[TRANSFER]
+    fragment.subscription_bytes = 0
+    fragment.counted_bytes = 0
+    if fan_out is not None:
+        fan_out.forget()
+    fragment.main.newest_enqueued_at = fragment.clock.now_ms()
+    fragment.locks = LockTable(int(fragment.index), epoch)
+    fragment.partners = []
+    for code in range(len(fragment.lanes)):
+        fragment.lanes[code].load(blocks[code])
+        fragment.lane_consumers[code].start_over(fragment.lanes[code], fragment.locks)
+    fragment.may_have_orphans()
+    if fragment.keeps_orphans or topic is not None:
+        fragment.main.refer_all()
+    if topic is not None:
+        fragment.counted_bytes = fragment.live_bytes() - fragment.main.live_bytes
+        topic.subscription_bytes += fragment.counted_bytes
+    if fragment.settings.requires_session:
+        watchers = fragment.sessions.watchers if fragment.sessions is not None else []
+        fragment.sessions = SessionIndex(fragment.main, fragment.settings)
+        fragment.sessions.watchers = watchers
+        fragment.lane_consumers[MAIN].sessions = fragment.sessions
+    fragment.failure = None
+    fragment.is_void = False
+
+
+def new_lanes(key: i64, index: i64, block_size: i64, source: Lane | None) -> list[Lane]:
+    """In the order of their codes."""
+    lanes: list[Lane] = []
+    for code in LANES:
+        lanes.append(Lane(key, code, block_size, index << 48, source if code == MAIN else None))
+    return lanes

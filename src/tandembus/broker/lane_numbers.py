@@ -1,0 +1,523 @@
+"""The numbers of a lane: which are given out, which are live, settled, parked or held, in blocks that become records.
+
+It knows bits and counts; what of it is in memory, ready to be handed over, is in `lane.py`, and what may happen to a
+message is the fragment's to decide.
+
+A subscription's main lane has a `source`, the topic's: it uses the numbers and bodies of that one, and every number
+that did not match counts as settled from the start. The source counts the lanes that still have a number; when
+the last of them has settled it, it is settled there, and its body goes as in any other lane.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from mypy_extensions import i64
+
+from tandembus.broker.block import Block, block_of
+from tandembus.broker.locks import MessageLock
+from tandembus.broker.references import References
+from tandembus.broker.session_columns import TailColumn
+from tandembus.store.messaging_store import NEVER, BlockRecord, BodyRange, Changes, Due, Place
+
+MAX_BLOCKS_DROPPED: Final = 4
+"""Blocks whose bodies are deleted in one commit: the rest goes with the next ones."""
+LARGE_BODY_BYTES: Final = 16384
+"""A settled body of this size goes at once: its pages are its own, so deleting it touches no neighbour."""
+
+
+class LaneNumbers:
+    def __init__(
+        self, fragment: i64, code: i64, block_size: i64, sequence_base: i64, source: LaneNumbers | None
+    ) -> None:
+        self.fragment: i64 = fragment
+        self.code: i64 = code
+        self.source: Final = source
+        self.body_fragment: i64 = fragment if source is None else source.fragment
+        """Where its bodies are stored."""
+        self.sequence_base: i64 = sequence_base
+        """The fragment's index in the top 16 bits: what makes a number a sequence number."""
+        self.next_number: i64 = 1
+        self.visible_end: i64 = 1
+        """Numbers from here on are given out but not durable yet: nobody may see them."""
+        self.live_count: i64 = 0
+        self.deferred_count: i64 = 0
+        self.scheduled_count: i64 = 0
+        self.live_bytes: i64 = 0
+        self.held: dict[int, MessageLock] = {}
+        self.newest_enqueued_at: i64 = 0
+        self.column: TailColumn | None = None
+        """Which sessions the newest block's messages belong to, where somebody receives session by session."""
+        self._fresh_expiry: i64 = NEVER
+        """The earliest expiry among the numbers that are not durable yet, which no sweep can look at."""
+        self._block_size: i64 = block_size
+        self._blocks: dict[int, Block] = {}
+        self._touched: list[Block] = []
+        self._complete: deque[Block] = deque()
+        self._scanned_to: i64 = 0
+        self._references: Final = References(block_size)
+        """Of a topic's lane: how many subscriptions still have each number."""
+
+    def load_blocks(self, records: list[BlockRecord]) -> None:
+        for record in records:
+            block = block_of(record)
+            self._blocks[record.block] = block
+            self.live_count += block.live_count
+            self.deferred_count += block.deferred_count
+            self.scheduled_count += block.scheduled_count
+            self.live_bytes += block.live_bytes
+            if self._is_complete(block):
+                self._complete.append(block)
+        if records:
+            newest = records[-1]
+            self.next_number = newest.block * self._block_size + newest.given
+            self.visible_end = self.next_number
+
+    def is_live(self, number: i64) -> bool:
+        block = self._blocks.get(int(number // self._block_size))
+        if block is None or number >= self.next_number:
+            return False
+        offset = number % self._block_size
+        return offset < block.given and not block.is_settled(offset)
+
+    def is_parked(self, number: i64) -> bool:
+        block = self._blocks.get(int(number // self._block_size))
+        return block is not None and block.is_parked(number % self._block_size)
+
+    def is_free(self, number: i64) -> bool:
+        """Durable, not settled, and nobody's at the moment. To be asked again after every wait."""
+        return 0 < number < self.visible_end and self.is_live(number) and int(number) not in self.held
+
+    def is_waiting(self, number: i64) -> bool:
+        """Available and nobody's: neither locked nor part of a change under way."""
+        return self.is_free(number) and not self.is_parked(number)
+
+    def is_resting(self, number: i64) -> bool:
+        """Parked (deferred or scheduled) and nobody's."""
+        return self.is_free(number) and self.is_parked(number)
+
+    def _block_for(self, number: i64) -> Block:
+        index = number // self._block_size
+        block = self._blocks.get(int(index))
+        if block is None:
+            block = Block(index)
+            self._blocks[int(index)] = block
+            if index == 0:
+                # Number 0 is never given: clients start their browsing at 1.
+                block.given = 1
+                block.settle(0)
+        return block
+
+    def _touch(self, block: Block) -> None:
+        if not block.is_touched:
+            block.is_touched = True
+            self._touched.append(block)
+
+    def give_number(self, size_bytes: i64, expires_at: i64) -> i64:
+        """The next number, for a message that is about to be stored as available."""
+        number = self.next_number
+        block = self._block_for(number)
+        self._touch(block)
+        self.next_number = number + 1
+        block.given += 1
+        block.live_count += 1
+        block.live_bytes += size_bytes
+        block.expire_from(expires_at)
+        if expires_at != NEVER and (self._fresh_expiry == NEVER or expires_at < self._fresh_expiry):
+            self._fresh_expiry = expires_at
+        self.live_count += 1
+        self.live_bytes += size_bytes
+        return number
+
+    def join(self, number: i64, size_bytes: i64, expires_at: i64) -> None:
+        """This lane gets a message of its source; those between it and the one before did not match."""
+        source = self.source
+        assert source is not None
+        assert number >= self.next_number
+        newest = self._blocks.get(int((self.next_number - 1) // self._block_size))
+        if newest is not None and newest.index != number // self._block_size:
+            self._fill(newest, self._block_size)
+        self._fill(self._block_for(number), number % self._block_size)
+        self.next_number = number
+        self.give_number(size_bytes, expires_at)
+        source.refer(number)
+
+    def _fill(self, block: Block, end: i64) -> None:
+        """Numbers that passed this lane by."""
+        if block.given >= end:
+            return
+        self._touch(block)
+        while block.given < end:
+            block.settle(block.given)
+            block.given += 1
+        if self._is_complete(block):
+            self._complete.append(block)
+
+    def refer(self, number: i64) -> None:
+        """One more subscription has this number."""
+        self._references.set(number, self._references.of(number) + 1)
+
+    def unrefer(self, number: i64) -> None:
+        """A subscription that is going had this number: if nobody else has it, it is an orphan."""
+        left = self._references.of(number) - 1
+        if left >= 0:
+            self._references.set(number, left)
+
+    def refer_all(self) -> None:
+        """After loading: tell the source what this lane still has, or keep it where it is the source itself."""
+        source = self if self.source is None else self.source
+        for block in self._blocks.values():
+            offset: i64 = 0
+            while offset < block.given:
+                if not block.is_settled(offset):
+                    source.refer(block.index * self._block_size + offset)
+                offset += 1
+
+    def release(self, number: i64, size_bytes: i64, changes: Changes) -> None:
+        """A subscription is done with this number; with the last one it is settled."""
+        left = self._references.of(number) - 1
+        if left < 0 or not self.is_live(number):
+            return  # settled as an orphan already
+        self._references.set(number, left)
+        if left == 0:
+            self.settle(number, size_bytes, changes)
+
+    def orphans(self, start: i64, count: i64) -> list[int]:
+        """Up to `count` numbers that no subscription has (any more), from `start` on; `scanned_to` says how far."""
+        found: list[int] = []
+        for number in self.scan(start, count, True):
+            if self._references.of(number) == 0:
+                found.append(number)
+        return found
+
+    @property
+    def scanned_to(self) -> i64:
+        return self._scanned_to
+
+    def typical_size(self, number: i64) -> i64:
+        """The mean size in its block, for a message that is not at hand; the block's last one makes it good."""
+        block = self._block_for(number)
+        return block.live_bytes // max(block.live_count, i64(1))
+
+    def show(self) -> None:
+        """What was given out so far is durable: everybody may see it."""
+        self.visible_end = self.next_number
+        if self.column is not None:
+            self.column.show()
+        self._fresh_expiry = NEVER
+
+    def take_back_number(self, number: i64, size_bytes: i64) -> None:
+        """The newest number was never stored and nobody has seen it."""
+        assert number == self.next_number - 1
+        if self.column is not None:
+            self.column.take_back(number)
+        block = self._block_for(number)
+        self._touch(block)
+        if block.is_parked(number % self._block_size):
+            self.unpark(number, False)
+        self.next_number = number
+        block.given -= 1
+        block.live_count -= 1
+        block.live_bytes -= size_bytes
+        self.live_count -= 1
+        self.live_bytes -= size_bytes
+        if block.given == 0 and int(block.index) - 1 in self._blocks:
+            # An empty record here would say that all numbers of the block before were given out. Only where that one is
+            # gone does this one stay: somebody must carry the next number.
+            del self._blocks[int(block.index)]
+
+    def use_up(self, number: i64, size_bytes: i64, changes: Changes) -> None:
+        """Given out, but never stored: nobody will ever have it. In the source, unless its last lane has seen to it."""
+        if self.is_live(number):
+            if self.is_parked(number):
+                self.unpark(number, False)
+            self.settle(number, size_bytes, changes)
+
+    def park(self, number: i64, is_deferred: bool) -> None:
+        block = self._block_for(number)
+        self._touch(block)
+        block.park(number % self._block_size)
+        if is_deferred:
+            block.deferred_count += 1
+            self.deferred_count += 1
+        else:
+            block.scheduled_count += 1
+            self.scheduled_count += 1
+
+    def unpark(self, number: i64, is_deferred: bool) -> None:
+        block = self._block_for(number)
+        self._touch(block)
+        block.unpark(number % self._block_size)
+        if is_deferred:
+            block.deferred_count -= 1
+            self.deferred_count -= 1
+        else:
+            block.scheduled_count -= 1
+            self.scheduled_count -= 1
+
+    def settle(self, number: i64, size_bytes: i64, changes: Changes) -> None:
+        """This number's message is gone with the coming commit. A parked one is unparked first."""
+        block = self._block_for(number)
+        self._touch(block)
+        block.settle(number % self._block_size)
+        block.live_count -= 1
+        block.live_bytes -= size_bytes
+        self.live_count -= 1
+        self.live_bytes -= size_bytes
+        assert block.live_count >= 0, "more was settled than was there"
+        if block.live_count == 0 and block.live_bytes != 0:
+            # The size of a damaged body was only guessed: with the last message the guess is made good.
+            self.live_bytes -= block.live_bytes
+            block.live_bytes = 0
+        source = self.source
+        if source is not None:
+            source.release(number, size_bytes, changes)
+        elif size_bytes >= LARGE_BODY_BYTES:
+            changes.dropped_bodies.append(BodyRange(int(self.fragment), int(self.code), int(number), int(number)))
+        else:
+            block.thin_debt += 1
+        if self._is_complete(block):
+            self._complete.append(block)
+
+    def _is_complete(self, block: Block) -> bool:
+        return block.live_count == 0 and block.given == self._block_size
+
+    def emit(self, changes: Changes) -> None:
+        """Write what changed since the last commit. Complete blocks go, but not the newest: it has the next number."""
+        self._drop_complete(changes)
+        self._write_touched(changes)
+        if self.column is not None:
+            self.column.emit(self.next_number, changes)
+
+    def emit_again(self, changes: Changes) -> None:
+        """Numbers were taken back after they were written into these changes: the later record of a block stands alone.
+        A store may put records in any order, so there must never be two of one block."""
+        again: list[int] = []
+        for block in self._touched:
+            again.append(int(block.index))
+        kept: list[BlockRecord] = []
+        for record in changes.blocks:
+            if record.fragment != self.fragment or record.lane != self.code or record.block not in again:
+                kept.append(record)
+        changes.blocks = kept
+        changes.expiries = [due for due in changes.expiries if not self._is_gone(due)]
+        self._write_touched(changes)
+        if self.column is not None:
+            self.column.emit_again(self.next_number, changes)
+
+    def _is_gone(self, due: Due) -> bool:
+        """Whether this is the expiry of a block of ours that is no longer there."""
+        is_ours = due.fragment == self.fragment and due.lane == self.code
+        return is_ours and due.number not in self._blocks
+
+    def _write_touched(self, changes: Changes) -> None:
+        for block in self._touched:
+            block.is_touched = False
+            if self._blocks.get(int(block.index)) is not block:
+                continue
+            if block.earliest_expiry != block.indexed_expiry:
+                self._index_expiry(block, changes)
+            changes.blocks.append(block.record(self.fragment, self.code))
+        self._touched = []
+
+    def _drop_complete(self, changes: Changes) -> None:
+        dropped = 0
+        newest = self._newest_block()
+        for _ in range(len(self._complete)):
+            block = self._complete.popleft()
+            if block.index == newest:
+                self._complete.append(block)
+                continue
+            self._drop_block(block, changes)
+            dropped += 1
+            if dropped == MAX_BLOCKS_DROPPED:
+                return
+
+    def _newest_block(self) -> i64:
+        return (self.next_number - 1) // self._block_size
+
+    def _drop_block(self, block: Block, changes: Changes) -> None:
+        del self._blocks[int(block.index)]
+        self._references.drop_block(block.index)
+        first = block.index * self._block_size
+        fragment, lane = int(self.fragment), int(self.code)
+        if self.source is None:
+            changes.dropped_bodies.append(BodyRange(fragment, lane, int(first), int(first + self._block_size - 1)))
+        changes.dropped_blocks.append(Place(fragment, lane, int(block.index)))
+        if self.column is not None:
+            changes.dropped_columns.append(BodyRange(fragment, lane, int(block.index), int(block.index)))
+        block.earliest_expiry = 0
+        if block.indexed_expiry != 0:
+            self._index_expiry(block, changes)
+
+    def _index_expiry(self, block: Block, changes: Changes) -> None:
+        fragment, lane, index = int(self.fragment), int(self.code), int(block.index)
+        if block.indexed_expiry != 0:
+            changes.dropped_expiries.append(Due(int(block.indexed_expiry), fragment, lane, index))
+        if block.earliest_expiry != 0:
+            changes.expiries.append(Due(int(block.earliest_expiry), fragment, lane, index))
+        block.indexed_expiry = block.earliest_expiry
+
+    def has_more_to_drop(self) -> bool:
+        count = len(self._complete)
+        newest = self._blocks.get(int(self._newest_block()))
+        if newest is not None and self._is_complete(newest):
+            count -= 1
+        return count > 0
+
+    def expire_from(self, number: i64, expires_at: i64) -> None:
+        """A message that was locked is available again: its time to live counts again, too."""
+        block = self._block_for(number)
+        if block.is_later(expires_at):
+            self._touch(block)
+        block.expire_from(expires_at)
+
+    def is_indexed(self, index: i64, expires_at: i64) -> bool:
+        """Whether the store's due index names this block for this time. An entry that it does not know of is left
+        over from a damaged record."""
+        block = self._blocks.get(int(index))
+        return block is not None and block.indexed_expiry == expires_at
+
+    def begin_sweep(self, index: i64) -> list[int]:
+        """The numbers of a block to be looked at: available ones. Those locked are judged when their lock ends."""
+        block = self._blocks.get(int(index))
+        if block is None:
+            return []
+        block.newer_expiry = self._fresh_expiry
+        found: list[int] = []
+        number = max(index * self._block_size, i64(1))
+        end = min(index * self._block_size + block.given, self.visible_end)
+        while number < end:
+            if self.is_waiting(number):
+                found.append(int(number))
+            number += 1
+        return found
+
+    def held_in_block(self, index: i64) -> list[MessageLock]:
+        found: list[MessageLock] = []
+        number = index * self._block_size
+        end = number + self._block_size
+        while number < end:
+            lock = self.held.get(int(number))
+            if lock is not None:
+                found.append(lock)
+            number += 1
+        return found
+
+    def end_sweep(self, index: i64, earliest_expiry: i64) -> None:
+        """What the sweep found for next time, and what has come to the block meanwhile."""
+        block = self._blocks.get(int(index))
+        if block is not None:
+            self._touch(block)
+            block.earliest_expiry = block.newer_expiry
+            block.expire_from(earliest_expiry)
+
+    def thin(self, changes: Changes, least_debt: i64) -> bool:
+        """Delete settled bodies from one block that stays: because of stragglers, or because it is the newest. Returns
+        whether there was one."""
+        if self.source is not None:
+            return False
+        for index in self._blocks:
+            block = self._blocks[index]
+            if block.thin_debt >= least_debt:
+                self._thin_block(block, changes)
+                return True
+        return False
+
+    def _thin_block(self, block: Block, changes: Changes) -> None:
+        block.thin_debt = 0
+        first = block.index * self._block_size
+        offset: i64 = 0
+        start: i64 = -1
+        while offset <= block.given:
+            is_dead = offset < block.given and block.is_settled(offset)
+            if is_dead and start < 0:
+                start = offset
+            elif not is_dead and start >= 0:
+                changes.dropped_bodies.append(
+                    BodyRange(int(self.fragment), int(self.code), int(first + start), int(first + offset - 1))
+                )
+                start = -1
+            offset += 1
+
+    @property
+    def block_size(self) -> i64:
+        return self._block_size
+
+    def scan(self, start: i64, count: i64, only_available: bool) -> list[int]:
+        """Up to `count` live numbers from `start` on; `_scanned_to` says where the search ended."""
+        found: list[int] = []
+        at = max(start, i64(1))
+        while at < self.visible_end and len(found) < count:
+            index = at // self._block_size
+            block = self._blocks.get(int(index))
+            if block is None or block.live_count == 0:
+                at = self._next_block(index + 1) * self._block_size
+                continue
+            offset = at % self._block_size
+            if offset >= block.given:
+                at = self._next_block(index + 1) * self._block_size
+                continue
+            is_wanted = not only_available or (not block.is_parked(offset) and int(at) not in self.held)
+            if is_wanted and not block.is_settled(offset):
+                found.append(int(at))
+            at += 1
+        self._scanned_to = min(at, self.visible_end)
+        return found
+
+    def _next_block(self, index: i64) -> i64:
+        """The first block at or after `index`: a long-lived queue has long gaps between its stragglers."""
+        if int(index) in self._blocks:
+            return index
+        nearest: i64 = -1
+        for candidate in self._blocks:
+            if candidate >= index and (nearest < 0 or candidate < nearest):
+                nearest = candidate
+        return nearest if nearest >= 0 else self.visible_end // self._block_size + 1
+
+    def first_held(self) -> i64:
+        """The lowest number that somebody has taken and may give back; 0: none. What is parked stays where it is."""
+        first: i64 = 0
+        for number in self.held:
+            if (first == 0 or number < first) and not self.is_parked(number):
+                first = number
+        return first
+
+    def begin_column(self) -> None:
+        """From now on it is noted which sessions the messages belong to; nobody asks for those of before."""
+        if self.column is None:
+            block = self.next_number // self._block_size
+            self.column = TailColumn(self.fragment, self.code, self._block_size, block, [])
+
+    def column_in_memory(self, index: i64) -> bytes | None:
+        column = self.column if self.source is None else self.source.column
+        return None if column is None else column.entries_of(index)
+
+    def live_blocks(self, number: i64, count: i64) -> list[int]:
+        """Up to `count` blocks that have live messages, from the one of `number` on."""
+        found: list[int] = []
+        index = number // self._block_size
+        while index * self._block_size < self.visible_end and len(found) < count:
+            block = self._blocks.get(int(index))
+            if block is None:
+                index = self._next_block(index + 1)
+                continue
+            if block.live_count > 0:
+                found.append(int(index))
+            index += 1
+        return found
+
+    def live_in_block(self, index: i64) -> list[int]:
+        """The live, durable numbers of a block, whatever their state."""
+        first = index * self._block_size
+        numbers = self.scan(first, self._block_size, False)
+        return [number for number in numbers if number < first + self._block_size]
+
+    def next_live(self, number: i64, count: i64) -> list[int]:
+        """Up to `count` live numbers from `number` on, whatever their state: for browsing."""
+        return self.scan(number, count, False)
+
+    def next_available(self, number: i64, count: i64) -> list[int]:
+        """Up to `count` available, unheld numbers from `number` on: for deleting many."""
+        return self.scan(number, count, True)
