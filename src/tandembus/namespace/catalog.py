@@ -337,6 +337,15 @@ class Catalog(CatalogView):
                 await self._commit(replace(facts, next_fragment_key=next_key), now, {})
 
     @_uninterrupted
+    async def skip_versions(self, version: int, now: float) -> None:
+        """Somebody has a copy that is newer than this catalog, which was restored from a backup then: versions from now
+        on must be none that a copy with another content may have."""
+        async with self._changing:
+            await self._reload_if_needed(now)
+            if self.version < version:
+                await self._commit(replace(self._directory.facts, version=version + 1), now, {})
+
+    @_uninterrupted
     async def record_accesses(self, times: Mapping[str, float], now: float) -> None:
         """When entities were last used, many in one commit: for a pass once a minute."""
         async with self._changing:

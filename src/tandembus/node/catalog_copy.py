@@ -16,6 +16,7 @@ from tandembus.errors import BusError, StoreUnavailable
 from tandembus.namespace.applying import facts_of
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
+from tandembus.namespace.catalog_records import META_KEYS
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.store.embedded.catalog_store import CatalogStore, Document
 
@@ -35,8 +36,6 @@ class DurableCopy:
         self._folder = folder
         self._map_size_bytes = map_size_bytes
         self._store: CatalogStore | None = None
-        self.documents: Mapping[bytes, Document] = {}
-        """What was found when it was opened."""
         self.version = NOTHING
         self.namespace_id = ""
         self._open()
@@ -44,14 +43,26 @@ class DurableCopy:
     def _open(self) -> None:
         try:
             self._store = CatalogStore(self._folder, self._map_size_bytes)
-            documents, damaged = self._store.read_all()
-            facts = facts_of(documents)
+            facts = facts_of(self._store.read(META_KEYS))
         except StoreUnavailable as error:
             log.warning("the copy of the catalog in %s cannot be used: %s", self._folder, error)
             return
-        if facts is not None and not damaged:
-            self.documents = documents
+        if facts is not None:
             self.version, self.namespace_id = facts.version, facts.namespace_id
+
+    def read(self) -> Mapping[bytes, Document] | None:
+        """All of it; None for one that holds nothing, or is damaged: then it is not relied on any more."""
+        if self.version == NOTHING or self._store is None:
+            return None
+        try:
+            documents, damaged = self._store.read_all()
+            if not damaged:
+                return documents
+            log.warning("the copy of the catalog in %s is damaged: %s", self._folder, damaged[0])
+        except StoreUnavailable as error:
+            log.warning("the copy of the catalog in %s cannot be read: %s", self._folder, error)
+        self.version = NOTHING
+        return None
 
     def write(self, change: CatalogChange, before: int) -> None:
         """A change of a catalog that was at version `before`; one that does not follow on what is here is left out."""
@@ -90,16 +101,19 @@ class DurableCopies:
         self._copies = [DurableCopy(folder / COPY_FOLDER, map_size_bytes) for folder in folders]
 
     def newest(self) -> CatalogChange | None:
-        """What the newest of them held when they were opened, and no more: it is let go of with this."""
-        best = max(self._copies, key=lambda one: one.version, default=None)
-        found = None
-        if best is not None and best.version != NOTHING:
-            found = CatalogChange(best.version, best.documents, is_whole=True)
+        """What the newest of them holds that can be read."""
+        for copy in sorted(self._copies, key=lambda one: one.version, reverse=True):
+            documents = copy.read()
+            if documents is not None:
+                self.keep_only(copy.namespace_id)
+                return CatalogChange(copy.version, documents, is_whole=True)
+        return None
+
+    def keep_only(self, namespace_id: str) -> None:
+        """Copies of other namespaces are none."""
         for copy in self._copies:
-            if best is not None and copy.namespace_id != best.namespace_id:
+            if copy.namespace_id != namespace_id:
                 copy.version = NOTHING
-            copy.documents = {}
-        return found
 
     async def write(self, change: CatalogChange, before: int) -> None:
         await asyncio.to_thread(self._write, change, before)
@@ -172,8 +186,8 @@ class CopiesFollowing:
         self._durable = durable
 
     async def start(self) -> None:
-        """Copies that are older than the catalog become what it is."""
-        self._durable.newest()
+        """Copies that are not what the catalog is become so."""
+        self._durable.keep_only(self._catalog.namespace_id)
         if not self._durable.have(self._catalog.version):
             await self._write_whole()
 

@@ -20,11 +20,13 @@ from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Peer
 from tandembus.metering.meter import Meter
 from tandembus.namespace.administration import Administration
-from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.following import Followers
+from tandembus.namespace.store_port import CatalogFollower
+from tandembus.node.catalog_copy import COPY_FOLDER
+from tandembus.node.catalog_opening import open_catalog
 from tandembus.node.catalog_wire import change_to_wire
 from tandembus.node.channels import Channels
 from tandembus.node.child_process import ChildProcess, start_child
@@ -38,10 +40,11 @@ from tandembus.node.front_end_namespace import RENEW_KEY, VERSION
 from tandembus.node.front_end_process import ROOT_KEY, TOPOLOGY
 from tandembus.node.metering import meter_settings
 from tandembus.node.orders import Orders
+from tandembus.node.owned_store import until_free
 from tandembus.node.remote_administration import ADMINISTER, AdministrationDesk
 from tandembus.node.remote_store import RemoteStore
 from tandembus.node.run_folder import RunFolder, ensure_install_key
-from tandembus.node.stores import store_count, stores_for_new_entities
+from tandembus.node.stores import store_count, store_folder, stores_for_new_entities
 from tandembus.node.supervision import ProcessState
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
 from tandembus.node.topology import Parts, ProcessFacts, StoreFacts, topology_document
@@ -99,7 +102,9 @@ class SupervisorNode:
         self._run = RunFolder(settings.data)
         self._install_key = ensure_install_key(settings.data)
         self._store_count = store_count(settings)
-        self._catalog = Catalog.open(settings.data / "catalog", limits, self.clock.now())
+        folders = [store_folder(settings.data, store) for store in range(self._store_count)]
+        await asyncio.gather(*[until_free(folder / COPY_FOLDER) for folder in folders])
+        self._catalog = open_catalog(settings.data, folders, limits, self.clock.now())
         opened.callback(self._catalog.close)
         self.supervisor = Supervisor(
             self._processes(), self._start_child, self.clock, settings.restart_delay_s, settings.heartbeat_timeout_s
@@ -174,7 +179,7 @@ class SupervisorNode:
         control, namespace = self.control, self.namespace
         desk = AdministrationDesk(administration)
         describing = DescribingDesk(namespace.describing_lock)
-        control.follow = self.followers.follow
+        control.follow = self._follow
         control.unfollow = self.followers.leave
         control.on_serving = self._is_serving
         control.on_left = lambda process: describing.end_of(process.peer)
@@ -209,6 +214,11 @@ class SupervisorNode:
     def _catalog_changed(self, change: CatalogChange, events: Sequence[CatalogEvent]) -> None:
         self.namespace.apply(events)
         self.followers.publish(change)
+
+    async def _follow(self, follower: CatalogFollower, namespace_id: str, version: int) -> list[CatalogChange]:
+        if namespace_id == self._catalog.namespace_id:
+            await self._catalog.skip_versions(version, self.clock.now())
+        return await self.followers.follow(follower, namespace_id, version)
 
     def _is_serving(self, process: ControlledProcess) -> None:
         """A catalog older than the stores (from a backup, say) must not give out numbers of fragments that are there:

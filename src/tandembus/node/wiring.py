@@ -20,6 +20,7 @@ from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.node.catalog_copy import CopiesFollowing, DurableCopies
+from tandembus.node.catalog_opening import open_catalog
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.facts import bring_about, connection_string_of, private_folder, write_facts
@@ -131,7 +132,9 @@ class NamespaceNode:
     def _open_catalog(self) -> Catalog:
         if self._is_in_memory:
             return Catalog(MemoryRecords(), self.clock.now())
-        return Catalog.open(self.settings.data / "catalog", self.settings.limits, self.clock.now())
+        data, limits = self.settings.data, self.settings.limits
+        folders = [store_folder(data, store) for store in range(store_count(self.settings))]
+        return open_catalog(data, folders, limits, self.clock.now())
 
     async def _keep_copies(self, opened: contextlib.AsyncExitStack) -> None:
         """Of the catalog, beside each store: no folder is the only one that knows which entities there are."""

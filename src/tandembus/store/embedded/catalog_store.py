@@ -76,6 +76,20 @@ class CatalogStore:
                 documents[key] = document
         return documents, damaged
 
+    def read(self, keys: Iterable[bytes]) -> dict[bytes, Document]:
+        """Those of these records that are there and sound. Raises StoreDamaged for one of a newer format."""
+        documents: dict[bytes, Document] = {}
+        try:
+            with self._opened().begin() as txn:
+                records = [(key, txn.get(key)) for key in keys]
+        except lmdb.Error as error:
+            raise StoreDamaged(f"the catalog in {self._folder} cannot be read: {error}") from error
+        for key, value in records:
+            document = self._decoded(key, bytes(value)) if value is not None else None
+            if document is not None and not isinstance(document, DamagedRecord):
+                documents[key] = document
+        return documents
+
     def commit(self, puts: Mapping[bytes, Document], drops: Iterable[bytes] = ()) -> None:
         """All of it becomes durable, or none.
 

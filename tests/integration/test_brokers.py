@@ -1,0 +1,259 @@
+"""Message brokers in processes of their own: what they store, who starts them again, and how all of them end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from tests.covers import covers
+from tests.integration.bus import Bus
+from tests.integration.command_line import command_line, one
+from tests.integration.conftest import Connect
+from tests.integration.processes import COMES_WITHIN_S, Processes, is_gone, is_ready
+from tests.integration.python_sdk import bodies_of, receive
+from tests.integration.serving import RunningNamespace
+
+BROKERS = 2
+MESSAGES = [str(number) for number in range(200)]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    processes = Processes(tmp_path_factory.mktemp("brokers") / "data", "--brokers", str(BROKERS))
+    yield processes
+    assert processes.running.stop() == 0, "".join(processes.running.log)
+
+
+StartProcesses = Callable[..., Processes]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartProcesses]:
+    started: list[Processes] = []
+
+    def start(*options: str) -> Processes:
+        started.append(Processes(tmp_path / "data", *options))
+        return started[-1]
+
+    yield start
+    for processes in started:
+        processes.running.stop()
+
+
+@covers("P1", "B1")
+def test_the_sdk_sends_and_receives_over_brokers(connect: Connect, processes: Processes) -> None:
+    bus = Bus(processes.running)
+    queues = [bus.make_queue() for _ in range(BROKERS)]
+    sdk = connect(processes.connection_string)
+    for queue in queues:
+        sender, receiver = sdk.pair(queue)
+        sender.send_messages([ServiceBusMessage(text) for text in MESSAGES[:10]])
+        messages = receive(receiver, 10)
+        assert bodies_of(messages) == [text.encode() for text in MESSAGES[:10]]
+        for message in messages:
+            receiver.complete_message(message)
+        assert bus.counts(queue).active == 0
+    bus.close()
+
+
+@covers("P1", "P2")
+async def test_plain_entities_are_spread_evenly_and_topology_tells_where_they_are(processes: Processes) -> None:
+    names = [f"spread-{number}" for number in range(2 * BROKERS)]
+    await processes.make_queues(*names)
+    stores = [(await processes.stores_of(name))[0] for name in names]
+    assert sorted(stores) == sorted([store for store in range(BROKERS) for _ in range(2)])
+    topology = await processes.topology()
+    assert [(broker["index"], broker["stores"]) for broker in topology.brokers] == [(0, [0]), (1, [1])]
+    assert len({broker["pid"] for broker in topology.brokers} | {processes.running.process.pid}) == BROKERS + 1
+    assert is_ready(topology)
+
+
+@covers("P1")
+def test_the_command_line_shows_the_topology(processes: Processes) -> None:
+    run = command_line(processes.running)
+    document = one(run("topology", "--json"))
+    assert [broker["state"] for broker in document["brokers"]] == ["ready"] * BROKERS
+    assert [store["broker"] for store in document["stores"]] == list(range(BROKERS))
+    shown = run("topology").stdout
+    assert str(document["brokers"][0]["pid"]) in shown
+    assert "ready" in shown
+    run("topology", "--entity", "nowhere", exit_code=3)
+
+
+@pytest.mark.parametrize("index", range(BROKERS))
+@covers("P3", "M1")
+async def test_what_a_killed_broker_stored_comes_back_with_it(processes: Processes, index: int) -> None:
+    names = [f"killed-{index}-{number}" for number in range(BROKERS)]
+    await processes.make_queues(*names)
+    before = await processes.until_ready()
+    for name in names:
+        await processes.send(name, MESSAGES)
+    pid = await processes.signal_broker(index, signal.SIGKILL)
+    after = await processes.until(
+        lambda found: is_ready(found) and found.brokers[index]["restarts"] != before.brokers[index]["restarts"]
+    )
+    assert after.brokers[index]["pid"] != pid
+    assert after.brokers[index]["last_exit"] == "was ended by signal 9"
+    assert after.brokers[1 - index]["pid"] == before.brokers[1 - index]["pid"]
+    assert _epoch(after.stores[index]) == _epoch(before.stores[index]) + 1
+    for name in names:
+        assert await processes.receive_all(name, len(MESSAGES)) == MESSAGES
+
+
+@covers("P3")
+async def test_entities_of_another_broker_are_served_while_one_is_down(start: StartProcesses) -> None:
+    processes = start("--brokers", "2", "--restart-delay", "600")
+    await processes.make_queues("a", "b")
+    (lost,) = await processes.stores_of("a")
+    await processes.signal_broker(lost, signal.SIGKILL)
+    found = await processes.until(lambda topology: topology.brokers[lost]["state"] == "down")
+    assert found.stores[lost]["state"] == "unavailable"
+    states = {str(entity["path"]): entity["availability"] for entity in found.entities}
+    assert states == {"a": "Limited", "b": "Available"}
+    await processes.send("b", MESSAGES)
+    assert await processes.receive_all("b", len(MESSAGES)) == MESSAGES
+
+
+@covers("P3")
+async def test_a_broker_that_is_stopped_is_killed_and_another_owns_its_store(start: StartProcesses) -> None:
+    processes = start("--brokers", "2", "--heartbeat-timeout", "1")
+    await processes.make_queues("a", "b")
+    for name in ("a", "b"):
+        await processes.send(name, MESSAGES)
+    before = await processes.topology()
+    pid = await processes.signal_broker(0, signal.SIGSTOP)
+    after = await processes.until(lambda found: is_ready(found) and found.brokers[0]["restarts"] == 1)
+    assert is_gone(pid)
+    assert _epoch(after.stores[0]) == _epoch(before.stores[0]) + 1
+    for name in ("a", "b"):
+        assert await processes.receive_all(name, len(MESSAGES)) == MESSAGES
+
+
+@covers("P3", "M1")
+async def test_after_a_kill_of_the_whole_an_immediate_restart_finds_its_stores_free(start: StartProcesses) -> None:
+    processes = start("--brokers", "2", "--front-ends", "2")
+    await processes.make_queues("a", "b")
+    await processes.send("a", MESSAGES)
+    topology = await processes.topology()
+    children = [int(str(one["pid"])) for one in (*topology.brokers, *topology.front_ends[1:])]
+    os.kill(children[0], signal.SIGSTOP)  # this one would never notice by itself
+    processes.restart("--brokers", "2", "--front-ends", "2", end=RunningNamespace.kill)
+    assert all(is_gone(pid) for pid in children)
+    assert is_ready(await processes.topology())
+    assert await processes.receive_all("a", len(MESSAGES)) == MESSAGES
+
+
+@covers("P1", "P2")
+async def test_data_of_any_number_of_brokers_is_served_by_any_other(start: StartProcesses) -> None:
+    processes: Processes | None = None
+    stores: dict[str, list[int]] = {}
+    for brokers in (0, 1, 2, 4, 16, 3):
+        if processes is None:
+            processes = start("--brokers", str(brokers))
+        else:
+            processes.restart("--brokers", str(brokers))
+        for name in stores:
+            assert await processes.stores_of(name) == stores[name], "nothing moves by itself"
+            await processes.send(name, [f"{brokers}-{text}" for text in MESSAGES[:5]])
+        name = f"of-{brokers}"
+        await processes.make_queues(name)
+        await processes.make_topic(f"topic-{brokers}", "all")
+        for made in (name, f"topic-{brokers}"):
+            stores[made] = await processes.stores_of(made)
+            await processes.send(made, MESSAGES[:5])
+    assert processes is not None
+    numbers = (0, 1, 2, 4, 16, 3)
+    for at, brokers in enumerate(numbers):
+        expected = MESSAGES[:5] + [f"{later}-{text}" for later in numbers[at + 1 :] for text in MESSAGES[:5]]
+        for entity in (f"of-{brokers}", f"topic-{brokers}/subscriptions/all"):
+            assert await processes.receive_all(entity, len(expected)) == expected
+    assert len((await processes.topology()).stores) == 16
+
+
+@covers("P1", "P18")
+async def test_a_lost_catalog_is_made_again_from_any_copy(start: StartProcesses) -> None:
+    processes = start("--brokers", "2")
+    await processes.make_queues("a", "b")
+    await processes.send("a", MESSAGES)
+    for lost in (["catalog"], ["catalog", "stores/0/catalog"], ["stores/0/catalog", "stores/1/catalog"]):
+        assert processes.running.stop() == 0
+        for folder in lost:
+            _remove(processes.data / folder)
+        processes.restart("--brokers", "2")
+        assert sorted(str(entity["path"]) for entity in (await processes.topology()).entities) == ["a", "b"]
+    assert await processes.receive_all("a", len(MESSAGES)) == MESSAGES
+    await processes.make_queues("c")
+
+
+@covers("P3", "P18")
+async def test_the_catalog_survives_the_loss_of_any_one_store(start: StartProcesses) -> None:
+    processes = start("--brokers", "2")
+    await processes.make_queues("a", "b")
+    (kept,) = await processes.stores_of("b")
+    await processes.send("b", MESSAGES)
+    assert processes.running.stop() == 0
+    _remove(processes.data / "stores" / str(1 - kept))
+    processes.restart("--brokers", "2")
+    assert await processes.receive_all("b", len(MESSAGES)) == MESSAGES
+    await processes.send("a", MESSAGES)
+    assert await processes.receive_all("a", len(MESSAGES)) == MESSAGES
+
+
+@covers("P3")
+async def test_a_broker_that_crashes_in_a_loop_is_started_ever_later_and_the_others_serve(
+    tmp_path: Path, start: StartProcesses
+) -> None:
+    in_the_way = tmp_path / "data" / "meter" / "broker-1"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    processes = start("--brokers", "2")
+    await processes.make_queues("a")
+    await processes.send("a", MESSAGES)
+    assert await processes.receive_all("a", len(MESSAGES)) == MESSAGES
+    await processes.until(lambda found: int(str(found.brokers[1]["restarts"])) >= 2)
+    log = "".join(processes.running.log)
+    assert "broker 1 ended with exit code 1; it is started again in 0.25 s" in log
+    in_the_way.unlink()
+    await processes.until_ready()
+
+
+@covers("P1")
+async def test_a_stop_ends_every_process_in_order(start: StartProcesses) -> None:
+    processes = start("--brokers", "2", "--front-ends", "2")
+    await processes.make_queues("a")
+    await processes.send("a", MESSAGES)
+    topology = await processes.topology()
+    children = [int(str(one["pid"])) for one in (*topology.brokers, *topology.front_ends[1:])]
+    processes.running.stop_in_peace()
+    assert all(is_gone(pid) for pid in children)
+    assert not [line for line in processes.running.log if " WARNING " in line], "".join(processes.running.log)
+
+
+async def test_an_interrupt_at_the_terminal_which_reaches_all_processes_is_a_stop_in_order(
+    start: StartProcesses,
+) -> None:
+    processes = start("--brokers", "2")
+    topology = await processes.topology()
+    for broker in topology.brokers:
+        os.kill(int(str(broker["pid"])), signal.SIGINT)
+    processes.running.process.send_signal(signal.SIGINT)
+    code = await asyncio.to_thread(processes.running.process.wait, COMES_WITHIN_S)
+    assert code == 0
+    assert not [line for line in processes.running.log if " WARNING " in line], "".join(processes.running.log)
+
+
+def _epoch(store: object) -> int:
+    assert isinstance(store, dict)
+    return int(store["epoch"])
+
+
+def _remove(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()
