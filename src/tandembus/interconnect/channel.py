@@ -28,6 +28,9 @@ log = logging.getLogger("tandembus.interconnect")
 FIRST_RETRY_S: Final = 0.02
 LAST_RETRY_S: Final = 0.5
 """A broker that was restarted is there within a second or two: what is in doubt waits for it."""
+CONNECT_TIMEOUT_S: Final = 1.5
+"""A socket may be there without anybody behind it, such as that of a broker that is being killed: it is asked again
+while what is in doubt still waits."""
 TICK_S: Final = 0.25
 
 
@@ -111,7 +114,9 @@ class Channel:
         delay_s = FIRST_RETRY_S
         while True:
             try:
-                peer = await connect_peer(self._path, self._key, self._party, max_frame_bytes=self._max_frame_bytes)
+                peer = await connect_peer(
+                    self._path, self._key, self._party, None, CONNECT_TIMEOUT_S, self._max_frame_bytes
+                )
             except BusError as error:
                 log.debug("the broker of store %d cannot be reached yet: %s", self.store, error)
                 await asyncio.sleep(delay_s)

@@ -134,6 +134,9 @@ class Connection(asyncio.Protocol):
         # Not asserted: uvloop's transports are of no common class.
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
+        if self.failure is not None:
+            transport.abort()  # sent away before the loop came to it
+            return
         transport.set_write_buffer_limits(high=UNSENT_HIGH_BYTES)
         self.send(self._steps.begin())
 

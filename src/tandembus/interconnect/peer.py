@@ -240,15 +240,20 @@ async def connect_peer(
     connection.on_ready = lambda agreement: _begin(peer, agreed, agreement)
     connection.time_out_after(timeout_s)
     try:
-        await loop.create_unix_connection(lambda: connection, str(path))
-    except OSError as error:
-        connection.end(FragmentUnavailable(f"Nobody listens there: {error}"))
-    try:
+        await _connect(connection, path)
         await agreed
     except asyncio.CancelledError:
+        agreed.cancel()
         connection.end(FragmentUnavailable("Given up."))
         raise
     return peer
+
+
+async def _connect(connection: Connection, path: Path) -> None:
+    try:
+        await asyncio.get_running_loop().create_unix_connection(lambda: connection, str(path))
+    except OSError as error:
+        connection.end(FragmentUnavailable(f"Nobody listens there: {error}"))
 
 
 def _begin(peer: Peer, agreed: asyncio.Future[Agreement], agreement: Agreement) -> None:

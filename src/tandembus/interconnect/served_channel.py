@@ -210,10 +210,17 @@ class ServedChannel:
     # Settlements.
 
     def _carry_settlement(self, fragment_key: i64, number: i64, part: Settlement, is_current: bool) -> None:
-        """A fragment that is not open has no locks."""
         traffic = self.traffic(fragment_key)
-        lock = traffic.fragment.locks.find(part.token) if traffic is not None and is_current else None
-        if traffic is None or lock is None:
+        if not is_current:
+            self.refuse(SETTLES, number, MessageLockLost(LOCK_LOST))
+        elif traffic is None:
+            self.defer(fragment_key, _DeferredSettlement(self, number, part))
+        else:
+            self.settle(traffic, number, part)
+
+    def settle(self, traffic: LocalTraffic, number: i64, part: Settlement) -> None:
+        lock = traffic.fragment.locks.find(part.token)
+        if lock is None:
             self.refuse(SETTLES, number, MessageLockLost(LOCK_LOST))
             return
         self.receivers.was_settled(lock)
@@ -410,3 +417,19 @@ class _DeferredSend(Deferred):
 
     def refuse(self, error: BusError) -> None:
         self._channel.answer(SENDS, self._operation.delivery_id, error)
+
+
+@final
+class _DeferredSettlement(Deferred):
+    """A channel that has come back may not have used the fragment yet, and its clients may hold locks there."""
+
+    def __init__(self, channel: ServedChannel, number: i64, part: Settlement) -> None:
+        self._channel: Final = channel
+        self._number: i64 = number
+        self._part: Final = part
+
+    def carry_out(self, traffic: LocalTraffic) -> None:
+        self._channel.settle(traffic, self._number, self._part)
+
+    def refuse(self, error: BusError) -> None:
+        self._channel.answer(SETTLES, self._number, error)

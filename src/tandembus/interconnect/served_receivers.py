@@ -239,6 +239,10 @@ class ServedReceivers:
             if self._unreported[number].consumer is consumer:
                 self._unreported.pop(number)
 
+    def unreported_count(self) -> int:
+        """Messages of which nobody has said yet that a client has them."""
+        return len(self._unreported)
+
     def forget_lapsed(self) -> None:
         """Pushes whose locks are over before anybody reported or settled them."""
         for number in list(self._unreported):

@@ -58,6 +58,7 @@ class BrokerEnd:
         self.fragments = fragments
         """Settings by fragment key; its index is the key less the first key."""
         self.broker = MessageBroker(self._open_store, clock, commit_outage_s=5.0)
+        self.is_gone = False
         self.open_faults: list[BusError] = []
         self.before_open: Callable[[int], asyncio.Future[None]] | None = None
         self.opened: list[int] = []
@@ -88,12 +89,20 @@ class BrokerEnd:
         return self
 
     async def stop(self) -> None:
+        if self.is_gone:
+            return
         self.disk.go_on.set()
         await self.server.stop()
         await self.broker.stop()
 
     async def crash(self) -> None:
         """Gone without a word: what was staged and not committed is lost, and so are the answers."""
+        self.is_gone = True
+        listening = self.server._listener._server
+        assert listening is not None
+        listening.close()
+        for _ in range(5):
+            await asyncio.sleep(0)  # whom the loop has accepted by now is known to the server
         for task in self.broker._tasks:
             task.cancel()
         await asyncio.gather(*self.broker._tasks, return_exceptions=True)
