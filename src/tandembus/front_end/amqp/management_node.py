@@ -32,6 +32,7 @@ from tandembus.errors import (
     BusError,
     InvalidArgument,
     InvalidOperation,
+    MessageNotFound,
     NotSupported,
     OperationTimeout,
 )
@@ -188,7 +189,12 @@ class ManagementNode:
         self._meter.count(self._address.key, operation, NORMAL, messages, units, size_bytes)
 
     def _numbers(self, body: Body) -> list[int]:
-        return body.integers("sequence-numbers", self._namespace.limits.max_management_messages)
+        """Numbers that there can be: whatever goes on to a broker has 64 bits."""
+        numbers = body.integers("sequence-numbers", self._namespace.limits.max_management_messages)
+        for number in numbers:
+            if not 0 < number <= LARGEST_LONG:
+                raise MessageNotFound(f"There is no message with sequence number {number}.")
+        return numbers
 
     async def _peek(self, entity: Entity, body: Body) -> Answer:
         if entity.kind is EntityKind.TOPIC and self._lane == DEAD_LETTERS:

@@ -16,7 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.clock import Clock
-from tandembus.errors import BusError, InvalidArgument, InvalidOperation, Unauthorized
+from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound, Unauthorized
 from tandembus.front_end.amqp.entity_link import send_checks
 from tandembus.front_end.http.access import SUPPLEMENTARY, Access
 from tandembus.front_end.http.message_paths import MESSAGES
@@ -93,7 +93,10 @@ class EntityUpkeep:
         return _json({"entity": entity.name + sub_queue.value, "purged": count})
 
     async def _delete_one(self, entity: Entity, path: UpkeepPath) -> web.Response:
-        await entity.requests.delete_one(path.address.sub_queue.lane, path.sequence_number)
+        number = path.sequence_number
+        if number >= EVERYTHING:
+            raise MessageNotFound(f"There is no message with sequence number {number}.")
+        await entity.requests.delete_one(path.address.sub_queue.lane, number)
         self._meter.count(entity.entry.key, DELETE_BATCH, NORMAL, 1, 1, 0)
         return web.Response()
 
