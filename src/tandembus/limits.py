@@ -231,6 +231,9 @@ class Limits:
     max_page_size: int = setting(100, "entities in one page of a list", minimum=1)
     max_xml_depth: int = setting(32, "nesting of elements in an XML body", minimum=4, maximum=1_000)
 
+    # Faults
+    max_faults: int = setting(100, "injected faults at the same time", minimum=0)
+
     # Meter
     meter_file_bytes: int = setting(16 * MIB, "a meter file is rolled at this size", minimum=KIB)
     meter_files: int = setting(64, "meter files kept; the oldest go first", minimum=1)

@@ -98,7 +98,7 @@ class TestWhatIsMissing:
         assert [each["sequence_number"] for each in received(run, queue)] == [4]
 
 
-@pytest.mark.parametrize("option", ["--requires-session", "--no-requires-duplicate-detection", "--partitioning"])
+@pytest.mark.parametrize("option", ["--requires-session", "--no-requires-duplicate-detection", "--enable-partitioning"])
 def test_what_is_fixed_at_creation_says_so(run: Run, queue: str, option: str) -> None:
     told = run("queue", "update", queue, option, exit_code=2).stderr
     assert "is chosen when the entity is created, and cannot be changed" in told

@@ -64,6 +64,11 @@ COMMANDS: Final = {
         "topology",
         "Show the namespace's processes and stores, and which fragment is where.",
     ),
+    "fault": (
+        "tandembus.cli.fault",
+        "fault",
+        "Make a part of a namespace fail on purpose, and heal it again.",
+    ),
     "token": (
         "tandembus.cli.token",
         "token",
@@ -73,7 +78,7 @@ COMMANDS: Final = {
 """Command -> module, attribute, and the first line of its help."""
 
 SECTIONS: Final = {
-    "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "topology", "version"),
+    "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "topology", "fault", "version"),
     "Entities": ("queue", "topic", "subscription", "rule"),
     "Messages": ("send", "receive", "peek", "cancel", "message", "session", "deadletter"),
 }

@@ -10,13 +10,14 @@ from typing import Final
 
 from tandembus.cli.output import print_fields, print_json, print_table, say
 from tandembus.cli.parameters import duration_words, moment_text
-from tandembus.cli.settings import NOT_OPTIONS
+from tandembus.cli.settings import MB_PER_GB, NOT_OPTIONS, SIZE_MB
 from tandembus.cli.target import Target
 from tandembus.client.durations import NEVER
 from tandembus.client.entities import EntityInfo, QueueSettings, Settings, SubscriptionSettings, TopicSettings
 from tandembus.descriptions import CorrelationFilter, FalseFilter, Filter, RuleDescription, SqlFilter, TrueFilter
 
 Entity = EntityInfo[QueueSettings] | EntityInfo[TopicSettings] | EntityInfo[SubscriptionSettings]
+AVAILABLE: Final = "Available"
 RULE_HEADINGS: Final = ("rule", "filter", "action")
 
 
@@ -31,8 +32,11 @@ def entity_record(entity: Entity, topic: str | None = None) -> dict[str, object]
     settings = {name: None if value == NEVER else value for name, value in settings_of(entity).items()}
     times = {"created_at": entity.created_at, "updated_at": entity.updated_at, "accessed_at": entity.accessed_at}
     names = {"name": entity.name} if topic is None else {"topic": topic, "name": entity.name}
-    more = {"subscription_count": entity.subscription_count} if _is_topic(entity.settings) else {}
-    return {**names, **settings, "counts": _counts(entity), **more, **times}
+    more: dict[str, object] = {} if entity.fragment_count is None else {"fragments": entity.fragment_count}
+    more["availability_status"] = entity.availability_status
+    if _is_topic(entity.settings):
+        more["subscription_count"] = entity.subscription_count
+    return {**names, **settings, **more, "counts": _counts(entity), **times}
 
 
 def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]:
@@ -42,13 +46,29 @@ def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]
     for name, value in settings_of(entity).items():
         if name.endswith("_s") and isinstance(value, float):
             shown[name.removesuffix("_s").replace("_", " ")] = duration_words(value)
+        elif name == SIZE_MB and isinstance(value, int):
+            shown["maximum size"] = _size_words(value, entity.fragment_count or 1)
         else:
             shown[name.replace("_", " ")] = value
+    if entity.fragment_count is not None:
+        shown["fragments"] = entity.fragment_count
+    shown["availability"] = entity.availability_status
     for name, value in _counts(entity).items():
         shown["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = value
     if _is_topic(entity.settings):
         shown["subscriptions"] = entity.subscription_count
     return {**shown, "created": entity.created_at, "updated": entity.updated_at, "accessed": entity.accessed_at}
+
+
+def _size_words(size_mb: int, fragment_count: int) -> str:
+    """A partitioned entity's is that of all its fragments together."""
+    if fragment_count == 1:
+        return _gb(size_mb)
+    return f"{_gb(size_mb)} ({fragment_count} fragments of {_gb(size_mb // fragment_count)})"
+
+
+def _gb(size_mb: int) -> str:
+    return f"{size_mb // MB_PER_GB} GB" if size_mb % MB_PER_GB == 0 else f"{size_mb} MB"
 
 
 def _counts(entity: Entity) -> dict[str, int]:
@@ -91,7 +111,8 @@ def show_entities(target: Target, noun: str, found: Sequence[Entity], topic: str
 
 
 def _print_entities(noun: str, found: Sequence[Entity], has_size: bool) -> None:
-    """What could not be forwarded has a column only where there is some: it is rare, and must not go unseen."""
+    """What could not be forwarded, and what is out of reach, has a column only where there is some: it is rare, and
+    must not go unseen."""
     columns: dict[str, list[object]] = {
         noun: [each.name for each in found],
         "status": [each.settings.status for each in found],
@@ -99,6 +120,8 @@ def _print_entities(noun: str, found: Sequence[Entity], has_size: bool) -> None:
         "dead-letter": [each.counts.dead_letter for each in found],
         "scheduled": [each.counts.scheduled for each in found],
     }
+    if any(each.availability_status not in (None, AVAILABLE) for each in found):
+        columns["availability"] = [each.availability_status for each in found]
     if any(each.counts.transfer_dead_letter for each in found):
         columns["transfer-dead-letter"] = [each.counts.transfer_dead_letter for each in found]
     if _is_topic(found[0].settings):

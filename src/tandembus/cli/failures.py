@@ -43,6 +43,9 @@ ACCEPTED: Final = "accepted"
 _TRACKING: Final = re.compile(r"\s*(SubCode=|TrackingId:).*", re.DOTALL)
 """What services append for their own logs."""
 
+_INJECTED: Final = "(injected fault '"
+_HEAL: Final = "Somebody made this fail on purpose: `tandembus fault list` shows it, `tandembus fault clear` heals it."
+
 _TRUST: Final = "Give the certificate of its authority with --ca; `tandembus ca` names the file."
 
 _TABLE: Final = (
@@ -97,6 +100,7 @@ _LOOK: Final = {
     "subscription": "`tandembus subscription list TOPIC` shows what there is; `subscription create` makes one.",
     "rule": "`tandembus subscription list TOPIC` and `tandembus rule list TOPIC SUBSCRIPTION` show what there is.",
     "policy": "`tandembus policy list` shows what there is; `tandembus policy create` makes one.",
+    "fault": "`tandembus fault list` shows which there are. Only tandembus namespaces have faults.",
 }
 """What to do about something that is not there, by the command that looked for it."""
 
@@ -121,6 +125,7 @@ _ADVICE: Final[Mapping[type[Exception], Mapping[str, str]]] = {
     EntityNotFound: _LOOK,
     EntityAlreadyExists: _TAKEN,
     InvalidOperation: _NOT_LIKE_THIS,
+    QuotaExceeded: {"fault": "`tandembus fault clear` ends those there are."},
 }
 
 
@@ -161,7 +166,7 @@ def failure_from(error: Exception, command: str | None = None) -> Failure:
     for kind, exit_code, advice in _TABLE:
         if isinstance(error, kind):
             text = _TRACKING.sub("", str(error)) or type(error).__name__
-            fitting = _ADVICE.get(kind, {}).get(command or "", advice)
+            fitting = _HEAL if _INJECTED in text else _ADVICE.get(kind, {}).get(command or "", advice)
             return Failure(text, exit_code, fitting, type(error).__name__)
     raise error
 

@@ -38,6 +38,7 @@ async def create(target: Target, entity: str, **settings: Any) -> None:
       tandembus queue create orders --lock-duration 30s --max-delivery-count 5 --default-ttl 14d
       tandembus queue create orders --requires-session --requires-duplicate-detection --duplicate-window 1h
       tandembus queue create orders --forward-to archive --forward-dead-letters-to failures
+      tandembus queue create orders --enable-partitioning --max-size-gb 5
 
     JSON: the queue.
     """
@@ -62,7 +63,7 @@ async def list_queues(target: Target) -> None:
 @named_entity
 @namespace_options
 async def show(target: Target, entity: str) -> None:
-    """Show a queue's settings, counts and times.
+    """Show a queue's settings, fragments, availability, counts and times.
 
     JSON: the queue.
     """

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
 
 import click
 
@@ -16,8 +17,13 @@ from tandembus.client.entities import Settings
 
 T = TypeVar("T", bound=Callable[..., Any])
 STATUSES: Final = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+MB_PER_GB: Final = 1024
 FLAG: Final = object()
 """A setting that is on or off: `--name` and `--no-name`, and neither leaves it to the service."""
+
+
+SIZE_MB: Final = "max_size_mb"
+SIZE_GB: Final = "max_size_gb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,13 @@ class Setting:
     help: str
     is_fixed: bool = False
     """Chosen when the entity is made, and never again; such a setting is a flag."""
+    same_as: str = ""
+    """The field that this is another way to say; it has none of its own."""
+
+    @property
+    def owner(self) -> str:
+        """Where there is a field of this name, the option is offered."""
+        return self.same_as or self.field
 
 
 SETTINGS: Final = (
@@ -42,10 +55,21 @@ SETTINGS: Final = (
         True,
     ),
     Setting(
-        "partitioning", ("--partitioning",), FLAG, "Spread it over many message brokers (not available yet).", True
+        "partitioning",
+        ("--enable-partitioning",),
+        FLAG,
+        "Spread it over 16 fragments on several brokers and stores.",
+        True,
     ),
     Setting("lock_duration_s", ("--lock-duration",), duration, "How long a receiver may keep a message or session."),
-    Setting("max_size_mb", ("--max-size-mb",), int, "Size limit: 1024 to 5120 in steps of 1024."),
+    Setting(
+        SIZE_GB,
+        ("--max-size-gb",),
+        click.IntRange(1, 5),
+        "Size limit: 1 to 5 GB. A partitioned entity holds 16 times that.",
+        same_as=SIZE_MB,
+    ),
+    Setting(SIZE_MB, ("--max-size-mb",), int, "The same in MB: 1024 to 5120 in steps of 1024."),
     Setting("default_time_to_live_s", ("--default-ttl",), duration, "Time to live of messages at most."),
     Setting(
         "dead_lettering_on_expiration",
@@ -99,15 +123,29 @@ NOT_OPTIONS: Final = frozenset(("policies",))
 def setting_options(kind: type[Settings], *, creating: bool) -> Callable[[T], T]:
     """The options of all settings that this kind of entity has; once it is there, of those that can be changed."""
     had = {each.name for each in fields(kind)}
-    offered = [each for each in SETTINGS if each.field in had]
+    offered = [each for each in SETTINGS if each.owner in had]
 
     def add(command: T) -> T:
+        changed = _with_size_in_gb(command) if SIZE_MB in had else command
         for setting in reversed(offered):
             option = _option_of(setting) if creating or not setting.is_fixed else _fixed_option_of(setting)
-            command = option(command)
-        return command
+            changed = option(changed)
+        return changed
 
     return add
+
+
+def _with_size_in_gb(command: T) -> T:
+    @wraps(command)
+    def run(**arguments: Any) -> Any:
+        size_gb = arguments.pop(SIZE_GB)
+        if size_gb is not None:
+            if arguments[SIZE_MB] is not None:
+                raise click.UsageError("--max-size-gb and --max-size-mb say the same: give one of them.")
+            arguments[SIZE_MB] = size_gb * MB_PER_GB
+        return command(**arguments)
+
+    return cast(T, run)
 
 
 def _option_of(setting: Setting) -> Callable[[T], T]:

@@ -38,7 +38,8 @@ async def create(target: Target, entity: str, **settings: Any) -> None:
     \b
     Examples:
       tandembus topic create events
-      tandembus topic create events --default-ttl 14d --max-size-mb 5120
+      tandembus topic create events --default-ttl 14d --max-size-gb 5
+      tandembus topic create events --enable-partitioning
       tandembus topic create events --requires-duplicate-detection --duplicate-window 10m
 
     JSON: the topic.
@@ -64,7 +65,7 @@ async def list_topics(target: Target) -> None:
 @named_entity
 @namespace_options
 async def show(target: Target, entity: str) -> None:
-    """Show a topic's settings, counts and times.
+    """Show a topic's settings, fragments, availability, counts and times.
 
     JSON: the topic.
     """

@@ -112,6 +112,8 @@ DESCRIPTIONS: Final[Mapping[type[Settings], str]] = {
     SubscriptionSettings: "SubscriptionDescription",
 }
 
+PARTITIONED_FRAGMENTS: Final = 16
+
 _RULE_STANDS_BEFORE: Final = "max_delivery_count"
 
 
@@ -137,6 +139,15 @@ class EntityInfo(Generic[S]):
     accessed_at: str | None = None
     subscription_count: int = 0
     """Of a topic."""
+    availability_status: str | None = None
+    """`Available`, or `Limited` while a part of it is out of reach; None where the service does not say."""
+
+    @property
+    def fragment_count(self) -> int | None:
+        """Over how many fragments its messages are spread; None for a subscription: as many as its topic has."""
+        if isinstance(self.settings, SubscriptionSettings):
+            return None
+        return PARTITIONED_FRAGMENTS if self.settings.partitioning else 1
 
 
 _COUNT_ELEMENTS: Final = (
@@ -203,6 +214,7 @@ def entity_of(entry: ElementTree.Element, kind: type[S]) -> EntityInfo[S]:
         updated_at=description.findtext(f"{CONNECT}UpdatedAt"),
         accessed_at=description.findtext(f"{CONNECT}AccessedAt"),
         subscription_count=whole_number(description.findtext(f"{CONNECT}SubscriptionCount")),
+        availability_status=description.findtext(f"{CONNECT}EntityAvailabilityStatus"),
     )
 
 

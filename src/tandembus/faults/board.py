@@ -74,7 +74,7 @@ class FaultBoard:
         self._next_end: float | None = None
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
-        self.state = FaultState(clock, draw, later or _in_the_loop, _nothing, self.tick)
+        self.state = FaultState(clock, draw, later or _in_the_loop, self.tick)
 
     # Changing it.
 
@@ -157,17 +157,14 @@ class FaultBoard:
     # Telling other processes.
 
     def to_records(self) -> list[dict[str, object]]:
-        """Plain data for `replace`. Times that are left, rather than times of day: clocks may be set meanwhile."""
-        now = self._clock.monotonic()
+        """Plain data for `replace`, which may be read later than it is written."""
+        now, told_at = self._clock.monotonic(), self._clock.now()
         return [
             {
+                **each.fault.document(),
                 "id": each.fault.id,
-                "target": str(each.fault.target),
-                "kind": each.fault.kind.value,
-                "latency_ms": each.fault.latency_ms,
-                "probability": each.fault.probability,
-                "for_s": each.fault.for_s,
                 "left_s": each.left_s(now),
+                "told_at": told_at,
                 "started_at": each.started_at,
             }
             for each in self.standing()
@@ -175,8 +172,8 @@ class FaultBoard:
 
     def replace(self, records: Sequence[Mapping[str, object]]) -> None:
         """All that stands from now on. Raises InvalidArgument, and then nothing has changed."""
-        now = self._clock.monotonic()
-        standing = [_standing(record, now) for record in records]
+        now, now_wall = self._clock.monotonic(), self._clock.now()
+        standing = [_standing(record, now, now_wall) for record in records]
         self._standing = {each.fault.id: each for each in standing}
         self._apply()
 
@@ -189,9 +186,7 @@ class FaultBoard:
     def effects(self, place: FragmentPlace) -> list[Effect]:
         """What concerns one fragment, as far as its traffic feels it. A store that is out, slow or full is felt where
         its commits are (`FaultyStore`)."""
-        if not self._standing:
-            return []
-        return [_effect(each.fault) for each in self.standing() if self._hits(each.fault, place)]
+        return [_effect(fault) for fault in self._all() if self._hits(fault, place)]
 
     def _hits(self, fault: Fault, place: FragmentPlace) -> bool:
         target = fault.target
@@ -209,8 +204,6 @@ class FaultBoard:
 
     def namespace_outage(self) -> StoreUnavailable | None:
         """While the whole namespace is out: it answers nobody."""
-        if not self._standing:
-            return None
         for fault in self._faults(Scope.NAMESPACE, Kind.UNAVAILABLE):
             if fault.probability >= 1.0:
                 return StoreUnavailable(fault_text(fault))
@@ -236,14 +229,25 @@ class FaultBoard:
                     raise StoreFull(fault_text(fault))
         await self.hold_up(delay_s, lambda: bool(self._faults(Scope.NAMESPACE, Kind.SLOW)))
 
-    def check_change(self, places: Sequence[FragmentPlace]) -> None:
-        """Before an entity is created, changed or deleted: raises when any of its fragments cannot be told. A store
-        that is out says so itself."""
-        for place in places if self._standing else ():
-            for each in self.standing():
-                fault = each.fault
-                if fault.kind is Kind.UNAVAILABLE and self._hits(fault, place) and self.is_drawn(fault):
-                    raise StoreUnavailable(fault_text(fault))
+    async def strike_change(self, places: Sequence[FragmentPlace], is_new: bool = False) -> None:
+        """Before an entity is created, changed or deleted: raises when any of these fragments of it cannot be told,
+        and takes its time where one is slow. A store that is out or slow says so itself. `is_new`: faults of an entity
+        wait until it is there."""
+        felt = [fault for fault in self._all() if not (is_new and fault.target.name)]
+        hit = [fault for fault in felt if any(self._hits(fault, place) for place in places)]
+        for fault in hit:
+            if fault.kind is Kind.UNAVAILABLE and self.is_drawn(fault):
+                raise StoreUnavailable(fault_text(fault))
+        slow = [fault for fault in hit if fault.kind is Kind.SLOW and fault.target.scope is not Scope.NAMESPACE]
+        latency_ms = max((fault.latency_ms for fault in slow if self.is_drawn(fault)), default=0)
+        await self.hold_up(latency_ms / 1000, lambda: any(fault in self._all() for fault in slow))
+
+    def broker_outage(self, store: int) -> StoreUnavailable | None:
+        """While the broker of this store cannot be asked for anything."""
+        for fault in self._faults(Scope.BROKER, Kind.UNAVAILABLE):
+            if fault.probability >= 1.0 and store % self.topology.brokers == fault.target.index:
+                return StoreUnavailable(fault_text(fault))
+        return None
 
     def outage_of(self, place: FragmentPlace) -> BusError | None:
         """Why nothing can be handed to this fragment at the moment, be it by a broker that forwards."""
@@ -257,10 +261,11 @@ class FaultBoard:
         return [fault for fault in self._faults(Scope.STORE) if fault.target.index == index]
 
     def _faults(self, scope: Scope, kind: Kind | None = None) -> list[Fault]:
-        if not self._standing:
-            return []
-        found = [each.fault for each in self.standing() if each.fault.target.scope is scope]
+        found = [fault for fault in self._all() if fault.target.scope is scope]
         return [fault for fault in found if kind is None or fault.kind is kind]
+
+    def _all(self) -> list[Fault]:
+        return [each.fault for each in self.standing()] if self._standing else []
 
     def is_drawn(self, fault: Fault) -> bool:
         """Whether it hits this time."""
@@ -308,17 +313,15 @@ def _effect(fault: Fault) -> Effect:
     return Effect(_KINDS[fault.kind], fault_text(fault), fault.probability, fault.latency_ms / 1000)
 
 
-def _standing(record: Mapping[str, object], now: float) -> StandingFault:
-    left_s, started_at = record.get("left_s"), record.get("started_at")
-    wanted = {name: value for name, value in record.items() if name not in ("left_s", "started_at")}
+def _standing(record: Mapping[str, object], now: float, now_wall: float) -> StandingFault:
+    """What is left of its time is less by now, if it was told a while ago."""
+    wanted = {name: value for name, value in record.items() if name not in ("left_s", "told_at", "started_at")}
     fault = read_fault(str(record.get("id")), wanted)
-    until = now + float(left_s) if isinstance(left_s, int | float) else None
+    left_s, told_at, started_at = (record.get(name) for name in ("left_s", "told_at", "started_at"))
+    passed_s = max(now_wall - told_at, 0.0) if isinstance(told_at, int | float) else 0.0
+    until = now + left_s - passed_s if isinstance(left_s, int | float) else None
     return StandingFault(fault, float(started_at) if isinstance(started_at, int | float) else 0.0, until)
 
 
 def _in_the_loop(delay_s: float, act: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_later(delay_s, act)
-
-
-def _nothing() -> None:
-    return

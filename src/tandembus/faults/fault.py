@@ -85,6 +85,16 @@ class Fault:
     for_s: float | None = None
     """After so long it ends by itself; None: when somebody clears it."""
 
+    def document(self) -> dict[str, object]:
+        """As it was asked for: what `read_fault` reads."""
+        return {
+            "target": str(self.target),
+            "kind": self.kind.value,
+            "latency_ms": self.latency_ms,
+            "probability": self.probability,
+            "for_s": self.for_s,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:

@@ -65,15 +65,13 @@ class FaultState:
         clock: Clock,
         draw: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
-        flush: Callable[[], None],
         tick: Callable[[], None],
     ) -> None:
-        """`draw`: a number from 0 to 1 by chance. `later`: calls after so many seconds. `flush`: answers were given
-        outside of a commit. `tick`: faults whose time is over shall end."""
+        """`draw`: a number from 0 to 1 by chance. `later`: calls after so many seconds. `tick`: faults whose time is
+        over shall end."""
         self.clock: Final = clock
         self.draw: Final = draw
         self.later: Final = later
-        self.flush: Callable[[], None] = flush
         self.tick: Final = tick
         self.version: i64 = 0
         self.gates: dict[FaultGate, bool] = {}
@@ -83,7 +81,6 @@ class FaultState:
         self.version += 1
         for gate in list(self.gates):
             gate.look_again()
-        self.flush()
 
 
 @final
@@ -231,6 +228,7 @@ class FaultGate(Traffic):
         inner = self.inner
         for consumer, lane in list(self._attached.items()):
             inner.detach(consumer, lane, False)
+            consumer.locks_lost()
         holds = self._holds
         self._holds = {}
         for hold, consumer in holds.items():
@@ -298,7 +296,6 @@ class FaultGate(Traffic):
             self._state.later(self._waiting[0].due - now, self._let_due_pass)
         else:
             self._let_go()
-        self._state.flush()
 
     def _let_all_pass(self) -> None:
         while self._waiting:
@@ -346,6 +343,9 @@ class FaultGate(Traffic):
     def transaction_index(self, operation: SendOperation) -> i64:
         return self.inner.transaction_index(operation)
 
+    def transaction_key(self, operation: SendOperation) -> str | None:
+        return self.inner.transaction_key(operation)
+
     # Receiving.
 
     def attach(self, consumer: Consumer, lane: i64) -> None:
@@ -391,6 +391,9 @@ class FaultGate(Traffic):
         if self._outage is None:
             self.inner.detach(consumer, lane, is_orderly)
         self._let_go()
+
+    def handed_over(self, lock: MessageLock) -> None:
+        self.inner.handed_over(lock)
 
     # Settling.
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from tandembus.clock import Clock
 from tandembus.errors import EntityNotFound
+from tandembus.faults.board import FaultBoard
 from tandembus.limits import Limits
 from tandembus.namespace.administration import Administration
 from tandembus.namespace.catalog import Catalog, Entry, SubscriptionEntry, TopicEntry
@@ -26,8 +27,9 @@ class CatalogNamespace(Namespace):
         administration: Administration,
         limits: Limits,
         clock: Clock,
+        faults: FaultBoard | None = None,
     ) -> None:
-        super().__init__(name, catalog, source, administration, limits, clock)
+        super().__init__(name, catalog, source, administration, limits, clock, faults)
         self.describing_lock = asyncio.Lock()
         self.describing = self.describing_lock
         self.on_deleted: Callable[[str], None] = _nothing

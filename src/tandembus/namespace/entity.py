@@ -9,6 +9,7 @@ from typing import Protocol
 from tandembus.broker.fragment import Fragment
 from tandembus.descriptions import EntityKind, SubscriptionDescription, TopicDescription
 from tandembus.errors import BusError, EntityDisabled, InvalidOperation
+from tandembus.faults.gate import FaultGate
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.requests import Counts, Requests
 from tandembus.interconnect.traffic import Traffic
@@ -55,8 +56,9 @@ class Entity:
     @property
     def fragment(self) -> Fragment:
         """Of a plain entity in this process."""
-        assert isinstance(self.traffic, LocalTraffic)
-        return self.traffic.fragment
+        traffic = self.traffic.inner if isinstance(self.traffic, FaultGate) else self.traffic
+        assert isinstance(traffic, LocalTraffic)
+        return traffic.fragment
 
     @property
     def kind(self) -> EntityKind:

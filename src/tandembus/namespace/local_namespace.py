@@ -11,12 +11,15 @@ from typing import final
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
 from tandembus.errors import BusError
+from tandembus.faults.board import FaultBoard
+from tandembus.faults.fault import Topology
 from tandembus.limits import Limits
 from tandembus.namespace.administration import Administration
 from tandembus.namespace.catalog import Catalog, Tombstone
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.compiled_rules import CompiledRules
+from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.hosting import FragmentHost
 from tandembus.namespace.local_source import LocalSource, LocalStorePort
@@ -35,25 +38,27 @@ class LocalNamespace(CatalogNamespace):
         limits: Limits,
         clock: Clock,
         new_stores: int | None = None,
+        faults: FaultBoard | None = None,
     ) -> None:
         """`brokers`: one for each store, in their order. `new_stores`: how many of them, from the first one on, new
         entities are spread over; else all."""
+        board = faults or FaultBoard(clock, Topology(len(brokers), len(brokers)), max_faults=limits.max_faults)
         compiled = CompiledRules(catalog)
         self.hosts = [
             FragmentHost(store, broker, catalog, limits, clock, compiled) for store, broker in enumerate(brokers)
         ]
         self.followers = Followers(catalog)
-        ports = {host.store: LocalStorePort(host) for host in self.hosts}
+        ports = {host.store: FaultyStorePort(LocalStorePort(host), board) for host in self.hosts}
         for_new = range(len(self.hosts) if new_stores is None else new_stores)
         administration = Administration(name, catalog, ports, for_new, self.followers, limits, clock)
         source = LocalSource({host.store: host for host in self.hosts})
-        super().__init__(name, catalog, source, administration, limits, clock)
+        super().__init__(name, catalog, source, administration, limits, clock, board)
         self.brokers = list(brokers)
         self._following = HostsFollowing(self.hosts)
         self.followers.add(self._following, None)
         catalog.listeners.append(self._catalog_changed)
         between = LocalSource({host.store: host for host in self.hosts}, is_pinning=False)
-        self._transfers = [Transfers(name, catalog, host, between, limits, clock) for host in self.hosts]
+        self._transfers = [Transfers(name, catalog, host, between, limits, clock, board) for host in self.hosts]
         self.resuming: list[asyncio.Task[None]] = []
         for broker, transfers in zip(brokers, self._transfers, strict=True):
             broker.forwarding.port = transfers
@@ -61,6 +66,7 @@ class LocalNamespace(CatalogNamespace):
             broker.on_turn_end = self.turn_ended
             broker.is_known_fragment = self._is_known_fragment
             broker.on_reopened.append(self._retry_forwarding)
+            board.listen(broker.forwarding.retry_all)
         for host in self.hosts:
             host.dropper.on_dropped = self._forget
 

@@ -13,11 +13,13 @@ from tandembus.broker.transfer_port import most_for_rules
 from tandembus.clock import Clock
 from tandembus.descriptions import TopicDescription
 from tandembus.errors import BusError, EntityDisabled, InvalidOperation, StoreDamaged, StoreUnavailable
+from tandembus.faults.board import FaultBoard
 from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
 from tandembus.message import Message
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry, QueueEntry, TopicEntry
+from tandembus.namespace.faulty_fragments import place_of
 from tandembus.namespace.fragment_settings import fragment_settings
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.hosting import FragmentHost
@@ -36,7 +38,14 @@ class Transfers:
     """The `TransferPort` of one store's broker."""
 
     def __init__(
-        self, name: str, view: CatalogView, host: FragmentHost, source: FragmentSource, limits: Limits, clock: Clock
+        self,
+        name: str,
+        view: CatalogView,
+        host: FragmentHost,
+        source: FragmentSource,
+        limits: Limits,
+        clock: Clock,
+        faults: FaultBoard,
     ) -> None:
         """`source`: for fragments in other stores."""
         self._name = name
@@ -45,6 +54,7 @@ class Transfers:
         self._source = source
         self._limits = limits
         self._clock = clock
+        self._faults = faults
         self._accessed_at: dict[str, float] = {}
 
     def accessed_at(self, key: str) -> float:
@@ -66,7 +76,7 @@ class Transfers:
         self._accessed_at[entry.key] = self._clock.now()
         rule_count = self._view.rule_counts(entry.key).total if isinstance(entry, TopicEntry) else 0
         settings = fragment_settings(entry.description, self._limits)
-        return EntityDestination(target, settings, most_for_rules(rule_count), self._host, self._source)
+        return EntityDestination(target, settings, most_for_rules(rule_count), self._host, self._source, self._faults)
 
     async def resume(self) -> None:
         """Open every fragment that has something to forward; opened, it goes on by itself. All others stay closed: what
@@ -111,6 +121,7 @@ class EntityDestination:
         most_at_once: int,
         host: FragmentHost,
         source: FragmentSource,
+        faults: FaultBoard,
     ) -> None:
         self._entry = entry
         self.settings = settings
@@ -118,6 +129,7 @@ class EntityDestination:
         self.most_at_once = most_at_once
         self._host = host
         self._source = source
+        self._faults = faults
 
     def index_of(self, message: Message, number: int) -> int:
         if not self._entry.is_partitioned:
@@ -126,10 +138,18 @@ class EntityDestination:
         return int(fragment_of_key(key)) if key is not None else number % self.fragment_count
 
     async def open(self, index: int) -> Fragment | Traffic:
+        self._check_reach(index)
         if self._entry.stores[index] == self._host.store:
             return await self._host.open(self._entry, index)
         traffic, _ = await self._source.open(self._entry, index)
         return traffic
+
+    def _check_reach(self, index: int) -> None:
+        """Raises when a fault says that this fragment, or our own broker, is out of reach."""
+        faults = self._faults
+        outage = faults.broker_outage(self._host.store) or faults.outage_of(place_of(self._entry, index))
+        if outage is not None:
+            raise outage
 
 
 def _taking(entry: Entry) -> QueueEntry | TopicEntry:

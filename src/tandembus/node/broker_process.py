@@ -24,12 +24,13 @@ from tandembus.node.catalog_copy import CatalogCopies, DurableCopies
 from tandembus.node.catalog_wire import change_from_wire, entry_from_wire
 from tandembus.node.channels import Channels
 from tandembus.node.control_link import ControlLink
+from tandembus.node.fault_wire import FAULTS, take_faults
 from tandembus.node.metering import meter_settings, meter_to_wire
 from tandembus.node.near_source import NearSource
 from tandembus.node.orders import Orders
 from tandembus.node.owned_store import OwnedStore, until_free
 from tandembus.node.remote_store import CHECK, MAKE
-from tandembus.node.stores import build_broker, build_budget, store_folder
+from tandembus.node.stores import build_broker, build_budget, build_faults, store_folder
 from tandembus.node.supervisor import Role
 from tandembus.node.waiting import first_of
 from tandembus.security.scopes import fold
@@ -78,6 +79,7 @@ class BrokerProcess:
             essential(self._link.run(), "control connection", self._when_broken),
             essential(self._keep_house(), "housekeeping", self._when_broken),
             essential(self._meter.run(self._meter_stop), "meter", self._when_broken),
+            essential(self._faults.run(), "faults", self._when_broken),
         ]
         await first_of(self._link.stop_asked, self.broken)
         await self._stop()
@@ -88,16 +90,18 @@ class BrokerProcess:
     def _build_stores(self) -> dict[int, OwnedStore]:
         settings, limits, view = self._settings, self._settings.limits, self._copies.view
         budget = build_budget(limits, self._clock)
+        faults = self._faults = build_faults(settings, self._orders.store_count, self._clock)
         compiled = CompiledRules(view)
         hosts: dict[int, FragmentHost] = {}
         source = self._open_channels(hosts)
         stores: dict[int, OwnedStore] = {}
         for index in self._orders.stores:
-            broker = build_broker(settings, index, self._clock, budget)
+            broker = build_broker(settings, index, self._clock, budget, faults)
             broker.when_broken = self._when_broken
             host = FragmentHost(index, broker, view, limits, self._clock, compiled)
             hosts[index] = host
-            transfers = Transfers(settings.name, view, host, source, limits, self._clock)
+            transfers = Transfers(settings.name, view, host, source, limits, self._clock, faults)
+            faults.listen(broker.forwarding.retry_all)
             broker.forwarding.port = transfers
             broker.forwarding.max_hops = limits.max_forward_hops
             broker.forwarding.on_forwarded = self._count_forwarded
@@ -130,6 +134,7 @@ class BrokerProcess:
             self._copies,
             self._settings.heartbeat_timeout_s,
         )
+        link.on_told = self._hear
         link.on_serving = self._serve
         link.on_cut_off = self._cut_off
         link.status = self._status
@@ -167,6 +172,10 @@ class BrokerProcess:
         self._link.tell_status()
 
     def _store_reopened(self) -> None:
+        """One that was out when it was to be hosted is hosted now."""
+        for store in self._stores.values():
+            if store.failure is None and not store.is_hosting and self._link.is_serving:
+                self._store_opened(store)
         self._link.tell_status()
 
     def _status(self) -> dict[object, object]:
@@ -203,7 +212,11 @@ class BrokerProcess:
         keys = [one.fragment_key for one in tombstones]  # type: ignore[attr-defined]
         await self._link.call("dropped", keys)
 
-    # What the supervisor asks.
+    # What the supervisor says and asks.
+
+    async def _hear(self, name: str, value: object) -> None:
+        if name == FAULTS:
+            take_faults(self._faults, value)
 
     async def _make(self, _peer: Peer, value: object) -> object:
         store, entry = self._asked(value)
@@ -264,6 +277,7 @@ class BrokerProcess:
     async def _stop(self) -> None:
         """Front ends are gone by now: what they have begun is committed, then all is closed."""
         self._link.stop_serving()
+        self._faults.clear()  # what was accepted must be stored, whatever people were playing
         for store in self._stores.values():
             if store.is_open:
                 await store.broker.stop_forwarding()

@@ -8,6 +8,7 @@ from typing import Final, final
 from tandembus.clock import Clock
 from tandembus.descriptions import AuthorizationRule
 from tandembus.errors import EntityNotFound, MalformedData
+from tandembus.faults.board import FaultBoard
 from tandembus.limits import Limits
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.fragment_source import FragmentSource
@@ -15,6 +16,7 @@ from tandembus.namespace.namespace import Namespace
 from tandembus.node.catalog_copy import CatalogCopies
 from tandembus.node.control_link import ControlLink
 from tandembus.node.describing import RemoteDescribing
+from tandembus.node.fault_wire import RemoteDesk
 from tandembus.node.remote_administration import RemoteAdministration
 
 VERSION: Final = "version"
@@ -31,8 +33,10 @@ class FrontEndNamespace(Namespace):
         link: ControlLink,
         limits: Limits,
         clock: Clock,
+        faults: FaultBoard,
     ) -> None:
-        super().__init__(name, copies.view, source, RemoteAdministration(link.call), limits, clock)
+        super().__init__(name, copies.view, source, RemoteAdministration(link.call), limits, clock, faults)
+        self.fault_desk = RemoteDesk(link.call)
         self.describing = RemoteDescribing(link.call)
         self._copies = copies
         self._link = link

@@ -23,10 +23,12 @@ from tandembus.node.catalog_copy import CatalogCopies
 from tandembus.node.channels import Channels
 from tandembus.node.control_link import ControlLink
 from tandembus.node.doors import bind
+from tandembus.node.fault_wire import FAULTS, take_faults
 from tandembus.node.front_door import FrontDoor, Surroundings
 from tandembus.node.front_end_namespace import FrontEndNamespace
 from tandembus.node.metering import meter_settings, meter_to_wire
 from tandembus.node.orders import Orders
+from tandembus.node.stores import build_faults
 from tandembus.node.supervisor import Role
 from tandembus.node.waiting import first_of
 from tandembus.security.tls import certificate_names, ensure_certificate
@@ -68,8 +70,9 @@ class FrontEndProcess:
             orders.run, orders.install_key, Party(Role.FRONT_END.value, {"index": orders.index}), settings, self._clock
         )
         source = self._channels.open(range(orders.store_count), self._when_broken)
+        self._faults = build_faults(settings, orders.store_count, self._clock)
         self._namespace = FrontEndNamespace(
-            settings.name, self._copies, source, self._link, settings.limits, self._clock
+            settings.name, self._copies, source, self._link, settings.limits, self._clock, self._faults
         )
         self._namespace.when_broken = self._when_broken
         self._channels.on_turn_end(self._namespace.turn_ended)
@@ -78,6 +81,7 @@ class FrontEndProcess:
         tasks = [
             essential(self._link.run(), "control connection", self._when_broken),
             essential(self._meter.run(meter_stop), "meter", self._when_broken),
+            essential(self._faults.run(), "faults", self._when_broken),
         ]
         await first_of(self._link.stop_asked, self.broken)
         await self._stop()
@@ -108,6 +112,8 @@ class FrontEndProcess:
     # What it is told.
 
     async def _hear(self, name: str, value: object) -> None:
+        if name == FAULTS:
+            take_faults(self._faults, value)
         if name == ROOT_KEY:
             self._root_key = cast(str, value)
             if self._door is not None:

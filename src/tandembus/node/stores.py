@@ -8,6 +8,9 @@ from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
 from tandembus.config import ServeSettings
+from tandembus.faults.board import FaultBoard
+from tandembus.faults.fault import Topology
+from tandembus.faults.faulty_store import StoreFaults
 from tandembus.limits import Limits
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
@@ -36,6 +39,11 @@ def store_count(settings: ServeSettings) -> int:
     return max(stores_for_new_entities(settings), stores_that_exist(settings.data))
 
 
+def build_faults(settings: ServeSettings, stores: int, clock: Clock) -> FaultBoard:
+    """Of a process: what fails on purpose in it. In one process every store has a broker of its own."""
+    return FaultBoard(clock, Topology(stores, settings.brokers or stores), max_faults=settings.limits.max_faults)
+
+
 def build_budget(limits: Limits, clock: Clock) -> Budget:
     """Shared by all message brokers of a process."""
     operations = float(limits.operations_per_second or 0)
@@ -43,7 +51,12 @@ def build_budget(limits: Limits, clock: Clock) -> Budget:
 
 
 def build_broker(
-    settings: ServeSettings, store: int, clock: Clock, budget: Budget, disk: MemoryDisk | None = None
+    settings: ServeSettings,
+    store: int,
+    clock: Clock,
+    budget: Budget,
+    faults: FaultBoard,
+    disk: MemoryDisk | None = None,
 ) -> MessageBroker:
     """`disk`: where the messages are in memory only."""
 
@@ -53,7 +66,11 @@ def build_broker(
         return LmdbStore.open(store_folder(settings.data, store), embedded_settings(settings.limits), clock)
 
     limits = settings.limits
-    return MessageBroker(open_store, clock, budget, limits.broker_window_bytes, limits.commit_outage_s)
+    on_purpose = StoreFaults(faults, store)
+    opening = on_purpose.opening(open_store)
+    broker = MessageBroker(opening, clock, budget, limits.broker_window_bytes, limits.commit_outage_s)
+    on_purpose.watch(broker)
+    return broker
 
 
 def embedded_settings(limits: Limits) -> EmbeddedSettings:

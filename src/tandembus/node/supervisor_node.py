@@ -15,6 +15,7 @@ from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
 from tandembus.errors import BusError, MalformedData
+from tandembus.faults.desk import LocalDesk
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Peer
@@ -23,6 +24,7 @@ from tandembus.namespace.administration import Administration
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.entries import Entry
+from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.store_port import CatalogFollower
 from tandembus.node.catalog_copy import COPY_FOLDER
@@ -35,6 +37,7 @@ from tandembus.node.describing import BEGIN, END, DescribingDesk
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.facts import bring_about, connection_string_of, private_folder, write_facts
+from tandembus.node.fault_wire import ASK_FAULT, FAULTS, answer_fault, faults_to_wire
 from tandembus.node.front_door import FrontDoor, Surroundings
 from tandembus.node.front_end_namespace import RENEW_KEY, VERSION
 from tandembus.node.front_end_process import ROOT_KEY, TOPOLOGY
@@ -44,7 +47,7 @@ from tandembus.node.owned_store import until_free
 from tandembus.node.remote_administration import ADMINISTER, AdministrationDesk
 from tandembus.node.remote_store import RemoteStore
 from tandembus.node.run_folder import RunFolder, ensure_install_key
-from tandembus.node.stores import store_count, store_folder, stores_for_new_entities
+from tandembus.node.stores import build_faults, store_count, store_folder, stores_for_new_entities
 from tandembus.node.supervision import ProcessState
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
 from tandembus.node.topology import Parts, ProcessFacts, StoreFacts, topology_document
@@ -143,10 +146,11 @@ class SupervisorNode:
         stores = range(self._store_count)
         self.followers = Followers(self._catalog)
         self.stores = {store: RemoteStore(store, store % settings.brokers, self.control) for store in stores}
+        self.faults = build_faults(settings, self._store_count, clock)
         administration = Administration(
             settings.name,
             self._catalog,
-            self.stores,
+            {index: FaultyStorePort(store, self.faults) for index, store in self.stores.items()},
             range(stores_for_new_entities(settings)),
             self.followers,
             limits,
@@ -159,7 +163,10 @@ class SupervisorNode:
         opened.push_async_callback(self._channels.stop)
         self.meter = Meter(clock, settings.data / "meter", settings.name, meter_settings(limits))
         opened.callback(self.meter.close)
-        self.namespace = CatalogNamespace(settings.name, self._catalog, source, administration, limits, clock)
+        self.namespace = CatalogNamespace(
+            settings.name, self._catalog, source, administration, limits, clock, self.faults
+        )
+        self.namespace.fault_desk = LocalDesk(self.faults, self._tell_faults)
         self.namespace.when_broken = self._when_broken
         self.namespace.on_deleted = self.meter.forget
         self.namespace.gather_accesses = self._gather_accesses
@@ -174,6 +181,7 @@ class SupervisorNode:
         await self.namespace.start()
         opened.push_async_callback(self.namespace.stop)
         self._tasks.append(essential(self.meter.run(self._meter_stop), "meter", self._when_broken))
+        self._fault_task = essential(self.faults.run(), "faults", self._when_broken)
 
     def _serve_control(self, administration: Administration) -> None:
         control, namespace = self.control, self.namespace
@@ -191,6 +199,7 @@ class SupervisorNode:
                 VERSION: self._tell_version,
                 RENEW_KEY: self._renew_key_for,
                 TOPOLOGY: self._tell_topology,
+                ASK_FAULT: lambda _peer, value: answer_fault(namespace.fault_desk, value),
                 "dropped": self._dropped,
                 "snapshot": self._tell_snapshot,
                 "accessed": functools.partial(self._take_accesses, administration),
@@ -251,6 +260,9 @@ class SupervisorNode:
         fixed = self.door.take_key(self.key)
         await self.control.tell(ROOT_KEY, self.key)
         return fixed
+
+    async def _tell_faults(self) -> None:
+        await self.control.tell(FAULTS, faults_to_wire(self.faults))
 
     async def _renew_key_for(self, _peer: Peer, _value: object) -> object:
         await self._renew_root_key()
@@ -317,6 +329,8 @@ class SupervisorNode:
     async def stop(self) -> None:
         """Front ends first, so that nothing new comes; then the brokers commit and close."""
         self.door.close()
+        self._fault_task.cancel()
+        await self.namespace.fault_desk.clear()  # what was accepted must be stored, whatever people were playing
         await self._end(self.supervisor.of(Role.FRONT_END))
         await self._channels.until_answered()
         await self.door.stop()

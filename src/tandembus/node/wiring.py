@@ -12,6 +12,7 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
+from tandembus.faults.board import FaultBoard
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.metering.meter import Meter
@@ -26,7 +27,14 @@ from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.facts import bring_about, connection_string_of, private_folder, write_facts
 from tandembus.node.front_door import FrontDoor, Surroundings
 from tandembus.node.metering import meter_settings
-from tandembus.node.stores import build_broker, build_budget, store_count, store_folder, stores_for_new_entities
+from tandembus.node.stores import (
+    build_broker,
+    build_budget,
+    build_faults,
+    store_count,
+    store_folder,
+    stores_for_new_entities,
+)
 from tandembus.node.supervision import ProcessState
 from tandembus.node.topology import Parts, ProcessFacts, StoreFacts, topology_document
 from tandembus.security.key_file import ensure_key, renew_key
@@ -63,12 +71,14 @@ class NamespaceNode:
         self.namespace: LocalNamespace
         self.brokers: list[MessageBroker] = []
         """One for each store."""
+        self.faults: FaultBoard
         self.meter: Meter
         self.ports = Ports(0, 0, None)
         self._catalog: Catalog
         self._door: FrontDoor
         self._meter_stop = asyncio.Event()
         self._meter_task: asyncio.Task[None] | None = None
+        self._fault_task: asyncio.Task[None] | None = None
         self.broken = asyncio.Event()
         """Set when a part ended that must not: the process cannot be relied on any more and should stop."""
 
@@ -105,6 +115,7 @@ class NamespaceNode:
         self._catalog = self._open_catalog()
         opened.callback(self._catalog.close)
         budget = build_budget(limits, self.clock)
+        self.faults = build_faults(settings, store_count(settings), self.clock)
         self.brokers = [self._build_broker(store, budget) for store in range(store_count(settings))]
         for broker in self.brokers:
             broker.when_broken = self._when_broken
@@ -113,7 +124,13 @@ class NamespaceNode:
         self.meter = Meter(self.clock, data / "meter", settings.name, meter_settings(limits))
         opened.callback(self.meter.close)
         self.namespace = LocalNamespace(
-            settings.name, self._catalog, self.brokers, limits, self.clock, stores_for_new_entities(settings)
+            settings.name,
+            self._catalog,
+            self.brokers,
+            limits,
+            self.clock,
+            stores_for_new_entities(settings),
+            self.faults,
         )
         self.namespace.on_deleted = self.meter.forget
         for broker in self.brokers:
@@ -126,6 +143,7 @@ class NamespaceNode:
             await bring_about(self.namespace, self._emulator, settings)
         await self._open_doors(sockets)
         self._meter_task = essential(self.meter.run(self._meter_stop), "meter", self._when_broken)
+        self._fault_task = essential(self.faults.run(), "faults", self._when_broken)
         write_facts(settings, self.ports)
         self._door.is_ready = True
 
@@ -152,7 +170,7 @@ class NamespaceNode:
 
     def _build_broker(self, store: int, budget: Budget) -> MessageBroker:
         disk = self._disks.setdefault(store, MemoryDisk()) if self._is_in_memory else None
-        return build_broker(self.settings, store, self.clock, budget, disk)
+        return build_broker(self.settings, store, self.clock, budget, self.faults, disk)
 
     async def between_commits(self, act: Callable[[], None]) -> None:
         """Something that no commit of any broker may see happen."""
@@ -164,6 +182,7 @@ class NamespaceNode:
     async def catch_up(self) -> None:
         """Returns when all that is due by the clock as it is now is done; what one broker does may be another's to go
         on with, so twice."""
+        self.faults.tick()
         for _ in range(2 if len(self.brokers) > 1 else 1):
             for broker in self.brokers:
                 await broker.catch_up()
@@ -209,6 +228,9 @@ class NamespaceNode:
     async def stop(self) -> None:
         """Commit what was accepted, tell the clients, close."""
         self._door.close()
+        if self._fault_task is not None:
+            self._fault_task.cancel()
+        self.faults.clear()  # what was accepted must be stored, whatever people were playing
         for broker in self.brokers:
             await broker.stop_forwarding()
         for broker in self.brokers:

@@ -84,6 +84,7 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "policy": ["create", "list", "show", "update", "regenerate", "delete"],
         "message": ["delete"],
         "deadletter": ["list", "resubmit"],
+        "fault": ["add", "list", "clear"],
     }
     subcommands = [f"{group} {verb}" for group, verbs in groups.items() for verb in verbs]
     assert sorted(ALL) == sorted(f"tandembus {name}" for name in [*names, *groups, *subcommands])
@@ -114,7 +115,7 @@ def test_every_setting_stands_in_the_documentation_with_the_entities_that_have_i
     for setting in SETTINGS:
         word = "fixed" if setting.is_fixed else "yes"
         kinds = (QueueSettings, TopicSettings, SubscriptionSettings)
-        had = [word if setting.field in {each.name for each in fields(kind)} else "" for kind in kinds]
+        had = [word if setting.owner in {each.name for each in fields(kind)} else "" for kind in kinds]
         expected.append([", ".join(f"`{option}`" for option in options_of(setting)), *had])
     assert rows == expected
 

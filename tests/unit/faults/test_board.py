@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tandembus.clock import ManualClock
@@ -138,6 +140,7 @@ def test_another_process_is_told_all_that_stands_and_how_long_it_lasts() -> None
     board.put(read_fault("a", {"target": "entity/Orders", "kind": "slow", "latency_ms": 20, "probability": 0.25}))
     board.put(read_fault("b", {"target": "broker/1", "kind": "unavailable", "for_s": 10}))
     clock.advance(4)
+    elsewhere.advance(4)
     copy.replace(board.to_records())
     assert [each.fault for each in copy.standing()] == [each.fault for each in board.standing()]
     assert copy.to_records() == board.to_records()
@@ -146,6 +149,20 @@ def test_another_process_is_told_all_that_stands_and_how_long_it_lasts() -> None
     elsewhere.advance(0.2)
     assert [each.fault.id for each in copy.standing()] == ["a"]
     copy.replace([])
+    assert copy.standing() == []
+
+
+@covers("B3")
+def test_a_process_that_is_told_late_does_not_begin_anew() -> None:
+    clock = ManualClock()
+    board, copy = FaultBoard(clock), FaultBoard(clock)
+    put(board, "namespace", for_s=10)
+    records = board.to_records()
+    clock.advance(7)
+    copy.replace(records)
+    assert copy.standing()[0].left_s(clock.monotonic()) == pytest.approx(3)
+    clock.advance(4)
+    copy.replace(records)
     assert copy.standing() == []
 
 
@@ -195,15 +212,41 @@ def test_only_a_namespace_that_is_out_for_sure_answers_nobody() -> None:
 
 
 @covers("B3", "P18")
-def test_nothing_changes_an_entity_with_a_fragment_out_of_reach() -> None:
+async def test_nothing_changes_an_entity_with_a_fragment_out_of_reach() -> None:
     board = FaultBoard(ManualClock(), SPREAD)
     orders = [FragmentPlace("orders", index, index % 4) for index in range(16)]
     put(board, "fragment/orders/9")
     with pytest.raises(StoreUnavailable):
-        board.check_change(orders)
-    board.check_change([FragmentPlace("other", index, index % 4) for index in range(16)])
+        await board.strike_change(orders)
+    await board.strike_change([FragmentPlace("other", index, index % 4) for index in range(16)])
+    await board.strike_change(orders, is_new=True)
+    put(board, "broker/1")
+    with pytest.raises(StoreUnavailable):
+        await board.strike_change(orders, is_new=True)
     put(board, "fragment/orders/9", "throttled")
-    board.check_change(orders)
+    await board.strike_change(orders)
+
+
+@covers("B3", "P18")
+async def test_a_change_takes_as_long_as_the_slowest_fragment() -> None:
+    clock = ManualClock()
+    board = FaultBoard(clock, SPREAD)
+    put(board, "broker/1", "slow", latency_ms=60_000)
+    change = asyncio.create_task(board.strike_change([FragmentPlace("orders", 1, 1)]))
+    await board.strike_change([FragmentPlace("orders", 0, 0)])
+    await asyncio.sleep(0)
+    assert not change.done()
+    board.clear()
+    await change
+
+
+@covers("B3", "P18")
+def test_the_broker_of_a_store_that_is_out_cannot_be_asked() -> None:
+    board = FaultBoard(ManualClock(), SPREAD)
+    put(board, "broker/1")
+    assert [board.broker_outage(store) is not None for store in range(4)] == [False, True, False, True]
+    put(board, "broker/1", probability=0.5)
+    assert board.broker_outage(1) is None
 
 
 @covers("B3")

@@ -106,6 +106,7 @@ class AmqpConnection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_lost = False
         self._is_stopping = False
+        self._is_aborted = False
         settings = EngineSettings(
             is_server=True,
             container_id=front_end.namespace.name,
@@ -139,6 +140,8 @@ class AmqpConnection(asyncio.Protocol):
         self._front_end.add(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_aborted:
+            return
         if not self.held.has_any():
             self._bytes_before_claims += len(data)
             if self._bytes_before_claims > self.limits.pre_auth_bytes:
@@ -223,6 +226,11 @@ class AmqpConnection(asyncio.Protocol):
         self.host.flush()
         self._end(is_orderly=True)
         self._hang_up()
+
+    def abort(self) -> None:
+        """Gone without a word, as when the machine is switched off."""
+        self._is_aborted = True
+        self._transport.abort()
 
     def _hang_up(self) -> None:
         """Close after what is written has gone out, but do not wait for ever on a peer that does not read."""

@@ -37,6 +37,7 @@ class AmqpFrontEnd:
         self._ticker: asyncio.Task[None] | None = None
         self.when_broken: WhenBroken = carry_on
         namespace.on_turn_end = self.flusher.flush
+        namespace.faults.listen(self._look_at_faults)
 
     def start(self) -> None:
         self._ticker = essential(self._tick(), "AMQP ticks", self.when_broken)
@@ -50,6 +51,17 @@ class AmqpFrontEnd:
 
     def add(self, connection: AmqpConnection) -> None:
         self._connections.add(connection)
+        if self._is_out():
+            connection.abort()
+
+    def _is_out(self) -> bool:
+        """A fault says that the whole namespace is gone: nobody gets an answer."""
+        return self.namespace.faults.namespace_outage() is not None
+
+    def _look_at_faults(self) -> None:
+        if self._is_out():
+            for connection in list(self._connections):
+                connection.abort()
 
     def remove(self, connection: AmqpConnection) -> None:
         self._connections.discard(connection)

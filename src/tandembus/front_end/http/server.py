@@ -20,6 +20,7 @@ from tandembus.front_end.http.administration import METER_PATH, Administration
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
 from tandembus.front_end.http.entities import Answer
+from tandembus.front_end.http.faults import FaultAdministration, parse_fault_path
 from tandembus.front_end.http.message_paths import parse_message_path
 from tandembus.front_end.http.messages import METHODS, MessagesOverHttp
 from tandembus.front_end.http.metrics import JSON_CONTENT_TYPE, meter_document
@@ -129,6 +130,7 @@ class HttpFrontEnd:
         self._policies = PolicyAdministration(namespace, self._access, meter)
         self._messages = MessagesOverHttp(namespace, self._access, meter, namespace.clock)
         self._upkeep = EntityUpkeep(namespace, self._access, meter, namespace.clock)
+        self._faults = FaultAdministration(namespace, self._access)
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
@@ -138,6 +140,10 @@ class HttpFrontEnd:
         if path == "health" and "Authorization" not in request.headers:
             return self._tell_health(request)
         check_head(request, self._namespace.limits)
+        answer = await self._about_itself(request, path)
+        if answer is not None:
+            return _response(answer)
+        self._check_is_not_out()
         message_path = parse_message_path(request.rel_url.raw_path)
         if message_path is not None and request.method in METHODS[message_path.target]:
             return await self._messages.answer(request, message_path)
@@ -147,18 +153,32 @@ class HttpFrontEnd:
         folded = path.lower()
         if self._amqp is not None and folded.rstrip("/") == WEBSOCKET_PATH:
             return await self._carry_amqp(request, self._amqp)
-        if folded == METER_PATH and request.method == "GET":
-            self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
-            body = meter_document(self._meter, self._namespace.name, request.query)
-            return _response(Answer(200, JSON_CONTENT_TYPE, body))
-        if folded == TOPOLOGY_PATH and self._topology is not None:
-            allow(request, "GET")
-            self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
-            return _response(Answer(200, JSON_CONTENT_TYPE, await topology_answer(self._topology, request.query)))
+        await self._namespace.faults.strike_namespace(grows=request.method == "PUT")
         policy_path = parse_policy_path(path)
         if policy_path is not None:
             return _response(await self._policies.answer(request, policy_path))
         return _response(await self._administration.answer(request, path))
+
+    async def _about_itself(self, request: web.Request, path: str) -> Answer | None:
+        """What the namespace tells of itself, also while a fault says that it is out: that could not be healed else.
+        None where a request is about something else."""
+        folded = path.lower()
+        fault_id = parse_fault_path(path)
+        if fault_id is not None:
+            return await self._faults.answer(request, fault_id)
+        if folded == METER_PATH and request.method == "GET":
+            self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
+            return Answer(200, JSON_CONTENT_TYPE, meter_document(self._meter, self._namespace.name, request.query))
+        if folded == TOPOLOGY_PATH and self._topology is not None:
+            allow(request, "GET")
+            self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
+            return Answer(200, JSON_CONTENT_TYPE, await topology_answer(self._topology, request.query))
+        return None
+
+    def _check_is_not_out(self) -> None:
+        outage = self._namespace.faults.namespace_outage()
+        if outage is not None:
+            raise outage
 
     async def _carry_amqp(self, request: web.Request, amqp: AmqpFactory) -> web.StreamResponse:
         """Claims are shown inside, as on any AMQP connection. Returns when the connection is over."""

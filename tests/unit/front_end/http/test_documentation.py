@@ -9,6 +9,7 @@ import pytest
 from tandembus.front_end.http import messages, xml_reader
 from tandembus.front_end.http.administration import METER_PATH
 from tandembus.front_end.http.connection import HttpTimings
+from tandembus.front_end.http.faults import FAULTS
 from tandembus.front_end.http.message_paths import Target
 from tandembus.front_end.http.policies import POLICIES
 from tandembus.front_end.http.topology import TOPOLOGY_PATH
@@ -43,6 +44,8 @@ DOCS = Path(__file__).parents[4] / "docs"
         f"POST /{POLICIES}/NAME/regenerate?key=primary",
         f"GET /{METER_PATH}",
         f"GET /{TOPOLOGY_PATH}",
+        *[f"{method} /{FAULTS}`" for method in ("GET", "DELETE")],
+        *[f"{method} /{FAULTS}/ID`" for method in ("GET", "PUT", "DELETE")],
         f"GET /{handshake.PATH}",
     ],
 )
