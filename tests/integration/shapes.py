@@ -49,7 +49,7 @@ PLAIN = Shape("plain", ONE_PROCESS)
 PARTITIONED = Shape("partitioned", TWO_STORES, is_partitioned=True)
 PLAIN_ON_BROKERS = Shape("plain-on-brokers", BROKERS)
 PARTITIONED_ON_BROKERS = Shape("partitioned-on-brokers", BROKERS, is_partitioned=True)
-EVERY: tuple[Shape, ...] = (PLAIN,)
+EVERY: tuple[Shape, ...] = (PLAIN, PARTITIONED, PLAIN_ON_BROKERS, PARTITIONED_ON_BROKERS)
 
 
 def on_shapes(*shapes: Shape) -> pytest.MarkDecorator:

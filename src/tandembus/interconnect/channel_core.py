@@ -45,6 +45,7 @@ from tandembus.interconnect.frames import (
     EVENTS,
     HANDED,
     HANGING,
+    LEAVE,
     NOT_DONE,
     OPERATIONS,
     PUSHES,
@@ -106,6 +107,8 @@ class ChannelCore:
         """The numbers that the broker was asked for when it came back."""
         self._is_woken: bool = False
         self._control: BytesWriter = BytesWriter()
+        self._says_farewell: bool = False
+        """Somebody leaves, as the control frame to be written says."""
         self._untold: list[RemoteConsumer] = []
         self._handed: Final = NumberRanges()
         self._next_consumer: i64 = 1
@@ -226,6 +229,8 @@ class ChannelCore:
 
     def begin_control(self, kind: i64) -> BytesWriter:
         write_u8(self._control, kind)
+        if kind == REMOVE_CONSUMER or kind == LEAVE:
+            self._says_farewell = True
         return self._control
 
     def end_control(self) -> None:
@@ -234,8 +239,8 @@ class ChannelCore:
     # Out.
 
     def collect(self) -> bytes:
-        """Everything that is to be written now. What was handed over stands first: a consumer that leaves must not take
-        along what its client has got."""
+        """Everything that is to be written now. What was handed over and what was settled stand first: a consumer that
+        leaves must not take along what its client has got, nor give back what it has settled."""
         self._is_woken = False
         if not self.is_up:
             return b""
@@ -244,15 +249,16 @@ class ChannelCore:
             at = begin_frame(out, HANDED, self.epoch)
             self._handed.take_into(out)
             end_frame(out, at)
+        self._write_operations(out, SETTLES)
         for receiver in self._untold:
             self._write_credit(receiver)
         self._untold = []
-        if len(self._control) > 0:
+        if len(self._control) > 0 and not (self._says_farewell and self._settles.has_waiting()):
             at = begin_frame(out, CONTROL, self.epoch)
             out.write(self._control.getvalue())
             end_frame(out, at)
             self._control = BytesWriter()
-        self._write_operations(out, SETTLES)
+            self._says_farewell = False
         self._write_operations(out, SENDS)
         return out.getvalue()
 
@@ -444,6 +450,7 @@ class ChannelCore:
         was_up = self.is_up
         self.is_up = False
         self._control = BytesWriter()
+        self._says_farewell = False
         self._untold = []
         self._handed.clear()
         if not was_up:

@@ -17,6 +17,7 @@ from tandembus.errors import (
     QuotaExceeded,
     StoreFull,
 )
+from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.store.memory import Fault
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 from tests.covers import covers
@@ -133,6 +134,22 @@ async def test_a_refused_settlement_can_be_tried_again(run_folder: Path) -> None
         await dead.take(1)
         assert isinstance(await settle(ends.traffic, dead.locks[0], DEAD_LETTER).wait(), InvalidOperation)
         assert await settle(ends.traffic, dead.locks[0], COMPLETE).wait() is None
+
+
+@covers("M2")
+@pytest.mark.parametrize("window", [4096, 2])
+async def test_what_a_consumer_settled_before_it_left_stays_settled(run_folder: Path, window: int) -> None:
+    """In one turn, and also where more is settled than may be under way at once."""
+    async with TwoEnds(run_folder, settings=ChannelSettings(window_count=window)) as ends:
+        await send(ends.traffic, *[f"m{number}" for number in range(9)])
+        receiver = ends.receiver()
+        await receiver.take(9)
+        answers = [settle(ends.traffic, lock, COMPLETE) for lock in receiver.locks[:8]]
+        receiver.leave()
+        assert [await answer.wait() for answer in answers] == [None] * 8
+        again = ends.receiver()
+        assert await again.take(1) == ["m8"]
+        assert ends.broker.bodies()[-1:] == ["m8"]
 
 
 async def test_a_lapsed_lock_is_lost(run_folder: Path) -> None:
