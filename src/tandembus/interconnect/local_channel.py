@@ -23,6 +23,7 @@ from tandembus.interconnect.channel_operations import tell_discharged
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.marked_numbers import NOT_CARRIED_OUT, MarkedNumbers, refusal_of
 from tandembus.interconnect.open_operations import OpenOperation, OpenOperations
+from tandembus.message import Message
 
 _UNKNOWN: Final = "The messaging store did not answer in time: the operation may have been carried out, or not."
 
@@ -48,14 +49,20 @@ class LocalSend(LocalOperation):
 
     def carry_out(self) -> None:
         asked = self._operation
+        messages = list(asked.messages)
         self._fragment.send(
-            SendOperation(
-                asked.messages, asked.size_bytes, self._channel.send_reply, self.number, asked.is_via, asked.source
-            )
+            SendOperation(messages, asked.size_bytes, self._channel.send_reply, self.number, asked.is_via, asked.source)
         )
 
     def answered(self, error: BusError | None) -> None:
-        self._operation.reply.sent(self._operation, error)
+        """What was not stored, or perhaps not, may be sent to another fragment, while this one may still be busy with
+        it: the messages that it has numbered stay its own."""
+        operation = self._operation
+        if error is not None:
+            messages = operation.messages
+            for position in range(len(messages)):
+                messages[position] = unsent_copy(messages[position], operation.source is None)
+        operation.reply.sent(operation, error)
 
 
 @final
@@ -181,6 +188,26 @@ class LocalChannel:
 def refused_on_the_spot(error: BusError) -> BusError:
     """A store that hangs has not taken it either."""
     return FragmentUnavailable(str(error)) if isinstance(error, OperationTimeout) else refusal_of(error)
+
+
+def unsent_copy(message: Message, is_first_entity: bool) -> Message:
+    """The message as it was before a fragment took it in. One that was forwarded keeps the number that it had at the
+    first entity."""
+    copy = Message(message.sections)
+    copy.annotations_end = message.annotations_end
+    copy.properties_end = message.properties_end
+    copy.application_end = message.application_end
+    copy.priority = message.priority
+    copy.ttl_ms = message.ttl_ms
+    copy.scheduled_at = message.scheduled_at
+    copy.session_id = message.session_id
+    copy.partition_key = message.partition_key
+    copy.is_ping = message.is_ping
+    copy.wire_size = message.wire_size
+    copy.original_number = 0 if is_first_entity else message.original_number
+    copy.hops = message.hops
+    copy.application_properties = message.application_properties
+    return copy
 
 
 @final

@@ -56,8 +56,8 @@ class FragmentHost:
         self.newest_key = 0
         """The highest key of a fragment in the store: none up to here may be given out again."""
         self._view = view
-        self._limits = limits
-        self._clock = clock
+        self.limits = limits
+        self.clock = clock
         self._compiled = compiled or CompiledRules(view)
         self._changing: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._newest_stray = 0
@@ -146,7 +146,7 @@ class FragmentHost:
         """The fragment, if it is open; it is used from now on."""
         fragment = self.broker.by_key.get(fragment_key)
         if fragment is not None:
-            self._used_at[fragment_key] = self._clock.now()
+            self._used_at[fragment_key] = self.clock.now()
         return fragment
 
     async def open(self, entry: Entry, index: int) -> Fragment:
@@ -154,13 +154,13 @@ class FragmentHost:
         read when the store is back. Raises EntityNotFound, StoreDamaged for a topic that is not complete."""
         fragment_key = entry.fragment_key + index
         fragment = self.broker.by_key.get(fragment_key) or await self._open(entry, index)
-        self._used_at[fragment_key] = self._clock.now()
+        self._used_at[fragment_key] = self.clock.now()
         current = self._view.find_by_fragment(fragment_key)
         if current is None:
             self.broker.close_fragment(fragment_key)
             raise _ended(entry)
         if current is not entry:  # changed while it was being read
-            fragment.settings = fragment_settings(current.description, self._limits)
+            fragment.settings = fragment_settings(current.description, self.limits)
         return fragment
 
     async def _open(self, entry: Entry, index: int) -> Fragment:
@@ -169,19 +169,19 @@ class FragmentHost:
         async with self.changing(entry.fragment_key + index):
             if isinstance(entry, TopicEntry):
                 return await self._open_topic(entry, index)
-            settings = fragment_settings(entry.description, self._limits)
+            settings = fragment_settings(entry.description, self.limits)
             return await self.broker.open_fragment(entry.fragment_key + index, index, settings)
 
     async def _open_topic(self, entry: TopicEntry, index: int) -> Fragment:
         self._view.check_complete(entry.key)
-        settings = fragment_settings(entry.description, self._limits)
+        settings = fragment_settings(entry.description, self.limits)
         parts = [await self._part(one, index) for one in self._view.subscriptions(entry.key)]
         # A subscription is younger than its topic: the stray may be one of this topic's.
         may_have_others = self._newest_stray > entry.fragment_key
         return await open_topic(self.broker, entry.fragment_key + index, index, settings, parts, may_have_others)
 
     async def _part(self, entry: SubscriptionEntry, index: int) -> SubscriptionPart:
-        settings = fragment_settings(entry.description, self._limits)
+        settings = fragment_settings(entry.description, self.limits)
         return entry.fragment_key + index, settings, await self._compiled.rule_set(entry)
 
     async def _open_subscription(self, entry: SubscriptionEntry, index: int) -> Fragment:
@@ -239,7 +239,7 @@ class FragmentHost:
         for index in entry.indexes_in(self.store):
             fragment = self.broker.by_key.get(entry.fragment_key + index)
             if fragment is not None:
-                fragment.settings = fragment_settings(entry.description, self._limits)
+                fragment.settings = fragment_settings(entry.description, self.limits)
                 self.broker.forwarding.look(fragment)
             elif forwards(entry):
                 self._in_background(self._open_to_forward(entry, index))
@@ -291,7 +291,7 @@ class FragmentHost:
 
     def _is_used(self, fragment: Fragment, now: float) -> bool:
         key = int(fragment.key)
-        if key in self._pins or now - self._used_at.get(key, 0.0) < self._limits.fragment_idle_s:
+        if key in self._pins or now - self._used_at.get(key, 0.0) < self.limits.fragment_idle_s:
             return True
         return any(not fragment.consumers(lane).is_empty() for lane in LANES)
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import final
 
 from tandembus.errors import BusError, StoreUnavailable
+from tandembus.interconnect.channel_settings import ChannelSettings
+from tandembus.interconnect.in_process import InProcessChannel
+from tandembus.interconnect.local_channel import LocalChannel
 from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.requests import Requests
@@ -19,8 +22,10 @@ class LocalSource:
     """Implements `FragmentSource` over the hosts of this process, by the number of their store."""
 
     def __init__(self, hosts: Mapping[int, FragmentHost], is_pinning: bool = True) -> None:
-        """`is_pinning`: what is opened stays in memory until it is closed; else for as long as it is used."""
+        """`is_pinning`: what is opened stays in memory until it is closed; else for as long as it is used, by somebody
+        who can send again what may have been taken already."""
         self._hosts = hosts
+        self._channels: dict[int, InProcessChannel] = {}
         self._is_pinning = is_pinning
         self._pins: dict[int, Callable[[], None]] = {}
 
@@ -33,8 +38,17 @@ class LocalSource:
         if self._is_pinning and fragment_key not in self._pins:
             self._pins[fragment_key] = host.pin(fragment_key)
         broker = host.broker
-        traffic = LocalTraffic(fragment, broker.want, broker.session_serving.want)
+        channel = self._channel(host) if entry.is_partitioned and self._is_pinning else None
+        traffic = LocalTraffic(fragment, broker.want, broker.session_serving.want, channel)
         return traffic, LocalRequests(broker, fragment)
+
+    def _channel(self, host: FragmentHost) -> LocalChannel:
+        """What became of a send to one of many fragments must be known before another one may take it."""
+        channel = self._channels.get(host.store)
+        if channel is None:
+            channel = InProcessChannel(host.broker, host.clock, ChannelSettings.of(host.limits))
+            self._channels[host.store] = channel
+        return channel.core
 
     def close(self, entry: Entry, index: int) -> None:
         unpin = self._pins.pop(entry.fragment_key + index, None)

@@ -219,3 +219,21 @@ async def test_seeded_failures_lose_nothing_and_double_nothing(marked: MarkedQue
                 await until(lambda: marked.traffic.failure() is None)
                 waiting[body] = stage(marked.traffic, message(body))
     assert _stored(queue) == sorted(f"m{number}" for number in range(300))
+
+
+@covers("P13", "P26")
+async def test_what_another_fragment_takes_bears_no_trace_of_the_first(marked: MarkedQueue) -> None:
+    """The first one may still be busy with it, and would number the same object."""
+    await send(marked.traffic, "before")
+    marked.queue.fault_next(Fault.HANG)
+    sent = message("a", ttl_ms=5000, scheduled_at_ms=marked.queue.clock.now_ms() + 1000)
+    answer = stage(marked.traffic, sent)
+    await marked.queue.disk.is_hanging.wait()
+    await marked.pass_time(15.1)
+    assert isinstance(answer.error, OutcomeUnknown)
+    again = answer.messages[0]
+    assert again is not sent
+    assert (sent.number, sent.original_number) == (2, 2)
+    assert (again.number, again.original_number, again.flags, again.enqueued_at) == (0, 0, 0, 0)
+    assert (again.sections, again.ttl_ms, again.scheduled_at) == (sent.sections, 5000, sent.scheduled_at)
+    marked.queue.disk.go_on.set()

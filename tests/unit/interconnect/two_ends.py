@@ -213,7 +213,7 @@ def stage(traffic: Traffic, *messages: Message, is_via: bool = False) -> Answer:
     size = sum(len(one.sections) for one in messages)
     reply = CallbackSendReply(lambda _operation, error: answer.give(error))
     try:
-        traffic.send(SendOperation(list(messages), size, reply, 0, is_via))
+        traffic.send(SendOperation(answer.messages, size, reply, 0, is_via))
     except BusError as error:
         answer.give(error)
     return answer
