@@ -9,6 +9,7 @@ from typing import Final, final
 
 from tandembus.clock import SystemClock
 from tandembus.errors import BusError, FragmentUnavailable, MalformedData, StoreUnavailable
+from tandembus.interconnect.channel import Channel
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.handshake import Agreement, Party
 from tandembus.interconnect.peer import Peer
@@ -119,6 +120,8 @@ class BrokerProcess:
         self._channels = Channels(orders.run, orders.install_key, party, self._settings, self._clock)
         others = [store for store in range(orders.store_count) if store not in own]
         far = self._channels.open(others, self._when_broken)
+        for channel in self._channels.by_store.values():
+            channel.on_state = self._channel_changed
         return NearSource(LocalSource(hosts, is_pinning=False), own, far)
 
     def _is_known_fragment(self, fragment_key: int) -> bool:
@@ -177,6 +180,16 @@ class BrokerProcess:
             if store.failure is None and not store.is_hosting and self._link.is_serving:
                 self._store_opened(store)
         self._link.tell_status()
+        self._forward_on()
+
+    def _channel_changed(self, channel: Channel) -> None:
+        if channel.is_up:
+            self._forward_on()
+
+    def _forward_on(self) -> None:
+        """What waits for a store that is back need not wait for the next try."""
+        for store in self._stores.values():
+            store.broker.forwarding.retry_all()
 
     def _status(self) -> dict[object, object]:
         return {"stores": {store.index: store.status() for store in self._stores.values()}}
