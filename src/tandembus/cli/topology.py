@@ -18,7 +18,7 @@ from tandembus.client.topology import Record, Topology, topology_of
 
 BROKER_HEADINGS: Final = ("broker", "process", "state", "stores", "restarts", "last end")
 STORE_HEADINGS: Final = ("store", "broker", "state", "epoch", "reason")
-FRONT_END_HEADINGS: Final = ("front end", "process", "state", "restarts", "last end")
+FRONT_END_HEADINGS: Final = ("front end", "process", "state", "connections", "restarts", "last end")
 ENTITY_HEADINGS: Final = ("entity", "kind", "availability", "fragments: stores")
 FRAGMENT_HEADINGS: Final = ("fragment", "store", "broker", "state", "reason")
 GOOD: Final = ("ready", "available", "Available")
@@ -42,7 +42,7 @@ async def topology(target: Target, entity: str | None) -> None:
     \b
     JSON: {"namespace", "brokers": [{"index", "pid", "state", "store", "stores", "epoch", "restarts", "last_exit"}],
            "stores": [{"index", "broker", "state", "epoch", "reason"}],
-           "front_ends": [{"index", "pid", "state", "restarts", "last_exit"}],
+           "front_ends": [{"index", "pid", "state", "connections", "restarts", "last_exit"}],
            "entities": [{"path", "kind", "partitioned", "availability",
                          "fragments": [{"index", "store", "broker", "state", "reason"}]}]}
     """
@@ -70,7 +70,10 @@ def _show_all(found: Topology) -> None:
     say()
     print_table(
         FRONT_END_HEADINGS,
-        [[each.get("index"), _process(each), _state(each), *_lives(each)] for each in found.front_ends],
+        [
+            [each.get("index"), _process(each), _state(each), each.get("connections"), *_lives(each)]
+            for each in found.front_ends
+        ],
     )
     say()
     if not found.entities:

@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Final, final
 
 from tandembus.clock import Clock, SystemClock
@@ -50,7 +51,7 @@ from tandembus.node.run_folder import RunFolder, ensure_install_key
 from tandembus.node.stores import build_faults, store_count, store_folder, stores_for_new_entities
 from tandembus.node.supervision import ProcessState
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
-from tandembus.node.topology import Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.node.topology import FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
 from tandembus.tasks import essential
@@ -292,8 +293,8 @@ class SupervisorNode:
             [self._process_facts(one) for one in supervisor.of(Role.BROKER)],
             [self._store_facts(store) for store in self.stores.values()],
             [
-                ProcessFacts(0, os.getpid(), ProcessState.READY.value),
-                *[self._process_facts(one) for one in supervisor.of(Role.FRONT_END)],
+                FrontEndFacts(0, os.getpid(), ProcessState.READY.value, connections=self.door.connection_count),
+                *[self._front_end_facts(one) for one in supervisor.of(Role.FRONT_END)],
             ],
         )
         return topology_document(parts, self._catalog, self._fragment_failure, query)
@@ -302,6 +303,12 @@ class SupervisorNode:
         process = self.supervisor.processes[process_id]
         lives = process.lives
         return ProcessFacts(process_id.index, lives.pid, lives.state.value, lives.restart_count, process.last_exit)
+
+    def _front_end_facts(self, process_id: ProcessId) -> FrontEndFacts:
+        process = self.control.find(process_id)
+        connections = process.status.get("connections") if process is not None else 0
+        facts = self._process_facts(process_id)
+        return FrontEndFacts(**asdict(facts), connections=connections if isinstance(connections, int) else 0)
 
     def _store_facts(self, store: RemoteStore) -> StoreFacts:
         failure = store.failure()

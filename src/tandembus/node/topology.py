@@ -31,6 +31,12 @@ class ProcessFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontEndFacts(ProcessFacts):
+    connections: int = 0
+    """AMQP connections of clients."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFacts:
     index: int
     broker: int
@@ -48,7 +54,7 @@ class Parts:
     name: str
     brokers: Sequence[ProcessFacts]
     stores: Sequence[StoreFacts]
-    front_ends: Sequence[ProcessFacts]
+    front_ends: Sequence[FrontEndFacts]
 
 
 def topology_document(

@@ -36,7 +36,7 @@ from tandembus.node.stores import (
     stores_for_new_entities,
 )
 from tandembus.node.supervision import ProcessState
-from tandembus.node.topology import Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.node.topology import FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.scopes import fold
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
@@ -208,9 +208,10 @@ class NamespaceNode:
         return self._door.take_key(self.key)
 
     async def topology(self, query: TopologyQuery) -> Mapping[str, object]:
-        process = ProcessFacts(0, os.getpid(), ProcessState.READY.value)
+        pid, state = os.getpid(), ProcessState.READY.value
         stores = [self._store_facts(store) for store in range(len(self.brokers))]
-        parts = Parts(self.settings.name, [process], stores, [process])
+        front_end = FrontEndFacts(0, pid, state, connections=self._door.connection_count)
+        parts = Parts(self.settings.name, [ProcessFacts(0, pid, state)], stores, [front_end])
         return topology_document(parts, self._catalog, self._fragment_failure, query)
 
     def _store_facts(self, store: int) -> StoreFacts:

@@ -10,14 +10,14 @@ from tandembus.front_end.http.topology import MAX_ENTITIES, TopologyQuery, parse
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.directory import Directory
 from tandembus.namespace.entries import Entry, Facts, QueueEntry, TopicEntry
-from tandembus.node.topology import Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.node.topology import FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
 from tests.covers import covers
 
 PARTS = Parts(
     "shop",
     [ProcessFacts(0, 10, "ready"), ProcessFacts(1, None, "down", 2, "was ended by signal 9")],
     [StoreFacts(0, 0, "available", 3), StoreFacts(1, 1, "unavailable"), StoreFacts(2, 0, "available", 4)],
-    [ProcessFacts(0, 9, "ready")],
+    [FrontEndFacts(0, 9, "ready", connections=7)],
 )
 
 
