@@ -116,13 +116,15 @@ def test_a_suite_that_does_not_use_it_does_not_pay_for_it(suite: Suite) -> None:
 @covers("B6")
 def test_the_examples_of_the_documentation_work(suite: Suite) -> None:
     examples = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert len(examples) == 3
-    for number, example in enumerate(examples[:2]):
+    scripts = [example for example in examples if "def test_" not in example]
+    suites = [example for example in examples if "def test_" in example]
+    assert (len(suites), len(scripts)) == (4, 1)
+    for number, example in enumerate(suites):
         suite.write(f"test_example_{number}.py", example)
     suite.write("pytest.ini", "[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     run = suite.run(plugins=(PLUGIN, "pytest_asyncio.plugin"))
-    assert "2 passed" in run.stdout, run.stdout + run.stderr
-    alone = subprocess.run([sys.executable, "-c", examples[2]], capture_output=True, text=True, timeout=60)
+    assert "4 passed" in run.stdout, run.stdout + run.stderr
+    alone = subprocess.run([sys.executable, "-c", scripts[0]], capture_output=True, text=True, timeout=60)
     assert alone.stdout.startswith("Endpoint=sb://localhost:"), alone.stderr
 
 

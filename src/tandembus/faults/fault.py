@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.descriptions.names import SUBSCRIPTIONS, validate_name, validate_subscription_name
 from tandembus.errors import InvalidArgument
 from tandembus.limits import Limits
 from tandembus.security.scopes import fold
 
-FRAGMENT_COUNT: Final = 16
 MAX_LATENCY_MS: Final = 600_000
 MAX_FOR_S: Final = 30 * 86_400.0
 MAX_SHOWN: Final = 100

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import TracebackType
@@ -19,14 +21,20 @@ from tandembus.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from tandembus.faults.fault import check_is_there, read_fault
+from tandembus.faults.faulty_store import StoreFaults
 from tandembus.namespace.entity import EntityCounts
 from tandembus.namespace.namespace import Namespace
 from tandembus.node.emulator import EmulatorConfig, provision, read_emulator_config
+from tandembus.node.waiting import comes_true
 from tandembus.node.wiring import NamespaceNode
 from tandembus.security.sas import ROOT_POLICY, make_connection_string
 from tandembus.testing.asked import Setting, asked_for, seconds_of
 
 StoreKind = Literal["memory", "lmdb"]
+FaultKind = Literal["unavailable", "slow", "throttled", "disk-full"]
+MAX_STORES = 64
+NOTICED_WITHIN_S = 10.0
 HOST = "127.0.0.1"
 
 
@@ -46,6 +54,8 @@ class AsyncNamespaceClock:
         active, and idle entities are gone, as they would be then. Connections and tokens do not age."""
         node = self._running()
         await node.between_commits(lambda: self._clock.jump(seconds_of(by)))
+        node.faults.tick()
+        await _stores_have_noticed(node)
         await node.catch_up()
         await node.namespace.keep_house()
         await node.catch_up()
@@ -61,6 +71,8 @@ class AsyncEmbeddedNamespace:
 
     `store`: "memory", or "lmdb" for the real one in a temporary folder. `config`: a Config.json of the Service Bus
     emulator, whose entities are there from the start. `limits`: other limits than a namespace has by default.
+    `stores`: how many messaging stores there are, each with a broker of its own; partitioned entities are spread over
+    them.
     """
 
     def __init__(
@@ -70,9 +82,14 @@ class AsyncEmbeddedNamespace:
         config: Path | str | None = None,
         limits: Limits | None = None,
         name: str = "tandembus",
+        stores: int = 1,
     ) -> None:
         if store not in ("memory", "lmdb"):
             raise ValueError(f"store must be 'memory' or 'lmdb', not {store!r}")
+        if not 1 <= stores <= MAX_STORES:
+            raise ValueError(f"stores must be 1 to {MAX_STORES}, not {stores!r}")
+        self._stores = stores
+        self._fault_count = 0
         self._is_in_memory = store == "memory"
         self._limits = limits or (Limits() if config is None else emulator_limits(Limits()))
         self._name = name
@@ -117,6 +134,7 @@ class AsyncEmbeddedNamespace:
             http_port=0,
             emulator_config=self._config_path,
             limits=self._limits,
+            stores=self._stores,
         )
 
     async def stop(self) -> None:
@@ -200,9 +218,72 @@ class AsyncEmbeddedNamespace:
         """How many messages are where: `active`, `scheduled`, `dead_letter` and so on."""
         return await self.namespace.counts(path)
 
-    async def reset(self) -> None:
-        """As it was after the start: no entities but those of `config`, no messages, the machine's time."""
+    async def availability(self, path: str) -> str:
+        """`Available`, or `Limited` while a part of it is out of reach."""
+        return "Limited" if (await self.namespace.condition(path)).is_limited else "Available"
+
+    # Faults.
+
+    async def inject_fault(
+        self,
+        target: str,
+        kind: FaultKind,
+        *,
+        latency: float | timedelta | None = None,
+        probability: float = 1.0,
+        duration: float | timedelta | None = None,
+        id: str | None = None,
+    ) -> str:
+        """Make a part of the namespace fail from now on (docs/faults.md); returns the id of the fault. `latency`: of a
+        slow one. `duration`: it ends by itself when so much time has passed on the namespace's clock."""
+        self._fault_count += 1
+        document = {
+            "target": target,
+            "kind": kind,
+            "latency_ms": None if latency is None else max(round(seconds_of(latency) * 1000), 1),
+            "probability": probability,
+            "for_s": None if duration is None else seconds_of(duration),
+        }
+        fault = read_fault(f"fault-{self._fault_count}" if id is None else id, document)
         namespace = self.namespace
+        check_is_there(fault.target, namespace.faults.topology, self._fragments_of)
+        await namespace.fault_desk.put(fault)
+        await _stores_have_noticed(self.node)
+        return fault.id
+
+    def _fragments_of(self, path: str) -> int | None:
+        entry = self.namespace.catalog.find(path)
+        return None if entry is None else len(entry.stores)
+
+    async def heal(self, id: str | None = None) -> None:
+        """What this fault broke; without an id, everything."""
+        if id is None:
+            await self.namespace.fault_desk.clear()
+        else:
+            await self.namespace.fault_desk.remove(id)
+        await _stores_have_noticed(self.node)
+
+    @asynccontextmanager
+    async def fault(
+        self,
+        target: str,
+        kind: FaultKind,
+        *,
+        latency: float | timedelta | None = None,
+        probability: float = 1.0,
+    ) -> AsyncIterator[str]:
+        """`async with namespace.fault("entity/orders", "unavailable"):` heals it at the end."""
+        injected = await self.inject_fault(target, kind, latency=latency, probability=probability)
+        try:
+            yield injected
+        finally:
+            if self._node is not None and injected in [each.fault.id for each in self.namespace.faults.standing()]:
+                await self.heal(injected)
+
+    async def reset(self) -> None:
+        """As it was after the start: no entities but those of `config`, no messages, no faults, the machine's time."""
+        namespace = self.namespace
+        await self.heal()
         for topic in namespace.catalog.topics():
             await namespace.delete_topic(topic.key)
         for queue in namespace.catalog.queues():
@@ -212,3 +293,13 @@ class AsyncEmbeddedNamespace:
         self._jumping.set_right()
         if self._emulator is not None:
             await provision(namespace, self._emulator)
+
+
+async def _stores_have_noticed(node: NamespaceNode) -> None:
+    """A store that is out is given up, and one that is healed is open again: both take a moment."""
+    await comes_true(lambda: all(_has_noticed(node, store) for store in range(len(node.brokers))), NOTICED_WITHIN_S)
+
+
+def _has_noticed(node: NamespaceNode, store: int) -> bool:
+    is_out = StoreFaults(node.faults, store).outage() is not None
+    return is_out == (node.brokers[store].failure is not None)

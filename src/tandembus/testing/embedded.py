@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +11,7 @@ from types import TracebackType
 from tandembus.config import Limits
 from tandembus.namespace.entity import EntityCounts
 from tandembus.testing.asked import Setting
-from tandembus.testing.asynchronous import AsyncEmbeddedNamespace, StoreKind
+from tandembus.testing.asynchronous import AsyncEmbeddedNamespace, FaultKind, StoreKind
 from tandembus.testing.loop_thread import LoopThread
 
 
@@ -44,8 +46,9 @@ class EmbeddedNamespace:
         config: Path | str | None = None,
         limits: Limits | None = None,
         name: str = "tandembus",
+        stores: int = 1,
     ) -> None:
-        self._inner = AsyncEmbeddedNamespace(store=store, config=config, limits=limits, name=name)
+        self._inner = AsyncEmbeddedNamespace(store=store, config=config, limits=limits, name=name, stores=stores)
         self._thread: LoopThread | None = None
         self.clock = NamespaceClock(self)
 
@@ -131,6 +134,51 @@ class EmbeddedNamespace:
         """How many messages are where: `active`, `scheduled`, `dead_letter` and so on."""
         return self._call_thread().call(self._inner.counts(path))
 
+    def availability(self, path: str) -> str:
+        """`Available`, or `Limited` while a part of it is out of reach."""
+        return self._call_thread().call(self._inner.availability(path))
+
+    # Faults.
+
+    def inject_fault(
+        self,
+        target: str,
+        kind: FaultKind,
+        *,
+        latency: float | timedelta | None = None,
+        probability: float = 1.0,
+        duration: float | timedelta | None = None,
+        id: str | None = None,
+    ) -> str:
+        """Make a part of the namespace fail from now on (docs/faults.md); returns the id of the fault. `latency`: of a
+        slow one. `duration`: it ends by itself when so much time has passed on the namespace's clock."""
+        injecting = self._inner.inject_fault(
+            target, kind, latency=latency, probability=probability, duration=duration, id=id
+        )
+        return self._call_thread().call(injecting)
+
+    def heal(self, id: str | None = None) -> None:
+        """What this fault broke; without an id, everything."""
+        self._call_thread().call(self._inner.heal(id))
+
+    @contextmanager
+    def fault(
+        self,
+        target: str,
+        kind: FaultKind,
+        *,
+        latency: float | timedelta | None = None,
+        probability: float = 1.0,
+    ) -> Iterator[str]:
+        """`with namespace.fault("entity/orders", "unavailable"):` heals it at the end."""
+        during = self._inner.fault(target, kind, latency=latency, probability=probability)
+        thread = self._call_thread()
+        injected = thread.call(during.__aenter__())
+        try:
+            yield injected
+        finally:
+            thread.call(during.__aexit__(None, None, None))
+
     def reset(self) -> None:
-        """As it was after the start: no entities but those of `config`, no messages, the machine's time."""
+        """As it was after the start: no entities but those of `config`, no messages, no faults, the machine's time."""
         self._call_thread().call(self._inner.reset())

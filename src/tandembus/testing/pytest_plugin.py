@@ -22,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("tandembus_scope", "function (a namespace for each test) or session", default="function")
     parser.addini("tandembus_store", "memory or lmdb: where the namespace keeps messages", default="memory")
+    parser.addini("tandembus_stores", "how many messaging stores the namespace has", default="1")
     parser.addini("tandembus_config", "a Config.json of the Service Bus emulator, for its entities", default="")
 
 
@@ -63,7 +64,12 @@ def _namespace(config: pytest.Config) -> EmbeddedNamespace:
     store = config.getini("tandembus_store")
     if store not in ("memory", "lmdb"):
         raise pytest.UsageError(f"tandembus_store must be memory or lmdb, not {store!r}")
+    stores = config.getini("tandembus_stores")
+    if not str(stores).isdecimal() or int(stores) < 1:
+        raise pytest.UsageError(f"tandembus_stores must be a number from 1 on, not {stores!r}")
     path = config.getini("tandembus_config")
     return EmbeddedNamespace(
-        store=cast(Literal["memory", "lmdb"], store), config=config.rootpath / path if path else None
+        store=cast(Literal["memory", "lmdb"], store),
+        config=config.rootpath / path if path else None,
+        stores=int(stores),
     )

@@ -6,7 +6,6 @@ import pytest
 
 from tandembus.errors import InvalidArgument
 from tandembus.faults.fault import (
-    FRAGMENT_COUNT,
     Fault,
     Kind,
     Scope,
@@ -16,7 +15,6 @@ from tandembus.faults.fault import (
     parse_target,
     read_fault,
 )
-from tandembus.namespace import partitioning
 from tests.covers import covers
 
 OUT = {"target": "namespace", "kind": "unavailable"}
@@ -189,7 +187,3 @@ def test_a_fault_may_wait_for_an_entity_that_is_not_there_yet(target: str, is_th
 def test_what_can_never_be_there_is_refused(target: str, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason):
         check_is_there(parse_target(target), Topology(stores=4, brokers=2), fragments_of)
-
-
-def test_faults_and_entities_agree_on_the_number_of_fragments() -> None:
-    assert FRAGMENT_COUNT == partitioning.FRAGMENT_COUNT

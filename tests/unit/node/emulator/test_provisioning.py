@@ -26,7 +26,9 @@ from tests.covers import covers
 from tests.unit.namespace.namespace_lives import Machine
 from tests.unit.node.emulator.config_json import config, queue, rule, subscription, topic, write
 
-LIMITS = Limits(min_duplicate_window_s=5.0, max_entities=4, max_subscriptions=3, max_sql_rules=4)
+LIMITS = Limits(
+    min_duplicate_window_s=5.0, max_entities=4, max_partitioned_entities=2, max_subscriptions=3, max_sql_rules=4
+)
 NAMESPACE = "UserConfig.Namespaces[0]"
 
 
@@ -105,6 +107,44 @@ async def test_more_entities_than_the_namespace_may_have_are_refused_together(
     assert namespace.catalog.queue_count() == 1
     done = await bring_about(namespace, folder, config(*[queue(f"queue-{number}") for number in range(3)]))
     assert len(done.created) == 3
+
+
+@covers("B2", "P7")
+async def test_a_file_can_ask_for_partitioned_entities(namespace: Namespace, folder: Path) -> None:
+    topics = [topic("t", subscription("s"), EnablePartitioning=True)]
+    document = config(queue("a", EnablePartitioning=True), topics=topics)
+    await bring_about(namespace, folder, document)
+    for path in ("a", "t", "t/Subscriptions/s"):
+        entry = namespace.catalog.find(path)
+        assert entry is not None
+        assert len(entry.stores) == 16
+    done = await bring_about(namespace, folder, document)
+    assert (done.created, done.updated) == ([], [])
+
+
+@covers("B2", "P7", "P25")
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (
+            [queue("first"), queue("plain", EnablePartitioning=True)],
+            "EnablePartitioning of 'plain' cannot be changed from false to true",
+        ),
+        (
+            [queue(name, EnablePartitioning=True) for name in "abc"],
+            "The namespace has 2 partitioned entities; at most 2 are allowed",
+        ),
+    ],
+)
+async def test_partitioned_entities_that_cannot_be_end_the_start_before_anything_is_created(
+    namespace: Namespace, folder: Path, wanted: list[Any], told: str
+) -> None:
+    await namespace.create_queue(QueueDescription("plain"))
+    with pytest.raises(ConfigurationError) as refused:
+        await bring_about(namespace, folder, config(*wanted))
+    assert f"{folder / 'Config.json'}: {NAMESPACE}" in str(refused.value)
+    assert told in str(refused.value)
+    assert [one.key for one in namespace.catalog.queues()] == ["plain"]
 
 
 # Forwarding.
