@@ -18,12 +18,14 @@ from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_records import META_KEYS
 from tandembus.namespace.catalog_view import CatalogView
+from tandembus.namespace.following import CONFIRM_S, Followers
+from tandembus.node.stores import COPY_FOLDER
 from tandembus.store.embedded.catalog_store import CatalogStore, Document
 
 log = logging.getLogger("tandembus.node")
 
-COPY_FOLDER: Final = "catalog"
-"""Within a store's folder."""
+CATCH_UP_S: Final = 10.0
+"""How long copies that could not keep up are left alone."""
 NOTHING: Final = -1
 """The version of a copy that holds nothing of use."""
 
@@ -43,7 +45,7 @@ class DurableCopy:
     def _open(self) -> None:
         try:
             self._store = CatalogStore(self._folder, self._map_size_bytes)
-            facts = facts_of(self._store.read(META_KEYS))
+            facts = facts_of(self._store.read(META_KEYS)) if self._store.is_sound() else None
         except StoreUnavailable as error:
             log.warning("the copy of the catalog in %s cannot be used: %s", self._folder, error)
             return
@@ -68,7 +70,8 @@ class DurableCopy:
         """A change of a catalog that was at version `before`; one that does not follow on what is here is left out."""
         try:
             if change.is_whole:
-                self._write_whole(change)
+                if self.version != change.version:
+                    self._write_whole(change)
             elif self.version == before:
                 self._opened().commit(change.puts, change.drops)
                 self.version = change.version
@@ -78,8 +81,10 @@ class DurableCopy:
             self.version = NOTHING
 
     def _write_whole(self, change: CatalogChange) -> None:
+        """What the catalog itself cannot read any more is kept: this may be the last place that has it."""
         store = self._opened()
-        store.commit(change.puts, [key for key in store.read_all()[0] if key not in change.puts])
+        kept = {*change.puts, *(damaged.key for damaged in change.damaged)}
+        store.commit(change.puts, [key for key in store.read_all()[0] if key not in kept])
         self.version = change.version
 
     def _opened(self) -> CatalogStore:
@@ -99,6 +104,7 @@ class DurableCopies:
 
     def __init__(self, folders: Sequence[Path], map_size_bytes: int) -> None:
         self._copies = [DurableCopy(folder / COPY_FOLDER, map_size_bytes) for folder in folders]
+        self._writing = asyncio.Lock()
 
     def newest(self) -> CatalogChange | None:
         """What the newest of them holds that can be read."""
@@ -116,7 +122,12 @@ class DurableCopies:
                 copy.version = NOTHING
 
     async def write(self, change: CatalogChange, before: int) -> None:
-        await asyncio.to_thread(self._write, change, before)
+        """One at a time, and to its end also when nobody waits for it any more: a disk may hang for long."""
+        await asyncio.shield(asyncio.ensure_future(self._write_in_turn(change, before)))
+
+    async def _write_in_turn(self, change: CatalogChange, before: int) -> None:
+        async with self._writing:
+            await asyncio.to_thread(self._write, change, before)
 
     def _write(self, change: CatalogChange, before: int) -> None:
         for copy in self._copies:
@@ -177,31 +188,60 @@ class CatalogCopies:
 
 @final
 class CopiesFollowing:
-    """Keeps the durable copies of the process that has the catalog itself. Implements `CatalogFollower`."""
+    """Keeps the durable copies of the process that has the catalog itself. Implements `CatalogFollower`: nobody waits
+    for a disk that hangs, and what is behind catches up later."""
 
     name = "the copies of the catalog"
 
-    def __init__(self, catalog: Catalog, durable: DurableCopies) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        durable: DurableCopies,
+        followers: Followers,
+        confirm_s: float = CONFIRM_S,
+        catch_up_s: float = CATCH_UP_S,
+    ) -> None:
         self._catalog = catalog
         self._durable = durable
+        self._followers = followers
+        self._confirm_s = confirm_s
+        self._catch_up_s = catch_up_s
+        self._catching_up: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Copies that are not what the catalog is become so."""
+        """Copies that are older than the catalog become what it is."""
         self._durable.keep_only(self._catalog.namespace_id)
-        if not self._durable.have(self._catalog.version):
-            await self._write_whole()
+        self._followers.add(self, self._confirm_s)
+        await self._write_whole_where_needed()
+
+    async def stop(self) -> None:
+        self._followers.leave(self)
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
 
     async def take(self, change: CatalogChange) -> None:
         await self._durable.write(change, change.version - 1)
         if not self._durable.have(change.version):
-            await self._write_whole()
+            self._catch_up_later()
 
-    async def _write_whole(self) -> None:
-        whole = await self._catalog.snapshot()
-        await self._durable.write(whole, NOTHING)
+    async def _write_whole_where_needed(self) -> None:
+        if not self._durable.have(self._catalog.version):
+            await self._durable.write(await self._catalog.snapshot(), NOTHING)
 
     def cut_off(self, reason: BusError) -> None:
         log.warning("the copies of the catalog are behind: %s", reason)
+        self._catch_up_later()
+
+    def _catch_up_later(self) -> None:
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.create_task(self._catch_up(), name="catching up with the catalog")
+
+    async def _catch_up(self) -> None:
+        await asyncio.sleep(self._catch_up_s)
+        if self not in self._followers:
+            self._followers.add(self, self._confirm_s)
+        await self._write_whole_where_needed()
 
 
 async def _nobody(_events: Sequence[CatalogEvent]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
@@ -12,10 +13,15 @@ from tandembus.faults.board import FaultBoard
 from tandembus.faults.fault import Topology
 from tandembus.faults.faulty_store import StoreFaults
 from tandembus.limits import Limits
+from tandembus.namespace.catalog import Catalog
+from tandembus.namespace.catalog_recovery import open_catalog
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
 from tandembus.store.memory import MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import MessagingStore
+
+COPY_FOLDER: Final = "catalog"
+"""Within a store's folder: its copy of the catalog."""
 
 
 def store_folder(data: Path, store: int) -> Path:
@@ -27,6 +33,14 @@ def stores_that_exist(data: Path) -> int:
     folder = data / "stores"
     names = [one.name for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
     return max((int(name) + 1 for name in names if name.isdecimal() and str(int(name)) == name), default=0)
+
+
+def open_namespace_catalog(settings: ServeSettings, now: float) -> Catalog:
+    """Lost or damaged, it is rebuilt from the newest of the copies that stand beside the stores. Before any process
+    that writes these copies is started."""
+    stores = range(stores_that_exist(settings.data))
+    copies = [store_folder(settings.data, store) / COPY_FOLDER for store in stores]
+    return open_catalog(settings.data / "catalog", copies, settings.limits, now)
 
 
 def stores_for_new_entities(settings: ServeSettings) -> int:

@@ -28,8 +28,6 @@ from tandembus.namespace.entries import Entry
 from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.store_port import CatalogFollower
-from tandembus.node.catalog_copy import COPY_FOLDER
-from tandembus.node.catalog_opening import open_catalog
 from tandembus.node.catalog_wire import change_to_wire
 from tandembus.node.channels import Channels
 from tandembus.node.child_process import ChildProcess, start_child
@@ -48,7 +46,14 @@ from tandembus.node.owned_store import until_free
 from tandembus.node.remote_administration import ADMINISTER, AdministrationDesk
 from tandembus.node.remote_store import RemoteStore
 from tandembus.node.run_folder import RunFolder, ensure_install_key
-from tandembus.node.stores import build_faults, store_count, store_folder, stores_for_new_entities
+from tandembus.node.stores import (
+    COPY_FOLDER,
+    build_faults,
+    open_namespace_catalog,
+    store_count,
+    store_folder,
+    stores_for_new_entities,
+)
 from tandembus.node.supervision import ProcessState
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
 from tandembus.node.topology import FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
@@ -101,14 +106,14 @@ class SupervisorNode:
             opened.pop_all()
 
     async def _start(self, sockets: ListeningSockets, opened: contextlib.AsyncExitStack) -> None:
-        settings, limits = self.settings, self.settings.limits
+        settings = self.settings
         private_folder(settings.data)
         self._run = RunFolder(settings.data)
         self._install_key = ensure_install_key(settings.data)
         self._store_count = store_count(settings)
         folders = [store_folder(settings.data, store) for store in range(self._store_count)]
         await asyncio.gather(*[until_free(folder / COPY_FOLDER) for folder in folders])
-        self._catalog = open_catalog(settings.data, folders, limits, self.clock.now())
+        self._catalog = open_namespace_catalog(settings, self.clock.now())
         opened.callback(self._catalog.close)
         self.supervisor = Supervisor(
             self._processes(), self._start_child, self.clock, settings.restart_delay_s, settings.heartbeat_timeout_s

@@ -21,7 +21,6 @@ from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.node.catalog_copy import CopiesFollowing, DurableCopies
-from tandembus.node.catalog_opening import open_catalog
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.facts import bring_about, connection_string_of, private_folder, write_facts
@@ -31,6 +30,7 @@ from tandembus.node.stores import (
     build_broker,
     build_budget,
     build_faults,
+    open_namespace_catalog,
     store_count,
     store_folder,
     stores_for_new_entities,
@@ -150,9 +150,7 @@ class NamespaceNode:
     def _open_catalog(self) -> Catalog:
         if self._is_in_memory:
             return Catalog(MemoryRecords(), self.clock.now())
-        data, limits = self.settings.data, self.settings.limits
-        folders = [store_folder(data, store) for store in range(store_count(self.settings))]
-        return open_catalog(data, folders, limits, self.clock.now())
+        return open_namespace_catalog(self.settings, self.clock.now())
 
     async def _keep_copies(self, opened: contextlib.AsyncExitStack) -> None:
         """Of the catalog, beside each store: no folder is the only one that knows which entities there are."""
@@ -161,9 +159,10 @@ class NamespaceNode:
         folders = [store_folder(self.settings.data, store) for store in range(len(self.brokers))]
         self._copies = DurableCopies(folders, self.settings.limits.catalog_map_size_bytes)
         opened.callback(self._copies.close)
-        following = CopiesFollowing(self._catalog, self._copies)
+        following = CopiesFollowing(self._catalog, self._copies, self.namespace.followers)
+        opened.push_async_callback(following.stop)
+        self._copies_following = following
         await following.start()
-        self.namespace.followers.add(following, None)
 
     def _count_forwarded(self, path: str, messages: int, operations: int, size_bytes: int) -> None:
         self.meter.count(fold(path), FORWARD, NORMAL, messages, operations, size_bytes)
@@ -245,5 +244,6 @@ class NamespaceNode:
             await asyncio.gather(self._meter_task, return_exceptions=True)
         self.meter.close()
         if not self._is_in_memory:
+            await self._copies_following.stop()
             self._copies.close()
         self._catalog.close()

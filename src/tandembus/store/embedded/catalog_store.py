@@ -52,6 +52,8 @@ class CatalogStore:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreUnavailable(f"the catalog's folder {folder} cannot be made: {error}") from error
+        self.is_of_newer_format = False
+        """Known once something of it was read: it is no damage, and not to be mended."""
         self._lock = FolderLock(folder)
         try:
             self._environment: lmdb.Environment | None = self._open()
@@ -63,12 +65,7 @@ class CatalogStore:
         """Everything, and what of it is damaged. Raises StoreDamaged for a record of a newer format."""
         documents: dict[bytes, Document] = {}
         damaged: list[DamagedRecord] = []
-        try:
-            with self._opened().begin() as txn:
-                records = [(bytes(key), bytes(value)) for key, value in txn.cursor()]
-        except lmdb.Error as error:
-            raise StoreDamaged(f"the catalog in {self._folder} cannot be read: {error}") from error
-        for key, value in records:
+        for key, value in self._records():
             document = self._decoded(key, value)
             if isinstance(document, DamagedRecord):
                 damaged.append(document)
@@ -76,19 +73,26 @@ class CatalogStore:
                 documents[key] = document
         return documents, damaged
 
-    def read(self, keys: Iterable[bytes]) -> dict[bytes, Document]:
-        """Those of these records that are there and sound. Raises StoreDamaged for one of a newer format."""
-        documents: dict[bytes, Document] = {}
+    def is_sound(self) -> bool:
+        """Whether all records can be believed: much less work than reading them."""
+        return not any(isinstance(self._checked(key, value), DamagedRecord) for key, value in self._records())
+
+    def _records(self) -> list[tuple[bytes, bytes]]:
         try:
             with self._opened().begin() as txn:
-                records = [(key, txn.get(key)) for key in keys]
+                return [(bytes(key), bytes(value)) for key, value in txn.cursor()]
         except lmdb.Error as error:
             raise StoreDamaged(f"the catalog in {self._folder} cannot be read: {error}") from error
-        for key, value in records:
-            document = self._decoded(key, bytes(value)) if value is not None else None
-            if document is not None and not isinstance(document, DamagedRecord):
-                documents[key] = document
-        return documents
+
+    def read(self, keys: Iterable[bytes]) -> dict[bytes, Document]:
+        """Those of these records that are there and sound. Raises StoreDamaged for a record of a newer format."""
+        try:
+            with self._opened().begin() as txn:
+                records = [(key, bytes(value)) for key in keys if (value := txn.get(key)) is not None]
+        except lmdb.Error as error:
+            raise StoreDamaged(f"the catalog in {self._folder} cannot be read: {error}") from error
+        decoded = [(key, self._decoded(key, value)) for key, value in records]
+        return {key: document for key, document in decoded if not isinstance(document, DamagedRecord)}
 
     def commit(self, puts: Mapping[bytes, Document], drops: Iterable[bytes] = ()) -> None:
         """All of it becomes durable, or none.
@@ -137,18 +141,26 @@ class CatalogStore:
         return self._environment
 
     def _decoded(self, key: bytes, value: bytes) -> Document | DamagedRecord:
+        checked = self._checked(key, value)
+        if isinstance(checked, DamagedRecord):
+            return checked
+        document = json.loads(checked)
+        return document if isinstance(document, dict) else DamagedRecord(key, "it is no document")
+
+    def _checked(self, key: bytes, value: bytes) -> bytes | DamagedRecord:
+        """The document as it is written, once it is known to be what was written."""
         if len(value) <= _HEAD.size:
             return DamagedRecord(key, "the record is cut short")
         version, crc = _HEAD.unpack_from(value)
         if zlib.crc32(value[_HEAD.size :], zlib.crc32(key + value[:1])) != crc:
             return DamagedRecord(key, "its checksum is wrong")
         if version > FORMAT_VERSION:
+            self.is_of_newer_format = True
             raise StoreDamaged(
                 f"the catalog in {self._folder} has format {version}, and this version knows formats up to "
                 f"{FORMAT_VERSION}: use the newer version that wrote it. Nothing was changed"
             )
-        document = json.loads(value[_HEAD.size :])
-        return document if isinstance(document, dict) else DamagedRecord(key, "it is no document")
+        return value[_HEAD.size :]
 
 
 def encode_record(key: bytes, document: Document, version: int = FORMAT_VERSION) -> bytes:

@@ -1,0 +1,195 @@
+"""Copies of the catalog beside the stores, and a namespace that has lost a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from tandembus.config import ServeSettings
+from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from tandembus.limits import Limits
+from tandembus.namespace.catalog import Catalog
+from tandembus.namespace.catalog_change import CatalogChange
+from tandembus.namespace.following import Followers
+from tandembus.node.catalog_copy import NOTHING, CopiesFollowing, DurableCopies
+from tandembus.node.waiting import comes_true
+from tandembus.node.wiring import NamespaceNode
+from tandembus.store.embedded.catalog_store import CatalogStore, DamagedRecord
+from tandembus.store.memory_records import MemoryRecords
+from tests.covers import covers
+
+LIMITS = Limits(catalog_map_size_bytes=16 * 1024 * 1024)
+SIZE = LIMITS.catalog_map_size_bytes
+NOW = 1_700_000_000.0
+
+
+class Copied:
+    """A catalog in memory with durable copies in folders."""
+
+    def __init__(self, folders: list[Path], confirm_s: float = 30.0) -> None:
+        self.folders = folders
+        self._confirm_s = confirm_s
+        self.catalog = Catalog(MemoryRecords(), NOW)
+        self.followers = Followers(self.catalog)
+        self.catalog.listeners.append(lambda change, _events: self.followers.publish(change))
+        self.open()
+
+    def open(self) -> None:
+        self.copies = DurableCopies(self.folders, SIZE)
+        self.following = CopiesFollowing(self.catalog, self.copies, self.followers, self._confirm_s, 0.01)
+
+    async def create(self, name: str) -> None:
+        entry = await self.catalog.begin_create(QueueDescription(name), LIMITS, NOW)
+        await self.catalog.finish_create(entry, NOW)
+        await self.followers.confirmed()
+
+    async def close(self) -> None:
+        await self.following.stop()
+        self.copies.close()
+
+    async def contents(self) -> list[dict[bytes, object]]:
+        await self.close()
+        found: list[dict[bytes, object]] = []
+        for folder in self.folders:
+            store = CatalogStore(folder / "catalog", SIZE)
+            found.append(dict(store.read_all()[0]))
+            store.close()
+        return found
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    return [tmp_path / name for name in ("a", "b")]
+
+
+async def all_there_is(catalog: Catalog) -> dict[bytes, object]:
+    return dict((await catalog.snapshot()).puts)
+
+
+@covers("P1")
+async def test_every_copy_holds_what_the_catalog_holds_after_each_change(folders: list[Path]) -> None:
+    copied = Copied(folders)
+    await copied.following.start()
+    for name in ("one", "two"):
+        await copied.create(name)
+        assert copied.copies.have(copied.catalog.version)
+    await copied.catalog.delete_queue("one", NOW)
+    await copied.followers.confirmed()
+    assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
+
+
+@covers("P1", "F6")
+async def test_copies_that_missed_something_or_are_damaged_are_written_anew(folders: list[Path]) -> None:
+    copied = Copied(folders)
+    await copied.following.start()
+    await copied.create("one")
+    await copied.close()
+    await copied.create("two")
+    with lmdb.open(str(folders[1] / "catalog")) as environment, environment.begin(write=True) as txn:
+        txn.put(b"qone", b"x" * 40)
+    copied.open()
+    assert not copied.copies.have(copied.catalog.version)
+    await copied.following.start()
+    assert copied.copies.have(copied.catalog.version)
+    assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
+
+
+@covers("P1")
+async def test_copies_of_another_namespace_are_replaced(folders: list[Path]) -> None:
+    other = Copied(folders)
+    await other.following.start()
+    await other.create("strange")
+    await other.close()
+    copied = Copied(folders)
+    await copied.create("own")
+    assert copied.catalog.version == other.catalog.version
+    await copied.following.start()
+    assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
+
+
+@covers("P1", "F6")
+async def test_what_the_catalog_cannot_read_any_more_stays_in_the_copies(folders: list[Path]) -> None:
+    copied = Copied(folders[:1])
+    await copied.following.start()
+    await copied.create("one")
+    whole = await copied.catalog.snapshot()
+    damaged = CatalogChange(
+        whole.version + 1,
+        {key: document for key, document in whole.puts.items() if key != b"qone"},
+        is_whole=True,
+        damaged=[DamagedRecord(b"qone", "its checksum is wrong")],
+    )
+    await copied.copies.write(damaged, NOTHING)
+    (kept,) = await copied.contents()
+    assert kept[b"qone"] == whole.puts[b"qone"]
+
+
+HOLD = """
+import sys, lmdb
+with lmdb.open(sys.argv[1]) as environment:
+    with environment.begin(write=True):
+        print("held", flush=True)
+        sys.stdin.readline()
+"""
+
+
+async def hold(folder: Path) -> asyncio.subprocess.Process:
+    """Somebody else is writing there, and does not come to an end: whoever writes now hangs."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLD, str(folder / "catalog"), stdin=pipe, stdout=pipe
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"held\n"
+    return process
+
+
+@covers("P18")
+async def test_nobody_waits_long_for_a_disk_that_hangs_and_its_copy_catches_up(folders: list[Path]) -> None:
+    copied = Copied(folders, 0.05)
+    await copied.following.start()
+    holder = await hold(folders[0])
+    await asyncio.wait_for(copied.create("one"), 10)
+    assert not copied.copies.have(copied.catalog.version)
+    assert holder.stdin is not None
+    holder.stdin.write(b"\n")
+    await holder.wait()
+    await comes_true(lambda: copied.copies.have(copied.catalog.version), 10)
+    assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
+
+
+# A namespace that has lost a folder.
+
+
+def settings(data: Path) -> ServeSettings:
+    return ServeSettings(data=data, amqp_port=0, amqps_port=None, http_port=0, stores=3, limits=LIMITS)
+
+
+async def paths_of(node: NamespaceNode) -> list[str]:
+    return [entry.description.path for entry in node.namespace.catalog.entries()]
+
+
+@covers("P1", "F6")
+@pytest.mark.parametrize("lost", ["catalog", "stores/0", "stores/1", "stores/2"])
+async def test_no_folder_is_the_only_one_that_knows_which_entities_there_are(tmp_path: Path, lost: str) -> None:
+    node = NamespaceNode(settings(tmp_path))
+    await node.start()
+    for number in range(3):
+        await node.namespace.create_queue(QueueDescription(f"plain{number}"))
+    await node.namespace.create_topic(TopicDescription("wide", enable_partitioning=True))
+    await node.namespace.create_subscription(SubscriptionDescription("wide", "all"))
+    before = list(node.namespace.catalog.entries())
+    await node.stop()
+    shutil.rmtree(tmp_path / lost)
+    again = NamespaceNode(settings(tmp_path))
+    await again.start()
+    assert list(again.namespace.catalog.entries()) == before
+    for path in await paths_of(again):
+        assert (await again.namespace.condition(path)).is_limited is False
+    await again.namespace.create_queue(QueueDescription("next"))
+    await again.stop()
