@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from weakref import WeakValueDictionary
 
+from tandembus.broker.beginning_anew import begin_anew
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.topics import SubscriptionPart, add_subscription, family_of, open_topic
@@ -100,7 +101,7 @@ class FragmentHost:
             log.error(
                 "store %d has lost %d fragments with all their messages; they begin anew", self.store, len(missing)
             )
-            await self._commit_heads(missing)
+            await begin_anew(self.broker, missing)
 
     def _has(self, fragment_key: int) -> bool:
         entry = self._view.find_by_fragment(fragment_key)

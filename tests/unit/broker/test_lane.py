@@ -415,3 +415,51 @@ def test_more_is_wanted_when_the_window_is_low_and_the_store_has_more() -> None:
     assert not lane.wants_refill(2, 1 << 20)
     lane.pop_ready()
     assert lane.wants_refill(2, 1 << 20)
+
+
+# What was on its way to another store and comes back.
+
+
+@covers("P17")
+def test_the_window_goes_back_to_what_is_available_again_and_forgets_what_lies_above() -> None:
+    lane = lane_with(6)
+    for number in range(1, 7):
+        lane.enter(message(number), 10, 1 << 20)
+    lane.give_back(2)
+    lane.give_back(5)
+    lane.rewind(4)
+    assert (lane.window_end, [one.number for one in lane.ready]) == (4, [1, 2, 3])
+    assert lane.ready_bytes == sum(len(one.sections) for one in lane.ready)
+    assert lane.plan_refill(10) == [2]
+    lane.refill([])
+    assert lane.plan_refill(10) == [4, 5, 6]
+
+
+@covers("P17")
+def test_rewinding_again_and_again_leaves_no_notes_behind() -> None:
+    lane = lane_with(3)
+    lane.plan_refill(3)
+    lane.refill([message(number) for number in (1, 2, 3)])
+    for _ in range(100):
+        lane.rewind(2)
+    lane.rewind(3)
+    assert (lane.window_end, lane.returned) == (2, [])
+    assert lane.plan_refill(10) == [2, 3]
+
+
+@covers("P17")
+def test_while_bodies_are_being_read_what_comes_back_is_noted() -> None:
+    lane = lane_with(3)
+    assert lane.plan_refill(2) == [1, 2]
+    lane.rewind(1)
+    assert (lane.window_end, lane.returned) == (3, [1])
+
+
+@covers("P17")
+def test_the_first_that_somebody_holds_is_found_and_parked_ones_do_not_count() -> None:
+    lane = lane_with(9)
+    assert lane.first_held() == 0
+    for number in (3, 7, 5):
+        hold(lane, number)
+    lane.park(3, True)
+    assert lane.first_held() == 5

@@ -14,6 +14,7 @@ from tandembus.broker.locks import COMPLETE, DEFER
 from tandembus.clock import ManualClock
 from tandembus.errors import (
     EntityNotFound,
+    FragmentUnavailable,
     MessageLockLost,
     OperationTimeout,
     ServerBusy,
@@ -22,7 +23,7 @@ from tandembus.errors import (
 from tandembus.store.memory import Fault, MemoryDisk
 from tandembus.store.messaging_store import BLOCK_SIZE, DEAD_LETTER, MAIN
 from tests.covers import covers
-from tests.unit.broker.one_queue import KEY, OneQueue, message, ping, small
+from tests.unit.broker.one_queue import KEY, OneQueue, body_of, message, ping, small
 
 
 def throttled_at(size_bytes: int) -> OneQueue:
@@ -484,3 +485,42 @@ async def test_a_queue_of_many_deferred_messages_is_dropped_in_slices() -> None:
         await drop_fragment(queue.broker, KEY)
         assert queue.disk.overlays == {}
         assert all(before - after <= BLOCK_SIZE for before, after in itertools.pairwise(left))
+
+
+# Somebody else has the store.
+
+
+@covers("F7", "M1")
+async def test_a_broker_that_lost_its_store_to_another_accepts_nothing_and_settles_nothing() -> None:
+    async with OneQueue() as queue:
+        await queue.send("before")
+        lock = await queue.receiver().take_one()
+        queue.disk.epoch += 1  # as after a long pause: another has taken over meanwhile
+        sent, settled = queue.stage(message("late")), queue.settle(lock, COMPLETE)
+        assert isinstance(await sent.wait(), StoreUnavailable)
+        assert isinstance(await settled.wait(), StoreUnavailable)
+        assert [body_of(one) for one in queue.disk.bodies.values()] == ["before"]
+
+
+@covers("F7", "M1")
+async def test_what_a_paused_broker_was_about_to_commit_is_refused_when_it_goes_on() -> None:
+    async with OneQueue() as queue:
+        await queue.send("before")
+        queue.fault_next(Fault.HANG)
+        sent = queue.stage(message("late"))
+        await queue.disk.is_hanging.wait()
+        queue.disk.epoch += 1
+        queue.disk.go_on.set()
+        assert isinstance(await sent.wait(), StoreUnavailable)
+        assert [body_of(one) for one in queue.disk.bodies.values()] == ["before"]
+
+
+@covers("M1")
+async def test_whoever_still_knows_a_fragment_that_was_let_go_of_is_told_to_open_it_anew() -> None:
+    async with OneQueue() as queue:
+        assert queue.broker.close_fragment(KEY)
+        with pytest.raises(FragmentUnavailable):
+            queue.stage(message("a"))
+        queue.fragment = await queue.broker.open_fragment(KEY, 0, queue.settings)
+        await queue.send("a")
+        assert await queue.peek() == ["a"]
