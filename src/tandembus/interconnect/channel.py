@@ -79,8 +79,6 @@ class Channel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._peer is not None:
-            await self._peer.close()
         self.core.close()
         self.on_turn_end()
 
@@ -138,6 +136,7 @@ class Channel:
                 await connection.until_ended()
         finally:
             self._peer = None
+            connection.close()
             self.core.go_down(FragmentUnavailable("The connection to the message broker is broken."))
             self._read()
 

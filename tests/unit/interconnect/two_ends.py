@@ -264,6 +264,7 @@ class TwoEnds:
 
     async def restart_broker(self) -> None:
         await self.broker.crash()
+        await until(lambda: not self.front_end.channel.is_up)
         self.broker = await self._broker().start()
 
     def receiver(self, is_destructive: bool = False, lane: int = MAIN) -> Receiver:

@@ -1,0 +1,406 @@
+"""Receiving over a channel: credit, drains, what a dead front end leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tandembus.broker.locks import ABANDON, COMPLETE, RELEASE, MessageLock
+from tandembus.broker.operations import Consumer
+from tandembus.errors import BusError
+from tandembus.interconnect.channel_settings import ChannelSettings
+from tandembus.message import Message
+from tandembus.store.memory import Fault
+from tests.covers import covers
+from tests.unit.broker.one_queue import body_of, message
+from tests.unit.interconnect.two_ends import KEY, FrontEnd, Receiver, TwoEnds, send, settle, stage, until
+
+
+class KeepingReady(Consumer):
+    """What a cache of received messages is to its fragment."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self.keeps_ready = True
+        self.kept: list[tuple[Message, MessageLock]] = []
+        self.loss_count = 0
+
+    def deliver(self, message: Message, lock: MessageLock) -> None:
+        self.kept.append((message, lock))
+
+    def locks_lost(self) -> None:
+        self.loss_count += 1
+        self.kept = []
+
+    @property
+    def bodies(self) -> list[str]:
+        return [body_of(one) for one, _ in self.kept]
+
+
+async def kept_ready(ends: TwoEnds, count: int) -> KeepingReady:
+    consumer = KeepingReady()
+    ends.traffic.attach(consumer, 0)
+    consumer.credit = count
+    ends.traffic.feed(consumer, 0, False)
+    await until(lambda: len(consumer.kept) == count)
+    return consumer
+
+
+async def second_front_end(ends: TwoEnds) -> FrontEnd:
+    return await FrontEnd(ends.path, ends.clock, ends.settings).start()
+
+
+# Credit.
+
+
+@covers("P6")
+async def test_nobody_is_given_more_than_its_credit(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, *[f"m{number}" for number in range(30)])
+        receiver = ends.receiver()
+        assert await receiver.take(3) == ["m0", "m1", "m2"]
+        assert await receiver.take(20) == [f"m{number}" for number in range(3, 23)]
+        assert len(receiver.messages) == 23
+        assert receiver.consumer.credit == 0
+
+
+async def test_messages_that_come_later_go_to_whoever_waits(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        receiver = ends.receiver()
+        receiver.want(10)
+        await send(ends.traffic, "a", "b")
+        await until(lambda: receiver.bodies == ["a", "b"])
+
+
+async def test_receivers_of_two_front_ends_share(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        other = await second_front_end(ends)
+        receivers = [ends.receiver(), Receiver(other.traffic()).attach()]
+        for receiver in receivers:
+            receiver.want(1)
+        await send(ends.traffic, "a", "b", "c")
+        await until(lambda: all(len(one.messages) == 1 for one in receivers))
+        assert sorted(receivers[0].bodies + receivers[1].bodies) == ["a", "b"]
+        await other.stop()
+
+
+async def test_a_push_that_crosses_a_withdrawal_goes_back(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        receiver = ends.receiver()
+        receiver.want(5)
+        await ends.front_end.requests().counts()
+        (served,) = ends.broker.served._channels.values()
+        answer = stage(ends.traffic, message("a"))
+        while served.receivers.unreported_count() == 0:
+            await asyncio.sleep(0)
+        assert receiver.messages == [], "it is on its way"
+        receiver.want(0)
+        assert await answer.wait() is None
+        other = ends.receiver()
+        assert await other.take(1) == ["a"]
+        assert int(other.locks[0].delivery_count) == 0
+
+
+class Congested(Consumer):
+    """A link whose connection is full for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self.is_full = True
+        self.bodies: list[str] = []
+
+    def can_take(self) -> bool:
+        return self.credit > 0 and not self.is_full
+
+    def deliver(self, message: Message, lock: MessageLock) -> None:
+        self.bodies.append(body_of(message))
+
+
+async def test_what_a_full_connection_cannot_take_waits_in_order(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, *[f"m{number}" for number in range(10)])
+        consumer = Congested()
+        ends.traffic.attach(consumer, 0)
+        consumer.credit = 10
+        ends.traffic.feed(consumer, 0, False)
+        core = ends.front_end.channel.core
+        await until(lambda: int(core._next_push) == 11)
+        assert consumer.bodies == []
+        consumer.is_full = False
+        ends.traffic.feed(consumer, 0, False)
+        assert consumer.bodies == [f"m{number}" for number in range(10)]
+
+
+# Draining.
+
+
+@covers("P6")
+async def test_a_drain_gives_what_there_is_and_then_says_so(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b")
+        receiver = ends.receiver()
+        receiver.want(5, True)
+        await until(lambda: receiver.drain_count == 1)
+        assert receiver.bodies == ["a", "b"]
+        await send(ends.traffic, "c")
+        assert await receiver.take(1) == ["c"], "new credit after the drain counts anew"
+
+
+async def test_a_drain_of_an_empty_fragment_that_has_to_be_opened_first(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        receiver = Receiver(ends.front_end.traffic(KEY + 1)).attach()
+        receiver.want(5, True)
+        await until(lambda: receiver.drain_count == 1)
+        gone = Receiver(ends.front_end.traffic(99)).attach()
+        gone.want(5, True)
+        await until(lambda: gone.drain_count == 1)
+
+
+async def test_a_drain_that_was_called_off_takes_no_credit_away(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        receiver = ends.receiver()
+        receiver.want(5, True)
+        await asyncio.sleep(0)
+        receiver.want(5)
+        await until(lambda: receiver.bodies == ["a"])
+        await send(ends.traffic, "b", "c")
+        await until(lambda: receiver.bodies == ["a", "b", "c"])
+        assert receiver.drain_count == 0
+
+
+@covers("P3")
+async def test_a_fragment_that_is_down_counts_as_drained_at_once(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        receiver = ends.receiver()
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
+        stage(ends.traffic, message("b"))
+        await ends.disk.is_hanging.wait()
+        receiver.want(5, True)
+        await ends.broker.crash()
+        await until(lambda: receiver.drain_count == 1 and not ends.front_end.channel.is_up)
+        receiver.want(5, True)
+        assert receiver.drain_count == 2
+
+
+# Receive-and-delete.
+
+
+@covers("P6")
+async def test_in_receive_and_delete_the_removal_is_committed_before_the_transfer(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b")
+        receiver = ends.receiver(is_destructive=True)
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
+        receiver.want(1)
+        await ends.disk.is_hanging.wait()
+        assert receiver.messages == []
+        assert int(receiver.consumer.removing_count) == 1
+        ends.disk.go_on.set()
+        await until(lambda: receiver.bodies == ["a"])
+        assert ends.broker.broker.by_key[KEY].main.live_count == 1
+        assert receiver.consumer.credit == 0
+
+
+@covers("P6")
+async def test_a_drain_waits_for_removals(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        receiver = ends.receiver(is_destructive=True)
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
+        receiver.want(3, True)
+        await ends.disk.is_hanging.wait()
+        await asyncio.sleep(0.02)
+        assert receiver.drain_count == 0
+        ends.disk.go_on.set()
+        await until(lambda: receiver.drain_count == 1)
+        assert receiver.bodies == ["a"]
+
+
+@covers("P6")
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_removal_in_doubt_is_transferred_only_if_it_was_carried_out(run_folder: Path, is_kept: bool) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b")
+        receiver = ends.receiver(is_destructive=True)
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_KEPT if is_kept else Fault.UNKNOWN_LOST
+        receiver.want(1)
+        await until(lambda: len(receiver.messages) == 1)
+        assert receiver.bodies == ["a"], "kept: told by the mark; lost: delivered again, since the credit stands"
+        assert int(receiver.consumer.removing_count) == 0
+
+
+# What a dead front end leaves behind.
+
+
+@covers("P6")
+async def test_what_no_client_has_seen_goes_back_at_once_and_uncounted(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b", "c")
+        kept = await kept_ready(ends, 3)
+        ends.traffic.handed_over(kept.kept[0][1])
+        (served,) = ends.broker.served._channels.values()
+        await until(lambda: served.receivers.unreported_count() == 2)
+        other = await second_front_end(ends)
+        receiver = Receiver(other.traffic()).attach()
+        receiver.want(10)
+        await ends.front_end.kill()
+        await until(lambda: receiver.bodies == ["b", "c"])
+        assert [int(lock.delivery_count) for lock in receiver.locks] == [0, 0]
+        for lock in receiver.locks:
+            assert await settle(receiver.traffic, lock, COMPLETE).wait() is None
+        ends.clock.advance(61.0)
+        await ends.broker.broker.catch_up()
+        await until(lambda: receiver.bodies == ["b", "c", "a"])
+        assert int(receiver.locks[2].delivery_count) == 1, "a client had it, and its lock lapsed"
+        await other.stop()
+
+
+@covers("P6")
+async def test_a_client_settles_through_another_front_end_what_it_got_from_a_dead_one(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        receiver = ends.receiver()
+        await receiver.take(1)
+        (served,) = ends.broker.served._channels.values()
+        await until(lambda: served.receivers.unreported_count() == 0)
+        other = await second_front_end(ends)
+        await ends.front_end.kill()
+        (lock,) = await other.requests().find_locks([receiver.locks[0].token], 0)
+        assert await settle(other.traffic(), lock, COMPLETE).wait() is None
+        assert ends.broker.broker.by_key[KEY].main.live_count == 0
+        await other.stop()
+
+
+@covers("P6")
+async def test_in_receive_and_delete_what_was_not_removed_yet_goes_back(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, *[f"m{number}" for number in range(5)])
+        kept = await kept_ready(ends, 5)  # a cache settles with REMOVE when a link wants one
+        other = await second_front_end(ends)
+        assert len(kept.kept) == 5
+        await ends.front_end.kill()
+        receiver = Receiver(other.traffic()).attach()
+        assert await receiver.take(5) == [f"m{number}" for number in range(5)]
+        assert {int(lock.delivery_count) for lock in receiver.locks} == {0}
+        await other.stop()
+
+
+async def test_a_consumer_that_leaves_gives_back_what_it_has_not_got(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b")
+        kept = await kept_ready(ends, 2)
+        ends.traffic.handed_over(kept.kept[0][1])
+        ends.traffic.detach(kept, 0, False)
+        receiver = ends.receiver()
+        receiver.want(5)
+        await until(lambda: receiver.bodies == ["b"])
+        assert int(receiver.locks[0].delivery_count) == 0
+        # What was handed over can still be settled.
+        lock = (await ends.front_end.requests().find_locks([kept.kept[0][1].token], 0))[0]
+        assert await settle(ends.traffic, lock, ABANDON).wait() is None
+        await until(lambda: receiver.bodies == ["b", "a"])
+        assert int(receiver.locks[1].delivery_count) == 1
+
+
+async def test_an_orderly_end_gives_all_back(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        first = ends.receiver()
+        await first.take(1)
+        first.leave()
+        second = ends.receiver()
+        assert await second.take(1) == ["a"]
+        assert int(second.locks[0].delivery_count) == 1
+
+
+async def test_messages_kept_ready_are_given_back_by_hand(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        kept = await kept_ready(ends, 1)
+        ends.traffic.settle(kept.kept[0][1], RELEASE, None)
+        receiver = ends.receiver()
+        assert await receiver.take(1) == ["a"]
+        assert int(receiver.locks[0].delivery_count) == 0
+
+
+@covers("P6")
+async def test_after_a_restart_what_was_kept_ready_is_void_and_comes_again(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b")
+        kept = await kept_ready(ends, 2)
+        kept.credit = 5
+        await ends.restart_broker()
+        await until(lambda: kept.loss_count >= 1 and kept.bodies == ["a", "b"])
+        assert int(kept.credit) == 3
+        for _, lock in kept.kept:
+            assert await settle(ends.traffic, lock, COMPLETE).wait() is None
+
+
+@covers("P6")
+async def test_after_a_store_has_failed_what_was_kept_ready_is_void_and_comes_again(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        kept = await kept_ready(ends, 1)
+        kept.credit = 5
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_LOST
+        assert isinstance(await stage(ends.traffic, message("b")).wait(), BusError)
+        await until(lambda: kept.loss_count >= 1 and kept.bodies == ["a"])
+        assert await settle(ends.traffic, kept.kept[0][1], COMPLETE).wait() is None
+
+
+# Back-pressure.
+
+
+async def test_a_front_end_that_hands_nothing_over_is_not_filled(run_folder: Path) -> None:
+    settings = ChannelSettings(unreported_bytes=10_000)
+    async with TwoEnds(run_folder, settings=settings) as ends:
+        answers = [stage(ends.traffic, message(f"m{number}", padding=3000)) for number in range(20)]
+        for answer in answers:
+            assert await answer.wait() is None
+        kept = KeepingReady()
+        ends.traffic.attach(kept, 0)
+        kept.credit = 20
+        ends.traffic.feed(kept, 0, False)
+        await until(lambda: len(kept.kept) == 4)
+        await send(ends.traffic, "later")
+        assert len(kept.kept) == 4, "10,000 bytes are enough of what nobody takes"
+        for _, lock in kept.kept[:2]:
+            ends.traffic.handed_over(lock)
+        await until(lambda: len(kept.kept) > 4)
+        assert len(kept.kept) <= 8, "one turn more, and no more than is in memory"
+
+
+async def test_pushes_nobody_reads_are_bounded(run_folder: Path) -> None:
+    """A front end whose process is stopped does not read: the broker keeps so much for it, and no more."""
+    settings = ChannelSettings(unreported_bytes=1 << 30, unsent_bytes=100_000)
+    async with TwoEnds(run_folder, settings=settings, window_messages=1000, max_locks=10_000) as ends:
+        for _ in range(10):
+            answers = [stage(ends.traffic, message("m", padding=10_000)) for _ in range(100)]
+            for answer in answers:
+                assert await answer.wait() is None
+        receiver = ends.receiver()
+        await receiver.take(1)
+        (peer,) = ends.broker.server._listener.peers
+        transport = ends.front_end.channel._peer.connection._transport  # type: ignore[union-attr]
+        assert transport is not None
+        transport.pause_reading()
+        receiver.want(1000)
+        await until(lambda: not peer.connection.is_writable)
+        (served,) = ends.broker.served._channels.values()
+        await until(lambda: len(served.receivers._pushes) >= 100_000)
+        before = served.receivers.unreported_count()
+        await send_around(ends)
+        assert served.receivers.unreported_count() == before
+        assert len(served.receivers._pushes) < 100_000 + 300_000, "the limit and one turn"
+        transport.resume_reading()
+        await until(lambda: len(receiver.messages) == 1000)
+
+
+async def send_around(ends: TwoEnds) -> None:
+    """Some turns of the broker."""
+    for _ in range(5):
+        await ends.broker.broker.next_turn()
