@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tandembus.interconnect.requests import Listing
 from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish
 from tests.covers import covers
 from tests.unit.broker.one_queue import message
-from tests.unit.interconnect.two_ends import KEY, FrontEnd, Receiver, TwoEnds, settle, stage, until
+from tests.unit.interconnect.two_ends import KEY, FrontEnd, Receiver, TwoEnds, in_the_turn, settle, stage, until
 
 
 class Wisher:
@@ -107,8 +106,7 @@ async def test_a_wish_given_up_while_it_is_being_granted_leaves_the_session_free
         await ends.front_end.requests().counts()
         (served,) = ends.broker.served._channels.values()
         answer = stage(ends.traffic, message("a.1", session_id="a"))
-        while served.receivers.sessions.hold_of(1) is None:
-            await asyncio.sleep(0)
+        await in_the_turn(lambda: served.receivers.sessions.hold_of(1) is not None)
         assert wisher.hold is None, "the broker has granted it, and nobody here knows yet"
         ends.traffic.give_up_session(wisher.wish)
         assert await answer.wait() is None

@@ -15,7 +15,7 @@ from tandembus.message import Message
 from tandembus.store.memory import Fault
 from tests.covers import covers
 from tests.unit.broker.one_queue import body_of, message
-from tests.unit.interconnect.two_ends import KEY, FrontEnd, Receiver, TwoEnds, send, settle, stage, until
+from tests.unit.interconnect.two_ends import KEY, FrontEnd, Receiver, TwoEnds, in_the_turn, send, settle, stage, until
 
 
 class KeepingReady(Consumer):
@@ -93,8 +93,7 @@ async def test_a_push_that_crosses_a_withdrawal_goes_back(run_folder: Path) -> N
         await ends.front_end.requests().counts()
         (served,) = ends.broker.served._channels.values()
         answer = stage(ends.traffic, message("a"))
-        while served.receivers.unreported_count() == 0:
-            await asyncio.sleep(0)
+        await in_the_turn(lambda: served.receivers.unreported_count() > 0)
         assert receiver.messages == [], "it is on its way"
         receiver.want(0)
         assert await answer.wait() is None

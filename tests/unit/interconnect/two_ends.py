@@ -39,6 +39,15 @@ async def until(is_so: Callable[[], bool], within_s: float = 10.0) -> None:
         await asyncio.sleep(0.0005)
 
 
+async def in_the_turn(is_so: Callable[[], bool]) -> None:
+    """Returns in the very turn of the loop in which it is so, before what comes of it has reached anybody."""
+    for _ in range(100_000):
+        if is_so():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it has not come to that")
+
+
 class BrokerEnd:
     """One life of a broker with one store; the disk outlives it."""
 
