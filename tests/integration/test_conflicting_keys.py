@@ -22,7 +22,10 @@ from tests.integration.raw_amqp import (
 )
 from tests.integration.raw_transactions import Transacting
 from tests.integration.serving import RunningNamespace
+from tests.integration.shapes import PARTITIONED, PLAIN, on_shapes
 from tests.integration.test_http_messages import Http
+
+pytestmark = on_shapes(PLAIN, PARTITIONED)
 
 NOT_ALLOWED = "amqp:not-allowed"
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
