@@ -68,6 +68,12 @@ class PartitionedRequests:
             raise InvalidArgument("A sequence number stands twice in the request.")
         return _grouped(numbers, self._of_number)
 
+    def _check_is_of(self, hold: SessionHold, numbers: Sequence[int]) -> None:
+        """A session is in one fragment with all it has; its holder is known to that one only."""
+        for number in numbers:
+            if fragment_of_number(number) != hold.index:
+                raise MessageNotFound(f"There is no deferred message with sequence number {number} in the session.")
+
     def _of_token(self, token: bytes) -> int:
         index = int(fragment_index_of(token))
         if not 0 <= index < len(self._requests):
@@ -143,6 +149,8 @@ class PartitionedRequests:
         self, tokens: Sequence[bytes], lane: int, hold: SessionHold | None = None
     ) -> list[MessageLock]:
         groups = _grouped(tokens, self._of_token)
+        if hold is not None and any(index != hold.index for index in groups):
+            raise MessageLockLost("The message was received in another session.")
         found = await asyncio.gather(
             *[self._requests[index].find_locks(part, lane, hold) for index, part in groups.items()]
         )
@@ -164,6 +172,8 @@ class PartitionedRequests:
     ) -> Sequence[tuple[MessageLock, Message]]:
         """Locked in all fragments first; when one has not all of its part, the others' locks are let go of."""
         groups = self._by_number(numbers)
+        if hold is not None:
+            self._check_is_of(hold, numbers)
         if len(groups) == 1:
             (index,) = groups
             return await self._requests[index].receive_deferred(lane, numbers, is_destructive, hold)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tandembus.broker.locks import COMPLETE, DEFER
+from tandembus.broker.locks import COMPLETE, DEFER, MessageLock
+from tandembus.broker.operations import CallbackConsumer
 from tandembus.errors import (
     InvalidArgument,
     InvalidOperation,
@@ -412,3 +413,30 @@ async def test_sessions_of_fragments_that_are_out_are_not_listed() -> None:
         await queue.fail(1)
         seen = await queue.requests.list_sessions(None, 0, 100, Listing())
         assert sorted(seen) == sorted(name for name in names if fragment_of_key(name) % 2 == 0)
+
+
+@covers("P10", "P4")
+async def test_the_holder_of_a_session_in_another_fragment_has_nothing_to_say_here() -> None:
+    async with PartitionedQueue(small(requires_session=True)) as queue:
+        await queue.send(keyed("one", session_id="a"), keyed("two", session_id="b"))
+        assert fragment_of_key("a") != fragment_of_key("b")
+        mine, other = Wish(queue, "a"), Wish(queue, "b")
+        await queue.quiet()
+        assert mine.hold is not None
+        assert other.hold is not None
+        other.hold.number = mine.hold.number  # each channel counts for itself
+        locks: list[MessageLock] = []
+        consumer = CallbackConsumer(False, lambda _message, lock: locks.append(lock))
+        queue.traffic.hold_session(mine.hold, consumer)
+        consumer.credit = 1
+        queue.traffic.feed(consumer, MAIN, False)
+        await queue.quiet()
+        (lock,) = locks
+        with pytest.raises(MessageLockLost):
+            await queue.requests.find_locks([lock.token], MAIN, other.hold)
+        assert await queue.requests.find_locks([lock.token], MAIN, mine.hold) == [lock]
+        number = int(fragment_of_key("a")) << 48 | 1
+        assert (await queue.settle(lock, DEFER).wait()) is None
+        with pytest.raises(MessageNotFound):
+            await queue.requests.receive_deferred(MAIN, [number], False, other.hold)
+        assert len(await queue.requests.receive_deferred(MAIN, [number], False, mine.hold)) == 1
