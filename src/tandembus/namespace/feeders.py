@@ -73,8 +73,6 @@ class Feeders:
         self._all: list[Feeder] = []
         for position in range(len(fragments)):
             self._all.append(Feeder(self, position, fragments[position]))
-        self._first: i64 = 0
-        """The fragment that is asked first; another one each time, or the last would lose every race."""
         self._delivered_count: i64 = 0
         self._typical_bytes: i64 = TYPICAL_BYTES
         """Of the messages that came lately."""
@@ -154,11 +152,8 @@ class Feeders:
         share: i64 = 0
         if active > 0 and spare * WORTH_ASKING >= most:
             share = max(spare // active, i64(1))
-        count: i64 = len(self._all)
         passed_over = self._passed_over if wanted <= _count_of(self._passed_over) else 0
-        self._first = (self._first + 1) % count
-        for position in range(count):
-            feeder = self._all[(self._first + position) % count]
+        for feeder in self._all:
             credit: i64 = 1
             if passed_over != 0:
                 credit = 1 if passed_over & (1 << feeder.index) else 0

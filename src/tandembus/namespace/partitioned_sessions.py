@@ -17,6 +17,9 @@ from tandembus.interconnect.local_traffic import NO_SESSION
 from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish, Traffic
 from tandembus.namespace.receive_cache import Later
 
+GATHER_S: Final = 0.005
+"""When nothing is known of any fragment, so long is waited for their answers: the oldest session is next, not that of
+the fragment that answers first."""
 LOOK_AGAIN_S: Final = 1.0
 """While somebody waits: fragments that could not be watched before are watched now."""
 LEAST_OVER: Final = 64
@@ -75,6 +78,7 @@ class SessionLine:
         self._asking: i64 = 0
         self._watched: i64 = 0
         self._is_matching: bool = False
+        self._is_gathering: bool = False
         self._is_timed: bool = False
 
     def __len__(self) -> int:
@@ -84,6 +88,9 @@ class SessionLine:
 
     def wish(self, wish: SessionWish) -> None:
         if wish.is_patient:
+            if not self._waiting and not self._offers and not self._is_gathering:
+                self._is_gathering = True
+                self._later(GATHER_S, self.gathered)
             wish.tag = self
             self._waiting.append(wish)
             self._match()
@@ -137,6 +144,10 @@ class SessionLine:
         self._offers[index] = enqueued_at_ms
         self._match()
 
+    def gathered(self) -> None:
+        self._is_gathering = False
+        self._match()
+
     def _offered(self) -> list[int]:
         """Those that have one, the one that waits longest first."""
         order: list[tuple[int, int]] = []
@@ -151,7 +162,8 @@ class SessionLine:
             return
         self._is_matching = True
         self._tidy()
-        while self._waiting and self._offers:
+        is_complete = len(self._offers) == len(self._fragments)
+        while self._waiting and self._offers and (is_complete or not self._is_gathering):
             self._ask(self._offered()[0])
             self._tidy()
         self._is_matching = False

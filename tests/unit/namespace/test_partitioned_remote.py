@@ -293,6 +293,7 @@ async def test_next_sessions_are_found_on_either_broker(run_folder: Path) -> Non
         holds: list[SessionHold] = []
         for _ in range(20):
             front_end.traffic.wish_session(SessionWish(None, True, holds.append, lambda _error: None))
+        front_end.timers.advance(0.01)
         await front_end.send(*[keyed("m", session_id=f"s{number}") for number in range(20)])
         await until(lambda: len(holds) == 20)
         assert sorted(hold.session_id for hold in holds) == sorted(f"s{number}" for number in range(20))
@@ -304,6 +305,7 @@ async def test_next_sessions_are_found_on_either_broker(run_folder: Path) -> Non
         await until(lambda: got == ["m"])
         front_end.traffic.leave_session(holds[0])
         front_end.traffic.wish_session(SessionWish(None, True, holds.append, lambda _error: None))
+        front_end.timers.advance(0.01)
         await until(lambda: len(holds) == 21)
         assert holds[20].session_id == holds[0].session_id
 
@@ -317,6 +319,8 @@ async def test_sessions_of_two_front_ends_are_shared_and_freed_when_one_dies(run
         for _ in range(10):
             two.front_end.traffic.wish_session(SessionWish(None, True, mine.append, lambda _error: None))
             other.traffic.wish_session(SessionWish(None, True, theirs.append, lambda _error: None))
+        two.front_end.timers.advance(0.01)
+        other.timers.advance(0.01)
         await other.send(*[keyed("m", session_id=f"s{number}") for number in range(15)])
         await until(lambda: len(mine) + len(theirs) == 15)
         before = len(theirs)
