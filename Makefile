@@ -26,8 +26,8 @@ help: ## list the targets
 
 install: $(STAMPS)/package $(STAMPS)/node ## virtual environment in .venv, the package compiled into it, tools and SDKs for tests
 
-up: $(STAMPS)/package ## one namespace in the foreground, on the default ports
-	@exec $(BIN)/tandembus serve
+up: $(STAMPS)/package ## one namespace with two message brokers in the foreground, on the default ports
+	@exec $(BIN)/tandembus serve --brokers 2
 
 test: test-compiled test-interpreted ## all tests on the compiled package, then unit and contract tests interpreted
 	@$(BIN)/python tools/test_total.py $(RESULTS)/*.xml

@@ -1,26 +1,21 @@
-"""`tandembus serve`: one namespace in this process, in the foreground."""
+"""`tandembus serve`: one namespace, in the foreground."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
 from tandembus.config import ConfigurationError, ServeSettings, load_settings
 from tandembus.errors import BusError
-from tandembus.node.emulator import EmulatorConfig, read_emulator_config
-from tandembus.node.supervisor_node import SupervisorNode
-from tandembus.node.tuning import tune_process
-from tandembus.node.waiting import first_of
-from tandembus.node.wiring import NamespaceNode
+from tandembus.node.launching import Launch
 
-log = logging.getLogger("tandembus")
-
-EXIT_REFUSED = 1
+if TYPE_CHECKING:
+    from tandembus.node.emulator import EmulatorConfig
 
 
 @click.command()
@@ -99,73 +94,29 @@ def serve(
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    raise SystemExit(_run(settings, emulator))
+    launch = _launched(settings)
+    # What takes long to load comes last: the brokers load at the same time.
+    from tandembus.cli.serving import run
+
+    raise SystemExit(run(settings, emulator, launch))
 
 
 def _read_emulator_config(settings: ServeSettings) -> EmulatorConfig | None:
     if settings.emulator_config is None:
         return None
+    from tandembus.node.emulator import read_emulator_config
+
     return read_emulator_config(settings.emulator_config, settings.limits)
 
 
-def _run(settings: ServeSettings, emulator: EmulatorConfig | None) -> int:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(_serve(settings, emulator))
-    return uvloop.run(_serve(settings, emulator))
-
-
-def _node(settings: ServeSettings, emulator: EmulatorConfig | None) -> NamespaceNode | SupervisorNode:
+def _launched(settings: ServeSettings) -> Launch | None:
+    """The message brokers, started already; None where everything is in this process."""
     if settings.brokers == 0:
-        return NamespaceNode(settings, emulator=emulator)
-    return SupervisorNode(settings, emulator=emulator)
-
-
-async def _serve(settings: ServeSettings, emulator: EmulatorConfig | None = None) -> int:
-    node = _node(settings, emulator)
+        return None
     try:
-        await node.start()
-    except (BusError, OSError, ConfigurationError) as error:
-        click.echo(f"tandembus cannot start: {error}", err=True)
-        if isinstance(error, OSError):
-            click.echo(f"Try: {_advice_for(error)}", err=True)
-        return EXIT_REFUSED
-    tune_process(settings.limits.max_connections)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    click.echo(f"ready {node.connection_string}")
-    _tell_doors(node)
-    await first_of(stop, node.broken)
-    click.echo("stopping", err=True)
-    try:
-        await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
-    except asyncio.TimeoutError:
-        click.echo(
-            f"not everything was finished within {settings.stop_timeout_s:g} s; nothing accepted is lost", err=True
-        )
-        return EXIT_REFUSED
-    return EXIT_REFUSED if node.broken.is_set() else 0
-
-
-def _advice_for(error: OSError) -> str:
-    """Trouble with a file names it; trouble with a port cannot."""
-    if error.filename is not None:
-        return "--data chooses another data folder, one that this user may write to."
-    return "--amqp-port, --http-port and --amqps-port choose other ports (0: any free one)."
-
-
-def _tell_doors(node: NamespaceNode | SupervisorNode) -> None:
-    settings = node.settings
-    amqps = f", amqps {node.ports.amqps}" if node.ports.amqps is not None else ""
-    log.info(
-        "namespace '%s' on %s: amqp %d%s, http %d; data in %s",
-        settings.name,
-        settings.host,
-        node.ports.amqp,
-        amqps,
-        node.ports.http,
-        settings.data,
-    )
+        launch = Launch(settings)
+        launch.start_brokers()
+    except (BusError, OSError) as error:
+        tell_refusal(error)
+        raise SystemExit(EXIT_REFUSED) from error
+    return launch

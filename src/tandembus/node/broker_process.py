@@ -31,7 +31,8 @@ from tandembus.node.near_source import NearSource
 from tandembus.node.orders import Orders
 from tandembus.node.owned_store import OwnedStore, until_free
 from tandembus.node.remote_store import CHECK, MAKE
-from tandembus.node.stores import build_broker, build_budget, build_faults, store_folder
+from tandembus.node.store_folders import store_folder
+from tandembus.node.stores import build_broker, build_budget, build_faults
 from tandembus.node.supervisor import Role
 from tandembus.node.waiting import first_of
 from tandembus.security.scopes import fold
@@ -61,7 +62,8 @@ class BrokerProcess:
         orders = self._orders
         folders = [store_folder(self._settings.data, store) for store in orders.stores]
         await asyncio.gather(*[until_free(folder) for folder in folders])
-        self._copies = CatalogCopies(DurableCopies(folders, self._settings.limits.catalog_map_size_bytes))
+        map_size_bytes = self._settings.limits.catalog_map_size_bytes
+        self._copies = CatalogCopies(lambda: DurableCopies(folders, map_size_bytes))
         self._meter = Meter(
             self._clock,
             self._settings.data / "meter" / f"broker-{orders.index}",

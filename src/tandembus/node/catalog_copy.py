@@ -19,7 +19,7 @@ from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_records import META_KEYS
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.following import CONFIRM_S, Followers
-from tandembus.node.stores import COPY_FOLDER
+from tandembus.node.store_folders import COPY_FOLDER
 from tandembus.store.embedded.catalog_store import CatalogStore, Document
 
 log = logging.getLogger("tandembus.node")
@@ -146,15 +146,16 @@ class DurableCopies:
 class CatalogCopies:
     """What a process other than the catalog's own goes by. Implements `control_link.CatalogCopy`."""
 
-    def __init__(self, durable: DurableCopies | None = None) -> None:
+    def __init__(self, open_durable: Callable[[], DurableCopies] | None = None) -> None:
+        """`open_durable`: for those who keep copies. They are opened when somebody is there to say what is missing in
+        them: until then whoever has lost the catalog may be reading them."""
         self.view = CatalogView.empty()
-        self._durable = durable
+        self._open_durable = open_durable
+        self._durable: DurableCopies | None = None
         self.on_changed: Callable[[Sequence[CatalogEvent]], Awaitable[None]] = _nobody
         """Told what a change means, once it is durable here; it is in effect when that returns."""
         self._taken = asyncio.Event()
-        found = durable.newest() if durable is not None else None
-        if found is not None:
-            self.view.apply(found)
+        self._version_in_effect = NOTHING
 
     @property
     def version(self) -> int:
@@ -162,6 +163,11 @@ class CatalogCopies:
 
     def known(self) -> tuple[str, int]:
         """The namespace's id and the version of which nothing is missing here."""
+        if self._durable is None and self._open_durable is not None:
+            self._durable = self._open_durable()
+            found = self._durable.newest()
+            if found is not None:
+                self.view.apply(found)
         return (self.view.namespace_id, self.version) if self.is_complete() else ("", NOTHING)
 
     def is_complete(self) -> bool:
@@ -173,12 +179,13 @@ class CatalogCopies:
         if self._durable is not None:
             await self._durable.write(change, before)
         await self.on_changed(events)
+        self._version_in_effect = change.version
         taken, self._taken = self._taken, asyncio.Event()
         taken.set()
 
     async def until(self, version: int) -> None:
         """Returns when this version is in effect here."""
-        while self.version < version:
+        while self._version_in_effect < version:
             await self._taken.wait()
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from pathlib import Path
 from typing import Final
 
 from tandembus.config import EMULATOR_KEY, ServeSettings
@@ -17,10 +16,6 @@ from tandembus.security.sas import ROOT_POLICY, make_connection_string
 log = logging.getLogger("tandembus")
 
 FACTS_FILE: Final = "namespace.json"
-
-
-def private_folder(data: Path) -> None:
-    data.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def connection_string_of(settings: ServeSettings, ports: Ports, key: str) -> str:

@@ -21,6 +21,11 @@ MAX_SOCKET_PATH_BYTES: Final = 100
 _LONGEST_NAME: Final = "broker-000.sock"
 
 
+def private_folder(data: Path) -> None:
+    """The data folder itself. Raises OSError."""
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 class RunFolder:
     """The folder itself, made where it is missing; only its owner can look into it."""
 

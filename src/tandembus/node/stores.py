@@ -1,9 +1,6 @@
-"""The messaging stores of a namespace: which there are, and how one is opened."""
+"""The messaging stores of a namespace, and the message brokers that own them."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Final
 
 from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
@@ -15,24 +12,11 @@ from tandembus.faults.faulty_store import StoreFaults
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_recovery import open_catalog
+from tandembus.node.store_folders import COPY_FOLDER, store_folder, stores_that_exist
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
 from tandembus.store.memory import MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import MessagingStore
-
-COPY_FOLDER: Final = "catalog"
-"""Within a store's folder: its copy of the catalog."""
-
-
-def store_folder(data: Path, store: int) -> Path:
-    return data / "stores" / str(store)
-
-
-def stores_that_exist(data: Path) -> int:
-    """One more than the highest number there is: what was written with more stores is served with fewer, too."""
-    folder = data / "stores"
-    names = [one.name for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
-    return max((int(name) + 1 for name in names if name.isdecimal() and str(int(name)) == name), default=0)
 
 
 def open_namespace_catalog(settings: ServeSettings, now: float) -> Catalog:
@@ -41,16 +25,6 @@ def open_namespace_catalog(settings: ServeSettings, now: float) -> Catalog:
     stores = range(stores_that_exist(settings.data))
     copies = [store_folder(settings.data, store) / COPY_FOLDER for store in stores]
     return open_catalog(settings.data / "catalog", copies, settings.limits, now)
-
-
-def stores_for_new_entities(settings: ServeSettings) -> int:
-    """Where no number is asked for: one per message broker or, in one process, all there are."""
-    return settings.stores or settings.brokers or max(stores_that_exist(settings.data), 1)
-
-
-def store_count(settings: ServeSettings) -> int:
-    """All that are served."""
-    return max(stores_for_new_entities(settings), stores_that_exist(settings.data))
 
 
 def build_faults(settings: ServeSettings, stores: int, clock: Clock) -> FaultBoard:

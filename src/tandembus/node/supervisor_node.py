@@ -30,32 +30,24 @@ from tandembus.namespace.following import Followers
 from tandembus.namespace.store_port import CatalogFollower
 from tandembus.node.catalog_wire import change_to_wire
 from tandembus.node.channels import Channels
-from tandembus.node.child_process import ChildProcess, start_child
 from tandembus.node.control_server import ControlledProcess, ControlServer
 from tandembus.node.describing import BEGIN, END, DescribingDesk
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.emulator import EmulatorConfig
-from tandembus.node.facts import bring_about, connection_string_of, private_folder, write_facts
+from tandembus.node.facts import bring_about, connection_string_of, write_facts
 from tandembus.node.fault_wire import ASK_FAULT, FAULTS, answer_fault, faults_to_wire
 from tandembus.node.front_door import FrontDoor, Surroundings
 from tandembus.node.front_end_namespace import RENEW_KEY, VERSION
 from tandembus.node.front_end_process import ROOT_KEY, TOPOLOGY
+from tandembus.node.launching import Launch
 from tandembus.node.metering import meter_settings
-from tandembus.node.orders import Orders
 from tandembus.node.owned_store import until_free
 from tandembus.node.remote_administration import ADMINISTER, AdministrationDesk
 from tandembus.node.remote_store import RemoteStore
-from tandembus.node.run_folder import RunFolder, ensure_install_key
-from tandembus.node.stores import (
-    COPY_FOLDER,
-    build_faults,
-    open_namespace_catalog,
-    store_count,
-    store_folder,
-    stores_for_new_entities,
-)
+from tandembus.node.store_folders import COPY_FOLDER, store_folder, stores_for_new_entities
+from tandembus.node.stores import build_faults, open_namespace_catalog
 from tandembus.node.supervision import ProcessState
-from tandembus.node.supervisor import ProcessId, Role, Supervisor
+from tandembus.node.supervisor import ProcessId, Role
 from tandembus.node.topology import FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
@@ -72,11 +64,12 @@ ENDS_WITHIN_S: Final = 8.0
 class SupervisorNode:
     """Started, ready, stopped: the same from outside as a namespace in one process."""
 
-    def __init__(
-        self, settings: ServeSettings, clock: Clock | None = None, emulator: EmulatorConfig | None = None
-    ) -> None:
+    def __init__(self, settings: ServeSettings, launch: Launch, emulator: EmulatorConfig | None = None) -> None:
+        """`launch`: with the brokers started already."""
         self.settings = settings
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = SystemClock()
+        self._launch = launch
+        self.supervisor = launch.supervisor
         self._emulator = emulator
         self.key = ""
         self.tls: TlsFiles
@@ -98,37 +91,30 @@ class SupervisorNode:
 
     async def start(self) -> None:
         """Or, if that fails, nothing of it remains."""
-        sockets = await bind_first(self.settings)
-        self.ports = sockets.ports
         async with contextlib.AsyncExitStack() as opened:
+            opened.callback(self.supervisor.let_go)
+            sockets = await bind_first(self.settings)
             opened.callback(sockets.close)
+            self.ports = sockets.ports
+            self._launch.start_front_ends(self.ports)
             await self._start(sockets, opened)
             opened.pop_all()
 
     async def _start(self, sockets: ListeningSockets, opened: contextlib.AsyncExitStack) -> None:
         settings = self.settings
-        private_folder(settings.data)
-        self._run = RunFolder(settings.data)
-        self._install_key = ensure_install_key(settings.data)
-        self._store_count = store_count(settings)
-        folders = [store_folder(settings.data, store) for store in range(self._store_count)]
+        folders = [store_folder(settings.data, store) for store in range(self._launch.store_count)]
         await asyncio.gather(*[until_free(folder / COPY_FOLDER) for folder in folders])
         self._catalog = open_namespace_catalog(settings, self.clock.now())
         opened.callback(self._catalog.close)
-        self.supervisor = Supervisor(
-            self._processes(), self._start_child, self.clock, settings.restart_delay_s, settings.heartbeat_timeout_s
-        )
-        opened.callback(self.supervisor.let_go)
-        self.control = ControlServer(self._install_key, self.supervisor)
-        await self.control.start(self._run.control_socket)
-        opened.push_async_callback(self.control.stop)
-        self.supervisor.start(self.supervisor.of(Role.BROKER))
         self.key = ensure_key(settings.data, settings.key)
         names = certificate_names(settings.host, settings.tls_names)
         self.tls = ensure_certificate(
             settings.data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
         )
+        self.control = ControlServer(self._launch.install_key, self.supervisor)
         await self._build(opened)
+        await self.control.start(self._launch.run.control_socket)
+        opened.push_async_callback(self.control.stop)
         await self._start_brokers()
         if self._emulator is not None:
             await bring_about(self.namespace, self._emulator, settings)
@@ -138,21 +124,12 @@ class SupervisorNode:
         write_facts(settings, self.ports)
         self.door.is_ready = True
 
-    def _processes(self) -> list[ProcessId]:
-        brokers = [ProcessId(Role.BROKER, index) for index in range(self.settings.brokers)]
-        return brokers + [ProcessId(Role.FRONT_END, index) for index in range(1, self.settings.front_ends)]
-
-    def _start_child(self, process: ProcessId) -> ChildProcess:
-        ports = self.ports if process.role is Role.FRONT_END else None
-        orders = Orders(self.settings, self._install_key, process.index, self._store_count, ports)
-        return start_child(process.role.value, process.index, self.settings.name, orders.document())
-
     async def _build(self, opened: contextlib.AsyncExitStack) -> None:
         settings, limits, clock = self.settings, self.settings.limits, self.clock
-        stores = range(self._store_count)
+        stores = range(self._launch.store_count)
         self.followers = Followers(self._catalog)
         self.stores = {store: RemoteStore(store, store % settings.brokers, self.control) for store in stores}
-        self.faults = build_faults(settings, self._store_count, clock)
+        self.faults = build_faults(settings, self._launch.store_count, clock)
         administration = Administration(
             settings.name,
             self._catalog,
@@ -163,7 +140,7 @@ class SupervisorNode:
             clock,
         )
         self._channels = Channels(
-            self._run, self._install_key, Party(Role.FRONT_END.value, {"index": 0}), settings, clock
+            self._launch.run, self._launch.install_key, Party(Role.FRONT_END.value, {"index": 0}), settings, clock
         )
         source = self._channels.open(stores, self._when_broken)
         opened.push_async_callback(self._channels.stop)

@@ -23,18 +23,12 @@ from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.node.catalog_copy import CopiesFollowing, DurableCopies
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.emulator import EmulatorConfig
-from tandembus.node.facts import bring_about, connection_string_of, private_folder, write_facts
+from tandembus.node.facts import bring_about, connection_string_of, write_facts
 from tandembus.node.front_door import FrontDoor, Surroundings
 from tandembus.node.metering import meter_settings
-from tandembus.node.stores import (
-    build_broker,
-    build_budget,
-    build_faults,
-    open_namespace_catalog,
-    store_count,
-    store_folder,
-    stores_for_new_entities,
-)
+from tandembus.node.run_folder import private_folder
+from tandembus.node.store_folders import store_count, store_folder, stores_for_new_entities
+from tandembus.node.stores import build_broker, build_budget, build_faults, open_namespace_catalog
 from tandembus.node.supervision import ProcessState
 from tandembus.node.topology import FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
 from tandembus.security.key_file import ensure_key, renew_key

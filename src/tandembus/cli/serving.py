@@ -1,0 +1,78 @@
+"""Running a namespace in the foreground, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+
+import click
+
+from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
+from tandembus.config import ConfigurationError, ServeSettings
+from tandembus.errors import BusError
+from tandembus.node.emulator import EmulatorConfig
+from tandembus.node.launching import Launch
+from tandembus.node.supervisor_node import SupervisorNode
+from tandembus.node.tuning import tune_process
+from tandembus.node.waiting import first_of
+from tandembus.node.wiring import NamespaceNode
+
+log = logging.getLogger("tandembus")
+
+
+def run(settings: ServeSettings, emulator: EmulatorConfig | None, launch: Launch | None) -> int:
+    """Until it is interrupted; returns the exit code. `launch`: where the brokers have processes of their own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serve(settings, emulator, launch))
+    return uvloop.run(serve(settings, emulator, launch))
+
+
+async def serve(settings: ServeSettings, emulator: EmulatorConfig | None = None, launch: Launch | None = None) -> int:
+    node = _node(settings, emulator, launch)
+    try:
+        await node.start()
+    except (BusError, OSError, ConfigurationError) as error:
+        tell_refusal(error)
+        return EXIT_REFUSED
+    tune_process(settings.limits.max_connections)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    click.echo(f"ready {node.connection_string}")
+    _tell_doors(node)
+    await first_of(stop, node.broken)
+    click.echo("stopping", err=True)
+    try:
+        await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
+    except asyncio.TimeoutError:
+        click.echo(
+            f"not everything was finished within {settings.stop_timeout_s:g} s; nothing accepted is lost", err=True
+        )
+        return EXIT_REFUSED
+    return EXIT_REFUSED if node.broken.is_set() else 0
+
+
+def _node(
+    settings: ServeSettings, emulator: EmulatorConfig | None, launch: Launch | None
+) -> NamespaceNode | SupervisorNode:
+    if launch is None:
+        return NamespaceNode(settings, emulator=emulator)
+    return SupervisorNode(settings, launch, emulator)
+
+
+def _tell_doors(node: NamespaceNode | SupervisorNode) -> None:
+    settings = node.settings
+    amqps = f", amqps {node.ports.amqps}" if node.ports.amqps is not None else ""
+    log.info(
+        "namespace '%s' on %s: amqp %d%s, http %d; data in %s",
+        settings.name,
+        settings.host,
+        node.ports.amqp,
+        amqps,
+        node.ports.http,
+        settings.data,
+    )

@@ -1,0 +1,32 @@
+"""Which messaging stores a data folder has, and how many a namespace is to have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tandembus.config import ServeSettings
+
+COPY_FOLDER: Final = "catalog"
+"""Within a store's folder: its copy of the catalog."""
+
+
+def store_folder(data: Path, store: int) -> Path:
+    return data / "stores" / str(store)
+
+
+def stores_that_exist(data: Path) -> int:
+    """One more than the highest number there is: what was written with more stores is served with fewer, too."""
+    folder = data / "stores"
+    names = [one.name for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
+    return max((int(name) + 1 for name in names if name.isdecimal() and str(int(name)) == name), default=0)
+
+
+def stores_for_new_entities(settings: ServeSettings) -> int:
+    """Where no number is asked for: one per message broker or, in one process, all there are."""
+    return settings.stores or settings.brokers or max(stores_that_exist(settings.data), 1)
+
+
+def store_count(settings: ServeSettings) -> int:
+    """All that are served."""
+    return max(stores_for_new_entities(settings), stores_that_exist(settings.data))
