@@ -362,7 +362,7 @@ class FaultGate(Traffic):
                 if is_draining:
                     consumer.drained()
                 return
-            delay_s = self._delay_of_receiving()
+            delay_s = self.delay_s()
             if delay_s > 0.0 or self._waiting:
                 self._feed_later(consumer, lane, is_draining, delay_s)
                 return
@@ -378,8 +378,8 @@ class FaultGate(Traffic):
             self._put_off(one, delay_s)
         one.is_draining = one.is_draining or is_draining
 
-    def _delay_of_receiving(self) -> float:
-        """Messages come later; that some do not come at all is for outages."""
+    def delay_s(self) -> float:
+        """By how much faults delay what they never refuse by chance: receiving, and telling how things are."""
         delay_s = 0.0
         for effect in self._effects:
             if effect.kind == SLOW and (effect.probability >= 1.0 or self._state.draw() < effect.probability):

@@ -32,7 +32,12 @@ class FaultyRequests:
             gate.check_reach()
 
     async def counts(self) -> Counts:
-        await self._pass()
+        """Whether it is limited is decided by who can be asked: chance has no part in that."""
+        gate = self._gate
+        if not gate.is_clear():
+            gate.check_reach()
+            await self._board.hold_up(gate.delay_s(), gate.is_slow)
+            gate.check_reach()
         return await self._inner.counts()
 
     async def peek(

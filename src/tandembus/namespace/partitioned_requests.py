@@ -112,6 +112,9 @@ class PartitionedRequests:
         empty answer ends the walk of whoever peeks."""
         found: list[Browsed] = []
         room = max_bytes
+        failure = self._traffic.failure()
+        if failure is not None:
+            raise failure  # all of them are out: an empty answer would say that there is nothing
         for index in self._walk(from_number, session_id):
             first = max(from_number, int(sequence_number(index, 1)))
             try:
