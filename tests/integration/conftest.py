@@ -37,6 +37,8 @@ transaction_timeout_s = 1.0
 max_transaction_messages = 5
 """
 """Short and small, so that a test gets to the end of them."""
+MANY_PARTITIONED = "max_partitioned_entities = 10000\n"
+"""Tests leave their entities behind."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -84,7 +86,7 @@ class Namespaces:
         folder = self._folder / f"{topology.name}{'-small' if is_small else ''}"
         folder.mkdir()
         config = folder / "config.toml"
-        config.write_text(SMALL if is_small else "")
+        config.write_text((SMALL if is_small else "[limits]\n") + MANY_PARTITIONED)
         return start_namespace(folder / "data", "--config", str(config), *topology.options)
 
     def stop(self) -> None:

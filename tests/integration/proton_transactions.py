@@ -74,10 +74,7 @@ class ProtonTransaction:
 
     def send(self, sender: Any, body: str, session_id: str | None = None) -> Any:
         """Returns the settled delivery."""
-        message = proton.Message(body=body, id=body)
-        if session_id is not None:
-            message.group_id = session_id
-        delivery = self._transaction.send(sender.link, message)
+        delivery = self._transaction.send(sender.link, self._client.message(body, session_id))
         self._client.wait(lambda: delivery.settled)
         return delivery
 
@@ -117,6 +114,16 @@ class ProtonClient:
             allow_insecure_mechs=True,
         )
         self._receivers: list[Any] = []
+        self._key = bus.shape.key
+
+    def message(self, body: str, session_id: str | None = None) -> Any:
+        """Where a transaction needs a key (P16), it is the session, or the same for all."""
+        message = proton.Message(body=body, id=body)
+        if session_id is not None:
+            message.group_id = session_id
+        elif self._key is not None:
+            message.annotations = {proton.symbol("x-opt-partition-key"): self._key}
+        return message
 
     def wait(self, is_over: Callable[[], bool]) -> None:
         self.connection.wait(is_over)

@@ -39,6 +39,12 @@ class Shape:
         """What its queues and topics are made with."""
         return {"enable_partitioning": True} if self.is_partitioned else {}
 
+    @property
+    def key(self) -> str | None:
+        """A partition key for messages whose order matters, or that belong to one transaction: with it they are in one
+        fragment (P10, P16). What has only one needs none."""
+        return "together" if self.is_partitioned else None
+
     def as_sent(self, found: Sequence[T], key: Any = None) -> list[T]:
         """What was received, to be compared with what was sent one by one: without a key that is in order only where
         there is one fragment (P5)."""

@@ -93,7 +93,7 @@ def test_a_message_is_sent_locked_renewed_unlocked_and_completed(http: Http, que
 def test_what_comes_over_http_is_an_ordinary_message_to_the_sdk(http: Http, sdk: PythonSdk, queue_name: str) -> None:
     batch = [
         {"Body": "one", "BrokerProperties": {"Label": "l", "SessionId": "s"}, "UserProperties": {"n": 5, "t": "x"}},
-        {"Body": "two"},
+        {"Body": "two", "BrokerProperties": {"SessionId": "s"}},
     ]
     content_type = "application/vnd.microsoft.servicebus.json"
     body = json.dumps(batch).encode()

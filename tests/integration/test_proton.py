@@ -71,9 +71,10 @@ def connection(connections: Connections, bus: Bus) -> Any:
 
 
 def send(connection: Any, queue: str, *bodies: object) -> None:
+    """All with one partition key: so they stay in order on every kind of queue."""
     sender = connection.create_sender(queue)
     for body in bodies:
-        sender.send(proton.Message(body=body))
+        sender.send(proton.Message(body=body, annotations={proton.symbol("x-opt-partition-key"): "together"}))
     sender.close()
 
 

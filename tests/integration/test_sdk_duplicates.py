@@ -33,8 +33,9 @@ def test_the_first_of_each_id_arrives_and_the_rest_is_accepted_silently(sdk: Pyt
         batch.add_message(numbered(message_id, "third" if message_id == "3" else "again"))
     sender.send_messages(batch)
     messages = receive(receiver, 3)
-    assert bodies_of(messages) == [b"first", b"second", b"third"]
-    assert [message.sequence_number for message in messages] == [1, 2, 3], "a duplicate takes no number"
+    assert bus.shape.as_sent(bodies_of(messages)) == [b"first", b"second", b"third"]
+    if not bus.shape.is_partitioned:  # each id is a key there, and each fragment has numbers of its own (P10)
+        assert [message.sequence_number for message in messages] == [1, 2, 3], "a duplicate takes no number"
     for message in messages:
         receiver.complete_message(message)
     sender.send_messages(numbered("1", "completed, and still known"))
@@ -49,7 +50,8 @@ def test_scheduling_the_same_id_again_schedules_nothing(sdk: PythonSdk, bus: Bus
     at = datetime.now(timezone.utc) + timedelta(hours=1)
     (first,) = sender.schedule_messages(numbered("1", "first"), at)
     assert first > 0
-    assert sender.schedule_messages([numbered("1", "again"), numbered("2", "second")], at) == [0, first + 1]
+    again, second = sender.schedule_messages([numbered("1", "again"), numbered("2", "second")], at)
+    assert (again, second > 0) == (0, True)
     assert bus.counts(queue) == Counts(0, scheduled=2)
 
 
@@ -66,7 +68,7 @@ def test_ids_are_known_after_a_kill(connect: Connect, data_folder: Path, shape: 
     bus = Bus(running, shape=shape)
     sender, receiver = connect(bus.connection_string).pair(queue)
     sender.send_messages([numbered("1", "again"), numbered("3", "third"), numbered("2", "again")])
-    assert bodies_of(receive(receiver, 3)) == [b"first", b"second", b"third"]
+    assert shape.as_sent(bodies_of(receive(receiver, 3))) == [b"first", b"second", b"third"]
     bus.close()
     running.stop_in_peace()
 

@@ -22,16 +22,16 @@ pytestmark = on_every_shape
 LARGEST = 262_144
 
 
-def send_one_by_one(sender: ServiceBusSender, bodies: list[str]) -> None:
+def send_one_by_one(sender: ServiceBusSender, bodies: list[str], key: str | None) -> None:
     for body in bodies:
-        sender.send_messages(ServiceBusMessage(body))
+        sender.send_messages(ServiceBusMessage(body, partition_key=key))
 
 
-def send_list(sender: ServiceBusSender, bodies: list[str]) -> None:
+def send_list(sender: ServiceBusSender, bodies: list[str], key: str | None) -> None:
     sender.send_messages([ServiceBusMessage(body) for body in bodies])
 
 
-def send_batch(sender: ServiceBusSender, bodies: list[str]) -> None:
+def send_batch(sender: ServiceBusSender, bodies: list[str], key: str | None) -> None:
     batch = sender.create_message_batch()
     for body in bodies:
         batch.add_message(ServiceBusMessage(body))
@@ -41,12 +41,13 @@ def send_batch(sender: ServiceBusSender, bodies: list[str]) -> None:
 @covers("M1", "M12", "B1")
 @pytest.mark.parametrize("send", [send_one_by_one, send_list, send_batch])
 def test_messages_arrive_whole_and_in_order(
-    sdk: PythonSdk, bus: Bus, send: Callable[[ServiceBusSender, list[str]], None]
+    sdk: PythonSdk, bus: Bus, send: Callable[[ServiceBusSender, list[str], str | None], None]
 ) -> None:
+    """A batch is in one fragment (P27), and so is what has one key (P10)."""
     queue = bus.make_queue()
     sender, receiver = sdk.pair(queue)
     bodies = [f"message {number}" for number in range(20)]
-    send(sender, bodies)
+    send(sender, bodies, bus.shape.key)
     assert bus.counts(queue) == Counts(20)
     messages = receive(receiver, 20)
     assert bodies_of(messages) == [body.encode() for body in bodies]
@@ -130,7 +131,7 @@ def _on_arrival(value: object) -> object:
 def test_a_message_may_be_empty(sdk: PythonSdk, bus: Bus) -> None:
     sender, receiver = sdk.pair(bus.make_queue())
     for body in (b"", "", None):
-        sender.send_messages(ServiceBusMessage(body, message_id=repr(body)))
+        sender.send_messages(ServiceBusMessage(body, message_id=repr(body), partition_key=bus.shape.key))
     messages = receive(receiver, 3)
     assert ids_of(messages) == ["b''", "''", "None"]
     assert [_content(message) for message in messages] == [[b""], [b""], None]
@@ -154,7 +155,7 @@ def test_bodies_of_every_kind_arrive_as_what_they_are(sdk: PythonSdk, bus: Bus) 
     for number, (body, _) in enumerate(BODIES):
         properties = AmqpMessageProperties(message_id=str(number))
         sender.send_messages(AmqpAnnotatedMessage(**body, properties=properties))
-    messages = receive(receiver, len(BODIES))
+    messages = bus.shape.as_sent(receive(receiver, len(BODIES)), lambda message: int(message.message_id))
     assert [_content(message) for message in messages] == [expected for _, expected in BODIES]
     assert ids_of(messages) == [str(number) for number in range(len(BODIES))]
 
@@ -195,8 +196,8 @@ def test_annotations_header_and_footer_travel_along(sdk: PythonSdk, bus: Bus) ->
 def test_a_message_of_200_kb_takes_several_frames_both_ways(sdk: PythonSdk, bus: Bus) -> None:
     sender, receiver = sdk.pair(bus.make_queue())
     body = bytes(range(256)) * 800
-    sender.send_messages([ServiceBusMessage(body)])
-    sender.send_messages(ServiceBusMessage(b"after"))
+    sender.send_messages([ServiceBusMessage(body, partition_key=bus.shape.key)])
+    sender.send_messages(ServiceBusMessage(b"after", partition_key=bus.shape.key))
     large, after = receive(receiver, 2)
     assert body_of(large) == body
     assert body_of(after) == b"after"
@@ -232,9 +233,10 @@ def test_a_batch_holds_what_fits_and_no_more(sdk: PythonSdk, bus: Bus) -> None:
 
 @covers("M13")
 def test_a_full_queue_says_so_and_takes_messages_again_once_some_are_gone(small_sdk: PythonSdk, small_bus: Bus) -> None:
+    """Of a partitioned queue one fragment is full, and says so to what has to go there (P8)."""
     queue = small_bus.make_queue(max_size_in_megabytes=1)
     sender, receiver = small_sdk.pair(queue)
-    message = ServiceBusMessage(b"x" * 200_000)
+    message = ServiceBusMessage(b"x" * 200_000, partition_key=small_bus.shape.key)
     for _ in range(5):
         sender.send_messages(message)
     with pytest.raises(ServiceBusQuotaExceededError, match="1 MB"):

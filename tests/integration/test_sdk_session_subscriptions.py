@@ -90,8 +90,9 @@ def test_after_a_crash_sessions_are_free_in_order_and_keep_their_state(
     queue_sender, topic_sender = sdk.sender(queue), sdk.topic_sender(topic)
     for number in range(40):
         messages = [ServiceBusMessage(f"{one}{number}".encode(), session_id=one) for one in ("a", "b", "c")]
-        queue_sender.send_messages(messages)
-        topic_sender.send_messages(messages)
+        for message in messages:
+            queue_sender.send_messages(message)
+            topic_sender.send_messages(message)
     holder = sdk.receiver(queue, session_id="a")
     first, *_ = receive(holder, 10)
     holder.complete_message(first)

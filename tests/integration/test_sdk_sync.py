@@ -24,16 +24,16 @@ def client(bus: Bus) -> Iterator[ServiceBusClient]:
         yield client
 
 
-def send_one_by_one(client: ServiceBusClient, queue: str, name: str) -> None:
+def send_one_by_one(client: ServiceBusClient, queue: str, name: str, key: str | None) -> None:
     with client.get_queue_sender(queue) as sender:
         for number in range(EACH):
-            sender.send_messages(ServiceBusMessage(f"{name}-{number}"))
+            sender.send_messages(ServiceBusMessage(f"{name}-{number}", partition_key=key))
 
 
 @covers("M1", "B1")
 def test_threads_share_a_client_and_each_keeps_its_order(client: ServiceBusClient, bus: Bus, queue: str) -> None:
     with ThreadPoolExecutor(THREADS) as threads:
-        list(threads.map(lambda at: send_one_by_one(client, queue, f"thread {at}"), range(THREADS)))
+        list(threads.map(lambda at: send_one_by_one(client, queue, f"thread {at}", bus.shape.key), range(THREADS)))
     with client.get_queue_receiver(queue, max_wait_time=ARRIVES_WITHIN_S, prefetch_count=50) as receiver:
         found: list[str] = []
         for message in receiver:

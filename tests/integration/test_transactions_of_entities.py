@@ -28,10 +28,7 @@ def client(bus: Bus) -> Iterator[ProtonClient]:
 def fill(client: ProtonClient, entity: str, *bodies: str, session_id: str | None = None) -> None:
     sender = client.sender(entity)
     for body in bodies:
-        message = proton.Message(body=body, id=body)
-        if session_id is not None:
-            message.group_id = session_id
-        sender.send(message)
+        sender.send(client.message(body, session_id))
 
 
 @covers("M11", "M9")
@@ -79,6 +76,7 @@ def test_a_topic_and_its_subscription_are_two_entities(client: ProtonClient, bus
 
 @covers("M11", "M7")
 def test_messages_of_two_sessions_are_part_of_one_transaction(client: ProtonClient, bus: Bus) -> None:
+    """Of a partitioned entity they are not (P16), not even where both are in one fragment."""
     queue = bus.make_queue(requires_session=True)
     fill(client, queue, "s1", session_id="s")
     fill(client, queue, "t1", "t2", session_id="t")
@@ -93,8 +91,12 @@ def test_messages_of_two_sessions_are_part_of_one_transaction(client: ProtonClie
     assert refused.send(sender, "none").remote.condition.name == "amqp:not-allowed"
     assert refused.commit() == "rolled back"
     assert bus.counts(queue) == Counts(3)
-    assert transaction.commit() == "committed"
-    assert bus.counts(queue) == Counts(2)
+    if bus.shape.is_partitioned:
+        assert transaction.commit() == "rolled back"
+        assert bus.counts(queue) == Counts(3)
+    else:
+        assert transaction.commit() == "committed"
+        assert bus.counts(queue) == Counts(2)
 
 
 @covers("M11", "M10")

@@ -38,7 +38,7 @@ def small_client(small_bus: Bus) -> Iterator[ProtonClient]:
 def fill(client: ProtonClient, queue: str, *bodies: str) -> None:
     sender = client.sender(queue)
     for body in bodies:
-        sender.send(proton.Message(body=body, id=body))
+        sender.send(client.message(body))
 
 
 def bodies(client: ProtonClient, queue: str, count: int) -> list[str]:
