@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tandembus.broker.locks import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
+from tandembus.broker.operations import CallbackSendReply, SendOperation, TransferSource
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.errors import (
     EntityNotFound,
@@ -18,10 +19,11 @@ from tandembus.errors import (
     StoreFull,
 )
 from tandembus.interconnect.channel_settings import ChannelSettings
+from tandembus.interconnect.traffic import Traffic
 from tandembus.store.memory import Fault
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 from tests.covers import covers
-from tests.unit.broker.one_queue import body_of, message, properties_of
+from tests.unit.broker.one_queue import Answer, body_of, message, properties_of
 from tests.unit.interconnect.two_ends import KEY, TwoEnds, discharge, send, settle, stage, until
 
 
@@ -221,3 +223,45 @@ async def test_without_a_broker_nothing_is_taken(run_folder: Path) -> None:
     ends = TwoEnds(run_folder)
     assert isinstance(ends.traffic.failure(), FragmentUnavailable)
     assert isinstance(await stage(ends.traffic, message("a")).wait(), FragmentUnavailable)
+
+
+# Forwarding to another broker.
+
+
+def _forward(traffic: Traffic, first: int, *bodies: str) -> Answer:
+    answer = Answer()
+    messages = [message(body) for body in bodies]
+    for one in messages:
+        one.hops, one.original_number = 2, 77
+    source = TransferSource(3, 0, list(range(first, first + len(bodies))))
+    reply = CallbackSendReply(lambda _operation, error: answer.give(error))
+    traffic.send(SendOperation(messages, 100, reply, 0, False, source))
+    return answer
+
+
+@covers("P17")
+async def test_what_is_forwarded_twice_from_the_same_place_is_taken_once(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        assert await _forward(ends.traffic, 10, "a", "b").wait() is None
+        assert await _forward(ends.traffic, 10, "a", "b").wait() is None, "it has them, and says so"
+        assert await _forward(ends.traffic, 11, "b", "c").wait() is None
+        assert ends.broker.bodies() == ["a", "b", "c"]
+        stored = ends.disk.bodies[KEY, 0, 1]
+        assert (int(stored.hops), int(stored.original_number)) == (2, 77)
+
+
+@covers("P17")
+async def test_forwarding_goes_on_after_the_destination_was_killed(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        for number in range(1, 30):
+            answer = _forward(ends.traffic, number, f"m{number}")
+            if number % 7 == 0:
+                for _ in range(number // 7):
+                    await asyncio.sleep(0)
+                await ends.restart_broker()
+            while (error := await answer.wait()) is not None:
+                assert isinstance(error, FragmentUnavailable)
+                assert await ends.front_end.channel.until_up(10.0)
+                answer = _forward(ends.traffic, number, f"m{number}")
+            assert await ends.front_end.channel.until_up(10.0)
+        assert ends.broker.bodies() == [f"m{number}" for number in range(1, 30)]

@@ -22,7 +22,7 @@ from tandembus.interconnect.frames import OPERATIONS, frame
 from tandembus.interconnect.peer import connect_peer
 from tandembus.store.memory import Fault, MemoryDisk
 from tests.covers import covers
-from tests.unit.broker.one_queue import Answer, message, small
+from tests.unit.broker.one_queue import Answer, body_of, message, small
 from tests.unit.interconnect.two_ends import (
     INSTALL_KEY,
     KEY,
@@ -402,7 +402,7 @@ async def test_a_receiver_gets_everything_over_many_cuts(run_folder: Path) -> No
             await until(lambda: len(receiver.messages) > seen)  # noqa: B023
             answers: dict[str, Answer] = {}
             while seen < len(receiver.messages):
-                body, lock = receiver.bodies[seen], receiver.locks[seen]
+                body, lock = body_of(receiver.messages[seen]), receiver.locks[seen]
                 seen += 1
                 answers[body] = settle(ends.traffic, lock, COMPLETE)
             if cuts < 25:
