@@ -14,6 +14,7 @@ import pytest
 from tandembus.client.access_policies import AccessPolicy
 from tandembus.client.entities import QueueSettings
 from tandembus.client.messages import OutgoingMessage
+from tandembus.client.meter import since_start
 from tandembus.client.policies import NamespacePolicies
 from tandembus.client.service_bus import ServiceBus, connect
 from tandembus.client.topology import Topology
@@ -123,6 +124,20 @@ async def test_a_policy_and_its_keys_hold_at_every_front_end(processes: Processe
     for _ in range(CONNECTIONS):
         assert not await _can_send(processes, "till", made.primary_key)
         assert await _can_send(processes, "till", renewed.primary_key)
+
+
+@covers("P28")
+async def test_what_is_counted_is_the_sum_over_all_front_ends(processes: Processes) -> None:
+    await processes.make_queues("counted")
+    async with connections(processes) as clients:
+        for client in clients:
+            sender = await client.sender("counted")
+            await sender.send(OutgoingMessage(b"x"))
+    for _ in range(FRONT_ENDS):  # whoever is asked
+        async with processes.administration() as administration:
+            found = [one async for one in since_start(administration.requests, "counted")]
+        sends = [one.messages for one in found if one.operation == "send"]
+        assert sends == [CONNECTIONS]
 
 
 @covers("P21")

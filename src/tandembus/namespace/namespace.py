@@ -120,6 +120,10 @@ class Namespace:
         """What the catalog says, once it is durable: in effect here when this returns."""
         self._open.apply(events)
 
+    async def refresh(self) -> None:
+        """Returns when what is known here is no older than this call. Where there is only a copy of the catalog,
+        somebody may have been told of what has not come here yet."""
+
     # Entities in use.
 
     def not_found(self, path: str) -> EntityNotFound:

@@ -26,7 +26,7 @@ from tandembus.node.catalog_wire import change_from_wire, entry_from_wire
 from tandembus.node.channels import Channels
 from tandembus.node.control_link import ControlLink
 from tandembus.node.fault_wire import FAULTS, take_faults
-from tandembus.node.metering import meter_settings, meter_to_wire
+from tandembus.node.metering import METER, forget_ended, meter_settings, meter_to_wire
 from tandembus.node.near_source import NearSource
 from tandembus.node.orders import Orders
 from tandembus.node.owned_store import OwnedStore, until_free
@@ -144,7 +144,7 @@ class BrokerProcess:
         link.on_cut_off = self._cut_off
         link.status = self._status
         link.handlers.calls.update(
-            {MAKE: self._make, CHECK: self._check, "meter": self._tell_meter, "accesses": self._tell_accesses}
+            {MAKE: self._make, CHECK: self._check, METER: self._tell_meter, "accesses": self._tell_accesses}
         )
         return link
 
@@ -219,6 +219,7 @@ class BrokerProcess:
         return {}
 
     async def _changed(self, events: Sequence[CatalogEvent]) -> None:
+        forget_ended(self._meter, events)
         for store in self._stores.values():
             if store.is_hosting:
                 await store.host.apply(events)

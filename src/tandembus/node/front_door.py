@@ -4,7 +4,6 @@ given. The same in the only process, in the one that has the catalog, and in one
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import final
 
 from tandembus.clock import Clock
@@ -12,7 +11,7 @@ from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
-from tandembus.front_end.http.topology import TopologySource
+from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.listener import Doors, Listener
 from tandembus.metering.meter import Meter
 from tandembus.namespace.namespace import Namespace
@@ -22,13 +21,6 @@ from tandembus.security.tls import TlsFiles, server_context
 from tandembus.tasks import WhenBroken
 
 RenewKey = Callable[[], Awaitable[Sequence[AuthorizationRule]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a front end can tell of the whole namespace beyond its own process."""
-
-    topology: TopologySource
 
 
 @final
@@ -67,7 +59,7 @@ class FrontDoor:
             self._clock,
             lambda: self.is_ready,
             self.front_end.connection,
-            self._surroundings.topology,
+            self._surroundings,
         )
         self._runner = build_runner(application)
         await self._runner.setup()

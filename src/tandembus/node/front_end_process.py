@@ -14,19 +14,20 @@ from typing import Final, cast, final
 
 from tandembus.clock import SystemClock
 from tandembus.errors import MalformedData
+from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Peer
-from tandembus.metering.meter import Meter
-from tandembus.namespace.catalog_change import CatalogEvent, EntityEnded
+from tandembus.metering.meter import Meter, MeterTotals
+from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.node.catalog_copy import CatalogCopies
 from tandembus.node.channels import Channels
 from tandembus.node.control_link import ControlLink
 from tandembus.node.doors import bind
 from tandembus.node.fault_wire import FAULTS, take_faults
-from tandembus.node.front_door import FrontDoor, Surroundings
+from tandembus.node.front_door import FrontDoor
 from tandembus.node.front_end_namespace import FrontEndNamespace
-from tandembus.node.metering import meter_settings, meter_to_wire
+from tandembus.node.metering import METER, forget_ended, meter_from_wire, meter_settings, meter_to_wire
 from tandembus.node.orders import Orders
 from tandembus.node.stores import build_faults
 from tandembus.node.supervisor import Role
@@ -106,7 +107,7 @@ class FrontEndProcess:
         link.on_serving = self._serve
         link.on_cut_off = self._cut_off
         link.status = self._status
-        link.handlers.calls.update({"meter": self._tell_meter, "accesses": self._tell_accesses})
+        link.handlers.calls.update({METER: self._tell_meter, "accesses": self._tell_accesses})
         return link
 
     # What it is told.
@@ -121,9 +122,7 @@ class FrontEndProcess:
 
     async def _changed(self, events: Sequence[CatalogEvent]) -> None:
         self._namespace.apply(events)
-        for event in events:
-            if isinstance(event, EntityEnded):
-                self._meter.forget(event.entry.key)
+        forget_ended(self._meter, events)
 
     # Serving.
 
@@ -142,7 +141,7 @@ class FrontEndProcess:
             self._meter,
             self._root_key,
             self._clock,
-            Surroundings(self._topology),
+            Surroundings(self._topology, self._meter_totals),
             self._when_broken,
         )
         await self._namespace.start()
@@ -164,6 +163,9 @@ class FrontEndProcess:
         if not isinstance(answer, dict):
             raise MalformedData("no topology where one must be")
         return answer
+
+    async def _meter_totals(self) -> MeterTotals:
+        return meter_from_wire(await self._link.call(METER))
 
     def _status(self) -> dict[object, object]:
         return {"connections": 0 if self._door is None else self._door.connection_count}

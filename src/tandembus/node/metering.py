@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tandembus.errors import MalformedData
 from tandembus.limits import Limits
 from tandembus.metering.files import MeterSettings, Totals
-from tandembus.metering.meter import EntityTotal, MeterTotals
+from tandembus.metering.meter import EntityTotal, Meter, MeterTotals
 from tandembus.metering.slot import Count
+from tandembus.namespace.catalog_change import CatalogEvent, EntityEnded
 
+METER: Final = "meter"
+"""The call that asks for totals."""
 _FIGURES: Final = 4
 
 
@@ -18,6 +21,13 @@ def meter_settings(limits: Limits) -> MeterSettings:
     return MeterSettings(
         roll_size_bytes=limits.meter_file_bytes, total_size_bytes=limits.meter_file_bytes * limits.meter_files
     )
+
+
+def forget_ended(meter: Meter, events: Sequence[CatalogEvent]) -> None:
+    """Entities that are gone give their counters back, wherever they were deleted."""
+    for event in events:
+        if isinstance(event, EntityEnded):
+            meter.forget(event.entry.key)
 
 
 def meter_to_wire(totals: MeterTotals) -> dict[object, object]:

@@ -17,10 +17,11 @@ from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
 from tandembus.errors import BusError, MalformedData
 from tandembus.faults.desk import LocalDesk
+from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Peer
-from tandembus.metering.meter import Meter
+from tandembus.metering.meter import Meter, MeterTotals
 from tandembus.namespace.administration import Administration
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
@@ -36,11 +37,11 @@ from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.facts import bring_about, connection_string_of, write_facts
 from tandembus.node.fault_wire import ASK_FAULT, FAULTS, answer_fault, faults_to_wire
-from tandembus.node.front_door import FrontDoor, Surroundings
+from tandembus.node.front_door import FrontDoor
 from tandembus.node.front_end_namespace import RENEW_KEY, VERSION
 from tandembus.node.front_end_process import ROOT_KEY, TOPOLOGY
 from tandembus.node.launching import Launch
-from tandembus.node.metering import meter_settings
+from tandembus.node.metering import METER, forget_ended, meter_from_wire, meter_settings, meter_to_wire, summed
 from tandembus.node.owned_store import until_free
 from tandembus.node.remote_administration import ADMINISTER, AdministrationDesk
 from tandembus.node.remote_store import RemoteStore
@@ -157,7 +158,13 @@ class SupervisorNode:
         self._catalog.listeners.append(self._catalog_changed)
         self._serve_control(administration)
         self.door = FrontDoor(
-            settings, self.namespace, self.meter, self.key, clock, Surroundings(self.topology), self._when_broken
+            settings,
+            self.namespace,
+            self.meter,
+            self.key,
+            clock,
+            Surroundings(self.topology, self.meter_totals),
+            self._when_broken,
         )
         if settings.key is None:
             self.namespace.renew_root_key = self._renew_root_key
@@ -182,6 +189,7 @@ class SupervisorNode:
                 VERSION: self._tell_version,
                 RENEW_KEY: self._renew_key_for,
                 TOPOLOGY: self._tell_topology,
+                METER: self._tell_meter,
                 ASK_FAULT: lambda _peer, value: answer_fault(namespace.fault_desk, value),
                 "dropped": self._dropped,
                 "snapshot": self._tell_snapshot,
@@ -205,6 +213,7 @@ class SupervisorNode:
 
     def _catalog_changed(self, change: CatalogChange, events: Sequence[CatalogEvent]) -> None:
         self.namespace.apply(events)
+        forget_ended(self.meter, events)
         self.followers.publish(change)
 
     async def _follow(self, follower: CatalogFollower, namespace_id: str, version: int) -> list[CatalogChange]:
@@ -266,7 +275,20 @@ class SupervisorNode:
                 log.warning("%s does not tell what is in use: %s", process.id, error)
         return times
 
-    # Topology.
+    # What is told of the whole.
+
+    async def meter_totals(self) -> MeterTotals:
+        """Of all processes that live; each has its own files."""
+        parts = [self.meter.totals()]
+        for process in self.control.processes():
+            try:
+                parts.append(meter_from_wire(await process.peer.call(METER, None, 2.0)))
+            except BusError as error:
+                log.warning("%s does not tell what it has counted: %s", process.id, error)
+        return summed(parts)
+
+    async def _tell_meter(self, _peer: Peer, _value: object) -> object:
+        return meter_to_wire(await self.meter_totals())
 
     async def topology(self, query: TopologyQuery) -> Mapping[str, object]:
         supervisor = self.supervisor

@@ -14,6 +14,7 @@ from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
 from tandembus.faults.board import FaultBoard
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
+from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import FORWARD, NORMAL
@@ -24,7 +25,7 @@ from tandembus.node.catalog_copy import CopiesFollowing, DurableCopies
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.facts import bring_about, connection_string_of, write_facts
-from tandembus.node.front_door import FrontDoor, Surroundings
+from tandembus.node.front_door import FrontDoor
 from tandembus.node.metering import meter_settings
 from tandembus.node.run_folder import private_folder
 from tandembus.node.store_folders import store_count, store_folder, stores_for_new_entities

@@ -32,7 +32,8 @@ from tandembus.front_end.http.request import (
     connection_of,
 )
 from tandembus.front_end.http.statuses import INTERNAL, Status, status_of
-from tandembus.front_end.http.topology import TOPOLOGY_PATH, TopologySource, topology_answer
+from tandembus.front_end.http.surroundings import Surroundings
+from tandembus.front_end.http.topology import TOPOLOGY_PATH, topology_answer
 from tandembus.front_end.http.upkeep import METHODS as UPKEEP_METHODS
 from tandembus.front_end.http.upkeep import EntityUpkeep, parse_upkeep_path
 from tandembus.front_end.http.values import format_time
@@ -40,7 +41,7 @@ from tandembus.front_end.http.xml_reader import old_parser_note
 from tandembus.front_end.websocket.handshake import PATH as WEBSOCKET_PATH
 from tandembus.front_end.websocket.handshake import HandshakeRefused, accept_handshake
 from tandembus.limits import Limits
-from tandembus.metering import Meter
+from tandembus.metering import Meter, MeterTotals
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import decode_http_path
 from tandembus.security.claims import Authorizer, Right
@@ -63,14 +64,14 @@ def build_application(
     clock: Clock,
     health: Callable[[], bool],
     amqp: AmqpFactory | None = None,
-    topology: TopologySource | None = None,
+    surroundings: Surroundings | None = None,
 ) -> web.Application:
-    """`amqp` makes the other side of WebSockets; without it there are none. `topology` tells what the namespace
-    consists of, where somebody knows."""
+    """`amqp` makes the other side of WebSockets; without it there are none. `surroundings`: what is
+    told of other processes."""
     note = old_parser_note()
     if note is not None:
         logger.debug(note)
-    front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health, amqp, topology)
+    front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health, amqp, surroundings)
     application = web.Application(
         client_max_size=namespace.limits.max_management_body_bytes, middlewares=[front_end.refusals]
     )
@@ -117,10 +118,10 @@ class HttpFrontEnd:
         clock: Clock,
         health: Callable[[], bool],
         amqp: AmqpFactory | None = None,
-        topology: TopologySource | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self._amqp = amqp
-        self._topology = topology
+        self._surroundings = surroundings or Surroundings()
         self._namespace = namespace
         self._meter = meter
         self._clock = clock
@@ -154,6 +155,7 @@ class HttpFrontEnd:
         if self._amqp is not None and folded.rstrip("/") == WEBSOCKET_PATH:
             return await self._carry_amqp(request, self._amqp)
         await self._namespace.faults.strike_namespace(grows=request.method == "PUT")
+        await self._namespace.refresh()
         policy_path = parse_policy_path(path)
         if policy_path is not None:
             return _response(await self._policies.answer(request, policy_path))
@@ -168,12 +170,18 @@ class HttpFrontEnd:
             return await self._faults.answer(request, fault_id)
         if folded == METER_PATH and request.method == "GET":
             self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
-            return Answer(200, JSON_CONTENT_TYPE, meter_document(self._meter, self._namespace.name, request.query))
-        if folded == TOPOLOGY_PATH and self._topology is not None:
+            body = meter_document(await self._meter_totals(), self._namespace.name, request.query)
+            return Answer(200, JSON_CONTENT_TYPE, body)
+        topology = self._surroundings.topology
+        if folded == TOPOLOGY_PATH and topology is not None:
             allow(request, "GET")
             self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
-            return Answer(200, JSON_CONTENT_TYPE, await topology_answer(self._topology, request.query))
+            return Answer(200, JSON_CONTENT_TYPE, await topology_answer(topology, request.query))
         return None
+
+    async def _meter_totals(self) -> MeterTotals:
+        source = self._surroundings.meter
+        return self._meter.totals() if source is None else await source()
 
     def _check_is_not_out(self) -> None:
         outage = self._namespace.faults.namespace_outage()

@@ -1,0 +1,19 @@
+"""What a front end tells of the whole namespace, whose other parts may be in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tandembus.front_end.http.topology import TopologySource
+from tandembus.metering import MeterTotals
+
+MeterSource = Callable[[], Awaitable[MeterTotals]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    topology: TopologySource | None = None
+    """Which processes and stores there are, and where fragments are; None where nobody knows."""
+    meter: MeterSource | None = None
+    """All that is counted; None where this process counts everything."""
