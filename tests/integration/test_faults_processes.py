@@ -14,6 +14,7 @@ from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings
 from tandembus.client.faults import Faults
 from tandembus.client.messages import OutgoingMessage
+from tandembus.client.sender import Sender
 from tandembus.client.service_bus import ServiceBus
 from tandembus.errors import EntityNotFound, InvalidArgument, ServerBusy, StoreUnavailable
 from tandembus.namespace.partitioning import fragment_of_key
@@ -121,6 +122,29 @@ def _key_of(stores: list[int], store: int) -> str:
     return next(key for key in map(str, range(1000)) if stores[fragment_of_key(key)] == store)
 
 
+@covers("B3", "P3", "P6")
+@pytest.mark.parametrize("kind", ["store", "broker"])
+@pytest.mark.parametrize("is_partitioned", [False, True], ids=["plain", "partitioned"])
+async def test_a_receiver_that_waits_gets_what_comes_after_the_outage(
+    processes: Processes, is_partitioned: bool, kind: str
+) -> None:
+    name = f"waiting-{kind}-{is_partitioned}"
+    await processes.make_queues(name, partitioning=is_partitioned)
+    store = (await processes.stores_of(name))[0]
+    async with faults(processes) as asked, processes.client() as bus:
+        receiver = await bus.receiver(name)
+        waiting = asyncio.create_task(receiver.receive(1, 30.0))
+        await asked.put("f", f"{kind}/{store}", "unavailable")
+        await asyncio.sleep(0.2)  # it has credit there, and must not forget it
+        assert not waiting.done()
+        await asked.clear()
+        await processes.until_ready()
+        key = next(key for key in map(str, range(1000)) if not is_partitioned or fragment_of_key(key) == 0)
+        sender = await bus.sender(name)
+        await _until_sent(sender, partition_key=key)
+        assert [message.body for message in await waiting] == [b"x"]
+
+
 @covers("B3", "P3")
 async def test_a_broker_that_is_started_again_learns_of_the_faults_there_are(processes: Processes) -> None:
     await processes.make_queues("again", partitioning=True)
@@ -149,11 +173,11 @@ async def test_a_fault_ends_by_itself_in_every_process(processes: Processes) -> 
         assert await asked.all() == []
 
 
-async def _until_sent(sender: object) -> None:
+async def _until_sent(sender: Sender, partition_key: str | None = None) -> None:
     give_up_at = time.monotonic() + 10.0
     while True:
         try:
-            await sender.send(OutgoingMessage(b"x"))  # type: ignore[attr-defined]
+            await sender.send(OutgoingMessage(b"x", partition_key=partition_key))
             return
         except StoreUnavailable:
             assert time.monotonic() < give_up_at

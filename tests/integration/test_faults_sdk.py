@@ -150,16 +150,25 @@ def key_for(index: int) -> str:
     return next(key for key in map(str, range(1000)) if fragment_of_key(key) == index)
 
 
-@pytest.fixture(
+STAGES = ("sync-plain", "async-plain", "sync-partitioned", "async-partitioned")
+SCOPES = ("entity", "fragment", "broker", "store")
+
+# How a client is written makes no difference to where a fault is: one kind meets all of them, the other two.
+on_all_scopes = pytest.mark.parametrize(
+    ("stage", "scope"),
+    [(stage, scope) for stage in STAGES for scope in SCOPES if "sync-" in stage[:5] or scope in ("entity", "store")],
+    indirect=["stage"],
     scope="module",
-    params=[("sync", False), ("async", False), ("sync", True), ("async", True)],
-    ids=["sync-plain", "async-plain", "sync-partitioned", "async-partitioned"],
 )
+
+
+@pytest.fixture(scope="module", params=STAGES)
 def stage(
     request: pytest.FixtureRequest, namespace: EmbeddedNamespace, own_closer: Closer, loop_thread: LoopThread
 ) -> Iterator[Stage]:
-    client, is_partitioned = request.param
-    queue = f"{client}-{'partitioned' if is_partitioned else 'plain'}"
+    queue = request.param
+    client, _, shape = queue.partition("-")
+    is_partitioned = shape == "partitioned"
     namespace.create_queue(queue, enable_partitioning=is_partitioned)
     sdk: PythonSdk
     if client == "sync":
@@ -180,7 +189,7 @@ def refused(kind: str) -> Iterator[None]:
 
 @covers("B3", "P3", "P13", "P14", "P20")
 @pytest.mark.parametrize("kind", ["unavailable", "throttled", "disk-full"])
-@pytest.mark.parametrize("scope", ["entity", "fragment", "broker", "store"])
+@on_all_scopes
 def test_sends_fail_as_far_as_they_are_hit_and_go_on_when_healed(stage: Stage, scope: str, kind: Kind) -> None:
     sent = 0
     with stage.namespace.fault(stage.target(scope), kind):
@@ -199,7 +208,7 @@ def test_sends_fail_as_far_as_they_are_hit_and_go_on_when_healed(stage: Stage, s
 
 
 @covers("B3", "P3", "P19")
-@pytest.mark.parametrize("scope", ["entity", "fragment", "broker", "store"])
+@on_all_scopes
 def test_receivers_stay_attached_and_get_what_was_out_of_reach_when_healed(stage: Stage, scope: str) -> None:
     stage, receiver = stage.fresh()
     stage.sender.send_messages(stage.pinned())
@@ -249,7 +258,7 @@ def test_receiving_and_settling_go_on_where_sends_are_turned_away(stage: Stage, 
 
 
 @covers("B3", "P15")
-@pytest.mark.parametrize("scope", ["entity", "fragment", "broker", "store"])
+@on_all_scopes
 def test_what_is_slow_takes_longer_and_loses_nothing(stage: Stage, scope: str) -> None:
     with stage.namespace.fault(stage.target(scope), "slow", latency=0.4):
         began_at = time.monotonic()

@@ -306,7 +306,8 @@ _TEXTS = {
 
 def fault_text(fault: Fault) -> str:
     """Says that it is an injected fault: whoever wonders finds it on the board."""
-    return f"{_TEXTS[fault.kind].format(target=fault.target)} (injected fault '{fault.id}')."
+    target = "The namespace" if fault.target.scope is Scope.NAMESPACE else f"'{fault.target}'"
+    return f"{_TEXTS[fault.kind].format(target=target)} (injected fault '{fault.id}')."
 
 
 def _effect(fault: Fault) -> Effect:
