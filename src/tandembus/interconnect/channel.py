@@ -17,7 +17,6 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError, FragmentUnavailable, OutcomeUnknown
 from tandembus.interconnect.channel_core import ChannelCore
 from tandembus.interconnect.channel_settings import ChannelSettings
-from tandembus.interconnect.frames import MAX_FRAME_BYTES
 from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Peer, connect_peer
 from tandembus.store.messaging_store import CHANNEL_BYTES
@@ -43,7 +42,6 @@ class Channel:
         party: Party,
         clock: Clock,
         settings: ChannelSettings,
-        max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         """`path`: the socket of the broker that has the store; `party`: this process, as the broker is to know it."""
         self.store: Final = store
@@ -59,7 +57,7 @@ class Channel:
         facts = {**party.facts, "store": store, "channel": self.id}
         self._party = Party(party.role, facts, party.features, party.lowest_version, party.highest_version)
         self._clock = clock
-        self._max_frame_bytes = max_frame_bytes
+        self._max_frame_bytes = settings.max_frame_bytes
         self._peer: Peer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._came_up = asyncio.Event()

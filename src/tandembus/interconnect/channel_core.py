@@ -46,6 +46,7 @@ from tandembus.interconnect.frames import (
     HANDED,
     HANGING,
     LEAVE,
+    LOCKS_LOST,
     NOT_DONE,
     OPERATIONS,
     PUSHES,
@@ -363,6 +364,10 @@ class ChannelCore:
                 number = cursor.u32()
                 if receiver is not None:
                     receiver.drained(number)
+            elif kind == LOCKS_LOST:
+                receiver = self.consumers.get(int(cursor.u32()))
+                if receiver is not None:
+                    receiver.locks_lost()
             else:
                 self.sessions.take_event(kind, cursor)
 

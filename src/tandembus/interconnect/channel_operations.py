@@ -115,9 +115,6 @@ class OpenSettle(OpenOperation):
         self._reply = None
         return True
 
-    def is_of(self, lock: MessageLock) -> bool:
-        return self._lock is lock
-
     def can_be_repeated(self) -> bool:
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tandembus.interconnect.frames import MAX_FRAME_BYTES
 from tandembus.limits import Limits
 from tandembus.store.messaging_store import MARK_NUMBERS
 
@@ -22,6 +23,8 @@ class ChannelSettings:
     """Bytes pushed to one consumer and not yet handed to a client; above it this one is not given more."""
     window_count: int = MARK_NUMBERS
     commit_outage_s: float = 5.0
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    """The largest message, or what is read of deferred ones at a time, fits into a frame."""
 
     @staticmethod
     def of(limits: Limits) -> ChannelSettings:
@@ -33,4 +36,5 @@ class ChannelSettings:
             unsent_bytes=limits.channel_unsent_bytes,
             unreported_bytes=limits.consumer_unreported_bytes,
             commit_outage_s=limits.commit_outage_s,
+            max_frame_bytes=MAX_FRAME_BYTES + limits.max_message_size_bytes,
         )

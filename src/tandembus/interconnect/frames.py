@@ -51,7 +51,7 @@ ERRORS: Final = 66
 """Operations that were not, one by one."""
 PUSHES: Final = 67
 EVENTS: Final = 68
-"""Drains that are over; sessions that are granted, refused, lost or free."""
+"""Drains that are over; locks that are void; sessions that are granted, refused, lost or free."""
 WINDOW: Final = 69
 STORE: Final = 70
 
@@ -82,6 +82,7 @@ GRANTED: Final = 2
 REFUSED_SESSION: Final = 3
 LOST_SESSION: Final = 4
 AVAILABLE: Final = 5
+LOCKS_LOST: Final = 6
 
 # What RESUMED says of each number.
 NOT_DONE: Final = 0

@@ -59,7 +59,8 @@ class RemoteConsumer:
         self._core: Final = core
         self._ready: deque[tuple[Message, MessageLock]] = deque()
         """What it cannot take at the moment: its connection is full."""
-        self._removals: list[OpenSettle] = []
+        self._removals: dict[bytes, OpenSettle] = {}
+        """By token."""
 
     # What comes.
 
@@ -90,12 +91,12 @@ class RemoteConsumer:
         ready."""
         self.consumer.removing_count += 1
         removal = self._core.settle(self.fragment_key, lock, REMOVE, Removal(self, message))
-        self._removals.append(removal)
+        self._removals[lock.token] = removal
 
     def removed(self, message: Message, lock: MessageLock, error: BusError | None) -> None:
         consumer = self.consumer
         consumer.removing_count -= 1
-        self._removals = [one for one in self._removals if not one.is_of(lock)]
+        self._removals.pop(lock.token, None)
         if error is None:
             consumer.deliver(message, lock)
             consumer.flush()
@@ -157,10 +158,16 @@ class RemoteConsumer:
     def left(self) -> None:
         """It is gone. What was to be removed for it goes back, where that can still be said."""
         removals = self._removals
-        self._removals = []
-        for removal in removals:
+        self._removals = {}
+        for removal in removals.values():
             removal.release_instead()
         self._ready.clear()
+
+    def locks_lost(self) -> None:
+        """All that it was given is void, although its broker is there."""
+        self._ready.clear()
+        self.consumer.locks_lost()
+        self.feed()
 
     def went_down(self) -> None:
         """Its broker is away, or has forgotten it. A fragment that is down counts as drained."""

@@ -25,6 +25,7 @@ from tandembus.interconnect.frames import (
     DRAIN,
     DRAINED,
     EVENTS,
+    LOCKS_LOST,
     PUSHES,
     REMOVE_CONSUMER,
     begin_frame,
@@ -64,6 +65,7 @@ class ChannelConsumer(Consumer):
         self.is_held_back: bool = False
         """It is to be fed when the front end has read."""
         self.unreported_bytes: i64 = 0
+        self.unreported_count: i64 = 0
         self._max_unreported_bytes: i64 = max_unreported_bytes
         self._receivers: Final = receivers
         self._limit: i64 = 0
@@ -80,16 +82,17 @@ class ChannelConsumer(Consumer):
     def deliver(self, message: Message, lock: MessageLock) -> None:
         self._pushed += 1
         self.unreported_bytes += len(message.sections)
+        self.unreported_count += 1
         self._receivers.push(self, message, lock)
 
     def reported(self, size_bytes: i64) -> bool:
         """Returns whether it can take more than before."""
         was_full = self.unreported_bytes >= self._max_unreported_bytes
+        self.unreported_count -= 1
         self.unreported_bytes -= size_bytes
         return was_full and self.unreported_bytes < self._max_unreported_bytes
 
     def locks_lost(self) -> None:
-        self.unreported_bytes = 0
         self._receivers.locks_lost(self)
 
     def session_lost(self, error: BusError) -> None:
@@ -216,14 +219,23 @@ class ServedReceivers:
 
     def take_handed(self, cursor: Cursor) -> None:
         while cursor.has_more():
-            number, end = read_range(cursor, MAX_REPORT)
-            while number < end:
-                pushed = self._unreported.pop(int(number), None)
-                if pushed is not None:
-                    pushed.lock.is_kept_ready = False
-                    self._reported(pushed)
-                number += 1
+            first, end = read_range(cursor, MAX_REPORT)
+            if end - first > i64(len(self._unreported)):
+                # More than there are: what is void by now may be among them.
+                for number in list(self._unreported):
+                    if first <= number < end:
+                        self._handed(number)
+            else:
+                while first < end:
+                    self._handed(first)
+                    first += 1
         self.feed_hungry()
+
+    def _handed(self, number: i64) -> None:
+        pushed = self._unreported.pop(int(number), None)
+        if pushed is not None:
+            pushed.lock.is_kept_ready = False
+            self._reported(pushed)
 
     def was_settled(self, lock: MessageLock) -> None:
         pushed = self._unreported.pop(int(lock.push_number), None)
@@ -235,9 +247,18 @@ class ServedReceivers:
             self._make_hungry(pushed.consumer)
 
     def locks_lost(self, consumer: ChannelConsumer) -> None:
-        for number in list(self._unreported):
-            if self._unreported[number].consumer is consumer:
-                self._unreported.pop(number)
+        """What it was given is void, such as after a transaction that did not fit into the store."""
+        self.forget(consumer)
+        write_u32(self.event(LOCKS_LOST), consumer.number)
+
+    def forget(self, consumer: ChannelConsumer) -> None:
+        """Nobody will report what was pushed to it."""
+        if consumer.unreported_count > 0:
+            for number in list(self._unreported):
+                if self._unreported[number].consumer is consumer:
+                    self._unreported.pop(number)
+        consumer.unreported_count = 0
+        consumer.unreported_bytes = 0
 
     def unreported_count(self) -> int:
         """Messages of which nobody has said yet that a client has them."""
@@ -321,7 +342,7 @@ class ServedReceivers:
         consumer.credit = 0
         if traffic is not None:
             traffic.detach(consumer, consumer.lane, is_orderly)
-        self.locks_lost(consumer)
+        self.forget(consumer)
 
     def _make_hungry(self, consumer: ChannelConsumer) -> None:
         if not consumer.is_hungry:
@@ -346,9 +367,9 @@ class ServedReceivers:
         self.sessions.end()
         consumers = list(self.consumers.values())
         self.consumers = {}
+        self._unreported = {}
         for consumer in consumers:
             self.detach(consumer, False)
-        self._unreported = {}
         self._pushes = BytesWriter()
         self._frame_at = -1
         self._events = BytesWriter()

@@ -80,6 +80,12 @@ class _ServedHold:
         self.consumer: ChannelConsumer | None = None
 
 
+def _is_live(held: _ServedHold) -> bool:
+    """It may have lapsed before anybody held it, and be another's by now."""
+    lock = held.hold.lock
+    return lock is not None and lock.is_live(held.traffic.fragment.clock.monotonic())
+
+
 @final
 class _ServedWatch(Deferred):
     def __init__(self, sessions: ServedSessions, fragment_key: i64) -> None:
@@ -168,7 +174,8 @@ class ServedSessions:
     def _hold(self, number: i64, consumer_number: i64) -> None:
         consumer = self._receivers.new_consumer(consumer_number, MAIN)
         held = self._holds.get(int(number))
-        if held is None:
+        if held is None or not _is_live(held):
+            self._holds.pop(int(number), None)
             self._receivers.consumers.pop(int(consumer_number), None)
             self._tell(LOST_SESSION, number, SessionLockLost(SESSION_LOST))
             return
@@ -192,7 +199,7 @@ class ServedSessions:
         consumer.traffic = None
         consumer.credit = 0
         self._receivers.consumers.pop(int(consumer.number), None)
-        self._receivers.locks_lost(consumer)
+        self._receivers.forget(consumer)
 
     def lost(self, consumer: ChannelConsumer, error: BusError) -> None:
         """Its lock has lapsed, or the store has failed."""

@@ -73,7 +73,11 @@ class BrokerProcess:
         self._stores = self._build_stores()
         self._link = self._build_link()
         self._server = ChannelServer(
-            orders.install_key, Party(Role.BROKER.value, {"index": orders.index}), self._served, self._admit
+            orders.install_key,
+            Party(Role.BROKER.value, {"index": orders.index}),
+            self._served,
+            self._admit,
+            max_frame_bytes=ChannelSettings.of(self._settings.limits).max_frame_bytes,
         )
         self._server.when_broken = self._when_broken
         self._meter_stop = asyncio.Event()

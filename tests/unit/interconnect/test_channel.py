@@ -20,6 +20,7 @@ from tandembus.errors import (
 )
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.traffic import Traffic
+from tandembus.limits import Limits
 from tandembus.store.memory import Fault
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 from tests.covers import covers
@@ -192,13 +193,13 @@ async def test_4096_sends_are_under_way_at_most_and_all_are_answered(run_folder:
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, "first")
         ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
-        answers = [stage(ends.traffic, message(f"m{number}")) for number in range(10_000)]
+        answers = [stage(ends.traffic, message(f"m{number}")) for number in range(5_000)]
         await ends.disk.is_hanging.wait()
         core = ends.front_end.channel.core
         await until(lambda: core.open_counts()[0] == 4096)
         ends.disk.go_on.set()
-        assert [await answer.wait() for answer in answers] == [None] * 10_000
-        assert ends.broker.bodies() == ["first"] + [f"m{number}" for number in range(10_000)]
+        assert [await answer.wait() for answer in answers] == [None] * 5_000
+        assert ends.broker.bodies() == ["first"] + [f"m{number}" for number in range(5_000)]
 
 
 async def test_settlements_have_numbers_of_their_own(run_folder: Path) -> None:
@@ -210,19 +211,25 @@ async def test_settlements_have_numbers_of_their_own(run_folder: Path) -> None:
         opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ends.broker.before_open = lambda _key: opening
         other = ends.front_end.traffic(KEY + 1)
-        answers = [stage(other, message("x")) for _ in range(5000)]
+        answers = [stage(other, message("x")) for _ in range(4200)]
         await until(lambda: ends.front_end.channel.core.open_counts()[0] == 4096)
         for lock in receiver.locks:
             assert await settle(ends.traffic, lock, COMPLETE).wait() is None
         assert not answers[0].is_given
         opening.set_result(None)
-        assert [await answer.wait() for answer in answers] == [None] * 5000
+        assert [await answer.wait() for answer in answers] == [None] * 4200
 
 
 async def test_without_a_broker_nothing_is_taken(run_folder: Path) -> None:
     ends = TwoEnds(run_folder)
     assert isinstance(ends.traffic.failure(), FragmentUnavailable)
     assert isinstance(await stage(ends.traffic, message("a")).wait(), FragmentUnavailable)
+
+
+def test_the_largest_message_that_limits_allow_fits_into_a_frame() -> None:
+    limits = Limits(max_message_size_bytes=100 * 1024 * 1024)
+    settings = ChannelSettings.of(limits)
+    assert settings.max_frame_bytes > 100 * 1024 * 1024 + 64 * 1024
 
 
 # Forwarding to another broker.

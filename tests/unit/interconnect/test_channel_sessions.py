@@ -151,6 +151,19 @@ async def test_a_lapsed_session_is_lost_to_its_holder(run_folder: Path) -> None:
         assert not ends.traffic.is_in_use()
 
 
+async def test_a_session_that_lapsed_before_it_was_held_stays_with_its_next_holder(run_folder: Path) -> None:
+    async with sessions(run_folder) as ends:
+        await fill(ends, "a.1")
+        late = await Wisher(ends.traffic).granted()
+        ends.clock.advance(61.0)
+        await ends.broker.broker.catch_up()
+        first = holder(ends, await Wisher(ends.traffic, "a", False).granted())
+        second = holder(ends, late)
+        await until(lambda: second.loss is not None)
+        assert isinstance(second.loss, SessionLockLost)
+        assert await first.take(1) == ["a.1"]
+
+
 @covers("P6")
 async def test_a_dead_front_end_frees_its_sessions_at_once(run_folder: Path) -> None:
     async with sessions(run_folder) as ends:
@@ -230,7 +243,7 @@ async def test_states_renewals_and_listings(run_folder: Path) -> None:
 
 async def test_thousands_of_wishes_meet_single_sessions(run_folder: Path) -> None:
     async with sessions(run_folder) as ends:
-        wishes = [Wisher(ends.traffic) for _ in range(3000)]
+        wishes = [Wisher(ends.traffic) for _ in range(1500)]
         await fill(ends, "a.1", "b.1")
         await until(lambda: sum(one.hold is not None for one in wishes) == 2)
         assert [one.hold.session_id for one in wishes[:2] if one.hold is not None] == ["a", "b"]

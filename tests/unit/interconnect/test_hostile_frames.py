@@ -106,10 +106,10 @@ async def test_thousands_of_mutated_frames_do_a_broker_no_harm(run_folder: Path)
     async with TwoEnds(run_folder) as ends:
         said, _ = await record(ends)
         assert {one[4] for one in said} == {RESUME, OPERATIONS, CONTROL, HANDED}
-        for _ in range(150):
+        for _ in range(60):
             peer = await connect_peer(ends.path, INSTALL_KEY, _party(chance))
             peer.connection.send(said[0])
-            for _ in range(20):
+            for _ in range(25):
                 peer.connection.send(mutated(chance, chance.choice(said)))
             await peer.close()
         await until(lambda: len(ends.broker.server._listener.peers) == 1)
@@ -133,7 +133,7 @@ async def test_thousands_of_mutated_frames_do_a_front_end_no_harm(run_folder: Pa
         heard += [frame(WINDOW, int(core.epoch), b"\0\0\1\0" + bytes(8) + b"\0\0\1\0" + bytes(8))]
         heard += [frame(STORE, int(core.epoch), b"\1\0\0\0\3off"), frame(RESUMED, int(core.epoch), b"\0")]
         refusals = 0
-        for _ in range(5000):
+        for _ in range(3000):
             reader = FrameReader(MAX_FRAME_BYTES)
             reader.feed(mutated(chance, chance.choice(heard)))
             assert reader.next()
@@ -141,7 +141,7 @@ async def test_thousands_of_mutated_frames_do_a_front_end_no_harm(run_folder: Pa
                 core.take(reader)
             except BusError:
                 refusals += 1
-        assert refusals > 500
+        assert refusals > 300
         peer = ends.front_end.channel._peer
         assert peer is not None
         peer.connection.end(MalformedData("enough"))

@@ -108,7 +108,7 @@ async def receive_all(front_end: FrontEnd, expected: int) -> list[str]:
 async def test_a_broker_killed_under_load_loses_nothing_and_doubles_nothing(child: Child, front_end: FrontEnd) -> None:
     chance = random.Random(5)
     robin = RoundRobin(front_end)
-    bodies = [f"m{number}" for number in range(1500)]
+    bodies = [f"m{number}" for number in range(1000)]
     left = iter(bodies)
 
     async def sender() -> None:
@@ -128,7 +128,7 @@ async def test_a_broker_killed_under_load_loses_nothing_and_doubles_nothing(chil
 @covers("P6")
 async def test_a_broker_killed_while_it_is_received_from_loses_nothing(child: Child, front_end: FrontEnd) -> None:
     traffic = front_end.traffic()
-    bodies = {f"m{number}" for number in range(600)}
+    bodies = {f"m{number}" for number in range(400)}
     answers = [stage(traffic, message(body)) for body in bodies]
     assert [await answer.wait() for answer in answers] == [None] * len(bodies)
     receiver = Receiver(traffic).attach()
@@ -160,9 +160,7 @@ async def test_a_broker_killed_while_it_is_received_from_loses_nothing(child: Ch
 
 
 @covers("P15")
-async def test_a_stopped_broker_holds_up_only_itself_and_goes_on_where_it_was(
-    child: Child, front_end: FrontEnd
-) -> None:
+async def test_a_stopped_broker_goes_on_where_it_was(child: Child, front_end: FrontEnd) -> None:
     traffic = front_end.traffic()
     assert await stage(traffic, message("a")).wait() is None
     child.signal(signal.SIGSTOP)

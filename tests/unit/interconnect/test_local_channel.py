@@ -141,17 +141,17 @@ async def test_refusals_are_the_fragments_own() -> None:
 
 
 async def test_more_than_4096_wait_for_their_numbers_and_keep_their_order(marked: MarkedQueue) -> None:
-    answers = [stage(marked.traffic, message(f"m{number}")) for number in range(9000)]
+    answers = [stage(marked.traffic, message(f"m{number}")) for number in range(5000)]
     assert marked.channel.core.open_count() == 4096
-    assert [await answer.wait() for answer in answers] == [None] * 9000
+    assert [await answer.wait() for answer in answers] == [None] * 5000
     stored = [place[2] for place in sorted(marked.queue.disk.bodies)]
-    assert len(stored) == 9000
+    assert len(stored) == 5000
 
 
 @covers("P13")
 @pytest.mark.parametrize("is_kept", [True, False])
 async def test_thousands_in_doubt_are_each_told_right(marked: MarkedQueue, is_kept: bool) -> None:
-    answers = [stage(marked.traffic, message(f"m{number}")) for number in range(6000)]
+    answers = [stage(marked.traffic, message(f"m{number}")) for number in range(5000)]
     marked.queue.fault_next(Fault.UNKNOWN_KEPT if is_kept else Fault.UNKNOWN_LOST)
     errors = [await answer.wait() for answer in answers]
     stored = set(_stored(marked.queue))

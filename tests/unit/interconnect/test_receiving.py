@@ -9,13 +9,24 @@ import pytest
 
 from tandembus.broker.locks import ABANDON, COMPLETE, RELEASE, MessageLock
 from tandembus.broker.operations import Consumer
-from tandembus.errors import BusError
+from tandembus.errors import BusError, StoreFull
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.message import Message
 from tandembus.store.memory import Fault
 from tests.covers import covers
 from tests.unit.broker.one_queue import body_of, message
-from tests.unit.interconnect.two_ends import KEY, FrontEnd, Receiver, TwoEnds, in_the_turn, send, settle, stage, until
+from tests.unit.interconnect.two_ends import (
+    KEY,
+    FrontEnd,
+    Receiver,
+    TwoEnds,
+    discharge,
+    in_the_turn,
+    send,
+    settle,
+    stage,
+    until,
+)
 
 
 class KeepingReady(Consumer):
@@ -348,6 +359,19 @@ async def test_after_a_store_has_failed_what_was_kept_ready_is_void_and_comes_ag
         ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_LOST
         assert isinstance(await stage(ends.traffic, message("b")).wait(), BusError)
         await until(lambda: kept.loss_count >= 1 and kept.bodies == ["a"])
+        assert await settle(ends.traffic, kept.kept[0][1], COMPLETE).wait() is None
+
+
+@covers("P6")
+async def test_locks_that_a_full_store_has_voided_are_told(run_folder: Path) -> None:
+    """A transaction that does not fit is rolled back by taking up the fragment's state anew: its locks are lost."""
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        kept = await kept_ready(ends, 1)
+        kept.credit = 5
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.FULL
+        assert isinstance(await discharge(ends.traffic, [message("b")]).wait(), StoreFull)
+        await until(lambda: kept.loss_count == 1 and kept.bodies == ["a"])
         assert await settle(ends.traffic, kept.kept[0][1], COMPLETE).wait() is None
 
 
