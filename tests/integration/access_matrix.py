@@ -313,6 +313,7 @@ HTTP_ATTEMPTS: Sequence[HttpAttempt] = (
     HttpAttempt("GET", "/$Resources/queues", "Manage", "the namespace"),
     HttpAttempt("GET", "/$Resources/topics", "Manage", "the namespace"),
     HttpAttempt("GET", "/tandembus/meter", "Manage", "the namespace"),
+    HttpAttempt("GET", "/$topology", "Manage", "the namespace"),
     HttpAttempt("GET", "/$policies", "Manage", "the namespace"),
     HttpAttempt("PUT", "/$policies/new", "Manage", "the namespace", b"no json"),
     HttpAttempt("POST", "/$policies/nobody/regenerate", "Manage", "the namespace", b"{}"),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from tandembus.client.entities import QueueSettings
+from tandembus.errors import BusError
 from tests.covers import covers
 from tests.integration.bus import Bus
 from tests.integration.command_line import command_line, one
@@ -221,6 +224,51 @@ async def test_a_broker_that_crashes_in_a_loop_is_started_ever_later_and_the_oth
     assert "broker 1 ended with exit code 1; it is started again in 0.25 s" in log
     in_the_way.unlink()
     await processes.until_ready()
+
+
+@covers("P18")
+async def test_a_change_does_not_wait_for_ever_for_a_broker_which_then_has_to_catch_up(start: StartProcesses) -> None:
+    processes = start("--brokers", "2", "--heartbeat-timeout", "60")
+    await processes.make_queues("a", "b")
+    ((here,), (there,)) = [await processes.stores_of(name) for name in ("a", "b")]
+    assert here != there
+    pid = await processes.signal_broker(there, signal.SIGSTOP)
+    began = time.monotonic()
+    async with processes.administration() as administration:
+        await administration.update_queue("a", QueueSettings(max_delivery_count=3))
+    assert 1.0 < time.monotonic() - began < 20.0
+    assert (await processes.topology()).brokers[there]["state"] == "starting", "it has to catch up first"
+    async with processes.administration() as administration:
+        with pytest.raises(BusError, match="out of reach"):
+            await administration.update_queue("b", QueueSettings(max_delivery_count=3))
+    os.kill(pid, signal.SIGCONT)
+    after = await processes.until_ready()
+    assert after.brokers[there]["pid"] == pid, "nobody was killed"
+    await processes.send("b", MESSAGES)
+    assert await processes.receive_all("b", len(MESSAGES)) == MESSAGES
+    async with processes.administration() as administration:
+        await administration.update_queue("b", QueueSettings(max_delivery_count=4))
+
+
+@covers("P3")
+async def test_a_store_that_cannot_be_opened_keeps_no_other_from_being_served(start: StartProcesses) -> None:
+    processes = start("--brokers", "2", "--stores", "4")
+    names = [f"queue-{number}" for number in range(4)]
+    await processes.make_queues(*names)
+    for name in names:
+        await processes.send(name, MESSAGES)
+    stores = {name: (await processes.stores_of(name))[0] for name in names}
+    assert processes.running.stop() == 0
+    damaged = processes.data / "stores" / "1" / "data.mdb"
+    damaged.write_bytes(b"no store" * 1000)
+    processes.restart("--brokers", "2", "--stores", "4")
+    topology = await processes.topology()
+    assert [one["state"] for one in topology.stores] == ["available", "unavailable", "available", "available"]
+    assert topology.stores[1]["reason"]
+    assert [one["state"] for one in topology.brokers] == ["ready", "ready"]
+    for name in names:
+        if stores[name] != 1:
+            assert await processes.receive_all(name, len(MESSAGES)) == MESSAGES
 
 
 @covers("P1")

@@ -41,7 +41,11 @@ class OwnedStore:
 
     @property
     def failure(self) -> BusError | None:
-        return self.broker.failure if self.is_open else self.opening_failure
+        if not self.is_open:
+            return self.opening_failure
+        if self.broker.failure is None and self.broker.is_hanging:
+            return StoreUnavailable("a commit takes too long")
+        return self.broker.failure
 
     def status(self) -> dict[object, object]:
         failure = self.failure

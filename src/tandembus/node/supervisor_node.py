@@ -25,7 +25,6 @@ from tandembus.metering.meter import Meter, MeterTotals
 from tandembus.namespace.administration import Administration
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
-from tandembus.namespace.entries import Entry
 from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.store_port import CatalogFollower
@@ -49,7 +48,7 @@ from tandembus.node.store_folders import COPY_FOLDER, store_folder, stores_for_n
 from tandembus.node.stores import build_faults, open_namespace_catalog
 from tandembus.node.supervision import ProcessState
 from tandembus.node.supervisor import ProcessId, Role
-from tandembus.node.topology import FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.node.topology import Failures, FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
 from tandembus.tasks import essential
@@ -301,7 +300,7 @@ class SupervisorNode:
                 *[self._front_end_facts(one) for one in supervisor.of(Role.FRONT_END)],
             ],
         )
-        return topology_document(parts, self._catalog, self._fragment_failure, query)
+        return topology_document(parts, self._catalog, Failures(self._store_failure, self.faults), query)
 
     def _process_facts(self, process_id: ProcessId) -> ProcessFacts:
         process = self.supervisor.processes[process_id]
@@ -325,10 +324,9 @@ class SupervisorNode:
             None if failure is None else str(failure),
         )
 
-    def _fragment_failure(self, entry: Entry, index: int) -> str | None:
-        store = self.stores.get(entry.stores[index])
-        failure = store.failure() if store is not None else None
-        return None if failure is None else str(failure)
+    def _store_failure(self, index: int) -> BusError | None:
+        store = self.stores.get(index)
+        return store.failure() if store is not None else None
 
     async def _tell_topology(self, _peer: Peer, value: object) -> object:
         if not isinstance(value, list) or len(value) != 3:

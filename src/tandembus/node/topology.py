@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, final
 
-from tandembus.errors import EntityNotFound
+from tandembus.errors import BusError, EntityNotFound, StoreFull, StoreUnavailable
+from tandembus.faults.board import FaultBoard
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry, TopicEntry
+from tandembus.namespace.faulty_fragments import place_of
 
 AVAILABLE: Final = "available"
 UNAVAILABLE: Final = "unavailable"
 
-FragmentFailure = Callable[[Entry, int], str | None]
-"""Why a fragment of an entity is out of reach; None while it is not."""
+StoreFailure = Callable[[int], BusError | None]
+"""Why a store, by its number, is out of reach; None while it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,22 @@ class Parts:
     front_ends: Sequence[FrontEndFacts]
 
 
+@final
+class Failures:
+    """Why fragments are out of reach: their store or broker is, or a fault that somebody has injected says so."""
+
+    def __init__(self, of_store: StoreFailure, faults: FaultBoard) -> None:
+        self._of_store = of_store
+        self._faults = faults
+
+    def of_fragment(self, entry: Entry, index: int) -> str | None:
+        failure = self._of_store(entry.stores[index]) or self._faults.outage_of(place_of(entry, index))
+        is_out = isinstance(failure, StoreUnavailable) and not isinstance(failure, StoreFull)
+        return str(failure) if is_out else None
+
+
 def topology_document(
-    parts: Parts, catalog: CatalogView, failure: FragmentFailure, query: TopologyQuery
+    parts: Parts, catalog: CatalogView, failures: Failures, query: TopologyQuery
 ) -> dict[str, object]:
     """Processes and stores whole, entities a page at a time. Raises EntityNotFound where one is asked for and is not
     there."""
@@ -70,7 +86,7 @@ def topology_document(
         "stores": [asdict(store) for store in parts.stores],
         "front_ends": [asdict(front_end) for front_end in parts.front_ends],
         "entity_count": catalog.queue_count() + catalog.topic_count(),
-        "entities": [_entity(entry, catalog, broker_of, failure) for entry in entries],
+        "entities": [_entity(entry, catalog, broker_of, failures) for entry in entries],
     }
 
 
@@ -97,22 +113,20 @@ def _broker(broker: ProcessFacts, stores: Sequence[StoreFacts]) -> dict[str, obj
     }
 
 
-def _entity(
-    entry: Entry, catalog: CatalogView, broker_of: Mapping[int, int], failure: FragmentFailure
-) -> dict[str, object]:
-    failures = [failure(entry, index) for index in range(len(entry.stores))]
+def _entity(entry: Entry, catalog: CatalogView, broker_of: Mapping[int, int], failures: Failures) -> dict[str, object]:
+    reasons = [failures.of_fragment(entry, index) for index in range(len(entry.stores))]
     told: dict[str, object] = {
         "path": entry.description.path,
         "kind": entry.kind.value,
         "partitioned": entry.is_partitioned,
-        "availability": "Limited" if any(failures) else "Available",
+        "availability": "Limited" if any(reasons) else "Available",
         "fragments": [
             {
                 "index": index,
                 "store": store,
                 "broker": broker_of.get(store),
-                "state": UNAVAILABLE if failures[index] else AVAILABLE,
-                "reason": failures[index],
+                "state": UNAVAILABLE if reasons[index] else AVAILABLE,
+                "reason": reasons[index],
             }
             for index, store in enumerate(entry.stores)
         ],

@@ -12,6 +12,7 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
+from tandembus.errors import BusError
 from tandembus.faults.board import FaultBoard
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.front_end.http.surroundings import Surroundings
@@ -19,7 +20,6 @@ from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import FORWARD, NORMAL
 from tandembus.namespace.catalog import Catalog
-from tandembus.namespace.entries import Entry
 from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.node.catalog_copy import CopiesFollowing, DurableCopies
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
@@ -31,7 +31,7 @@ from tandembus.node.run_folder import private_folder
 from tandembus.node.store_folders import store_count, store_folder, stores_for_new_entities
 from tandembus.node.stores import build_broker, build_budget, build_faults, open_namespace_catalog
 from tandembus.node.supervision import ProcessState
-from tandembus.node.topology import FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.node.topology import Failures, FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.scopes import fold
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
@@ -202,23 +202,25 @@ class NamespaceNode:
         return self._door.take_key(self.key)
 
     async def topology(self, query: TopologyQuery) -> Mapping[str, object]:
+        """Each store has a message broker of its own, all of them in this process."""
         pid, state = os.getpid(), ProcessState.READY.value
-        stores = [self._store_facts(store) for store in range(len(self.brokers))]
-        front_end = FrontEndFacts(0, pid, state, connections=self._door.connection_count)
-        parts = Parts(self.settings.name, [ProcessFacts(0, pid, state)], stores, [front_end])
-        return topology_document(parts, self._catalog, self._fragment_failure, query)
+        stores = range(len(self.brokers))
+        parts = Parts(
+            self.settings.name,
+            [ProcessFacts(store, pid, state) for store in stores],
+            [self._store_facts(store) for store in stores],
+            [FrontEndFacts(0, pid, state, connections=self._door.connection_count)],
+        )
+        return topology_document(parts, self._catalog, Failures(self._store_failure, self.faults), query)
 
     def _store_facts(self, store: int) -> StoreFacts:
-        broker = self.brokers[store]
-        failure = broker.failure
+        failure = self._store_failure(store)
         if failure is not None:
-            return StoreFacts(store, 0, "unavailable", None, str(failure))
-        return StoreFacts(store, 0, "available", broker.store.epoch)
+            return StoreFacts(store, store, "unavailable", None, str(failure))
+        return StoreFacts(store, store, "available", self.brokers[store].store.epoch)
 
-    def _fragment_failure(self, entry: Entry, index: int) -> str | None:
-        store = entry.stores[index]
-        failure = self.brokers[store].failure if store < len(self.brokers) else None
-        return None if failure is None else str(failure)
+    def _store_failure(self, store: int) -> BusError | None:
+        return self.brokers[store].failure if store < len(self.brokers) else None
 
     async def stop(self) -> None:
         """Commit what was accepted, tell the clients, close."""
