@@ -37,26 +37,26 @@ async def drop_fragment(broker: MessageBroker, key: int) -> None:
             one.fail(EntityNotFound("The messaging entity was deleted."))
     async with broker.commit_lock:
         pass  # a commit under way may still write to it
+    last = Changes()  # what is left when all that may be large is gone: in one commit with the head
     for lane in LANES:
         while numbers := await broker.store.bodies_left(key, lane, DROP_SLICE):
             changes = Changes()
             changes.dropped_bodies.append(BodyRange(key, lane, numbers[0], numbers[-1]))
             await broker.commit_alone(changes)
             await asyncio.sleep(0)
-        await _drop_records(broker, key, lane)
+        await _drop_records(broker, key, lane, last)
     while await broker.store.history(key, 0, 0, 0):
         changes = Changes()
         changes.trimmed_history.append(HistoryTrim(key, 1 << 62, TRIM_SLICE))
         await broker.commit_alone(changes)
         await asyncio.sleep(0)
     await _drop_session_states(broker, key)
-    changes = Changes()
-    changes.dropped_high_waters = list(await broker.store.high_waters(key))
-    changes.dropped_heads.append(key)
-    await broker.commit_alone(changes)
+    last.dropped_high_waters = list(await broker.store.high_waters(key))
+    last.dropped_heads.append(key)
+    await broker.commit_alone(last)
 
 
-async def _drop_records(broker: MessageBroker, key: int, lane: int) -> None:
+async def _drop_records(broker: MessageBroker, key: int, lane: int, last: Changes) -> None:
     blocks = await broker.store.blocks(key, lane)
     for record in blocks:
         first = record.block * BLOCK_SIZE
@@ -66,12 +66,10 @@ async def _drop_records(broker: MessageBroker, key: int, lane: int) -> None:
             changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in overlays]
             await broker.commit_alone(changes)
         await asyncio.sleep(0)
-    changes = Changes()
-    changes.dropped_blocks = [Place(key, lane, record.block) for record in blocks]
     left_over = await broker.store.overlays(key, lane, 0, LAST_NUMBER)
-    changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in left_over]
-    changes.dropped_columns = [BodyRange(key, lane, 0, LAST_NUMBER)]
-    await broker.commit_alone(changes)
+    last.dropped_blocks += [Place(key, lane, record.block) for record in blocks]
+    last.dropped_overlays += [Place(key, lane, overlay.number) for overlay in left_over]
+    last.dropped_columns.append(BodyRange(key, lane, 0, LAST_NUMBER))
 
 
 async def _drop_session_states(broker: MessageBroker, key: int) -> None:

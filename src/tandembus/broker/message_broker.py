@@ -414,10 +414,12 @@ class MessageBroker:
             tell()
 
     async def _wait_to_reopen(self, delay: float) -> None:
+        # Not `wait_for`: it would miss that it is cancelled when the time is over in the same turn of the loop.
+        timer = asyncio.get_running_loop().call_later(delay, self._reopen_now.set)
         try:
-            await asyncio.wait_for(self._reopen_now.wait(), delay)
-        except asyncio.TimeoutError:
-            pass
+            await self._reopen_now.wait()
+        finally:
+            timer.cancel()
         self._reopen_now.clear()
 
     def _void_ones(self) -> list[Fragment]:

@@ -23,6 +23,7 @@ class Dropper:
         self._broker = broker
         self._tasks: set[asyncio.Task[None]] = set()
         self._underway: set[int] = set()
+        self._resting: set[asyncio.Event] = set()
         self.on_dropped: Callable[[Sequence[Tombstone]], Awaitable[None]] = _nobody
         """Told when nothing of these fragments is left, so that the catalog forgets them. Asked again after a while if
         it fails."""
@@ -37,6 +38,21 @@ class Dropper:
             task = asyncio.create_task(self._drop_all(new), name=f"dropping {new[0].path}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def retry(self) -> None:
+        """What was put off goes on at once: the store is back, or whoever is to be told."""
+        for one in self._resting:
+            one.set()
+
+    async def _rest(self) -> None:
+        woken = asyncio.Event()
+        timer = asyncio.get_running_loop().call_later(RETRY_S, woken.set)
+        self._resting.add(woken)
+        try:
+            await woken.wait()
+        finally:
+            self._resting.discard(woken)
+            timer.cancel()
 
     async def finished(self) -> None:
         """Returns when there is nothing left to drop."""
@@ -62,7 +78,7 @@ class Dropper:
                 return
             except StoreUnavailable as error:
                 log.warning("dropping '%s' is put off: %s", tombstone.path, error)
-                await asyncio.sleep(RETRY_S)
+                await self._rest()
 
     async def _tell(self, tombstones: Sequence[Tombstone]) -> None:
         while True:
@@ -71,7 +87,7 @@ class Dropper:
                 return
             except BusError as error:
                 log.warning("'%s' is dropped, and the catalog does not know yet: %s", tombstones[0].path, error)
-                await asyncio.sleep(RETRY_S)
+                await self._rest()
 
 
 def _is_subscription(tombstone: Tombstone) -> bool:

@@ -66,6 +66,7 @@ class FragmentHost:
         self._used_at: dict[int, float] = {}
         self._resuming: set[asyncio.Task[None]] = set()
         broker.open_by_key = self.open_by_key
+        broker.on_reopened.append(self.dropper.retry)
 
     # From one life to the next.
 
@@ -83,6 +84,7 @@ class FragmentHost:
     def resume_dropping(self) -> None:
         """What the catalog has buried in this store. Also for who has caught up with the catalog after a while."""
         self.dropper.start([one for one in self._view.tombstones() if one.store == self.store])
+        self.dropper.retry()
 
     async def _compare_with_store(self) -> None:
         """What the catalog does not know (it may be an older one, from a backup) is kept, and reported. What it knows

@@ -270,6 +270,25 @@ class Life:
         await asyncio.wait((out, dropping), return_when=asyncio.FIRST_COMPLETED)
         out.cancel()
 
+    async def take_out(self, *stores: int) -> None:
+        """These stores fail, and everybody knows."""
+        for number in stores:
+            self.machine.out.add(number)
+            failed = asyncio.Event()
+            self.brokers[number].on_failed.append(lambda _error, failed=failed: failed.set())  # type: ignore[misc]
+            self.brokers[number].lose_store(StoreUnavailable(f"store {number} is out"))
+            await failed.wait()
+
+    async def bring_back(self) -> None:
+        """All of them."""
+        self.machine.out.clear()
+        for broker in self.brokers:
+            if broker.failure is not None:
+                reopened = asyncio.Event()
+                broker.on_reopened.append(reopened.set)
+                broker.reopen_soon()
+                await reopened.wait()
+
     async def send(self, name: str, *bodies: str, scheduled_in_s: float | None = None) -> list[int]:
         entity = await self.namespace.entity(name)
         at_ms = None if scheduled_in_s is None else self.clock.now_ms() + int(scheduled_in_s * 1000)
@@ -298,6 +317,15 @@ class Life:
         entity = await self.namespace.entity(name)
         found = await browsing.peek(self.broker, entity.fragment, lane, 1, 1000, 1 << 20)
         return [body_of(one.message) for one in found]
+
+
+def assert_disks_hold_just_the_entities(life: Life) -> None:
+    """Every fragment that the catalog names is in its store, and nothing else is anywhere."""
+    assert life.catalog.tombstones() == []
+    for store, disk in enumerate(life.machine.disks):
+        named = {entry.fragment_key + index for entry in life.catalog.entries() for index in entry.indexes_in(store)}
+        assert set(disk.heads) == named
+        assert {key[0] for key in (*disk.bodies, *disk.blocks, *disk.overlays)} <= named
 
 
 def staged(entity: Entity, sent: Message) -> Answer:

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from tandembus.broker.locks import COMPLETE
-from tandembus.broker.operations import CallbackConsumer, CallbackSendReply, SendOperation
 from tandembus.descriptions import (
     QueueDescription,
     RuleDescription,
@@ -18,58 +16,14 @@ from tandembus.descriptions import (
 )
 from tandembus.errors import EntityNotFound, InvalidArgument, QuotaExceeded
 from tandembus.limits import Limits
-from tandembus.message import Message
 from tandembus.namespace.entity import EntityCounts
-from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
-from tests.unit.broker.one_queue import Answer, body_of, message
-from tests.unit.namespace.namespace_lives import Life, Machine
+from tests.unit.namespace.namespace_lives import Machine
+from tests.unit.namespace.partitioned_use import peek, receive_all, send
 
 ORDERS = QueueDescription("Orders", enable_partitioning=True)
 NEWS = TopicDescription("News", enable_partitioning=True)
 BODIES = [f"m{number:02}" for number in range(32)]
-
-
-async def send(life: Life, name: str, *bodies: str, **facts: object) -> None:
-    entity = await life.namespace.entity(name)
-    answers = []
-    for body in bodies:
-        answer = Answer()
-        reply = CallbackSendReply(lambda _operation, error, answer=answer: answer.give(error))  # type: ignore[misc]
-        sent = message(body, **facts)  # type: ignore[arg-type]
-        entity.traffic.send(SendOperation([sent], len(sent.sections), reply, 0))
-        answers.append(answer)
-    await life.quiet()
-    assert all(answer.is_accepted for answer in answers)
-
-
-async def peek(life: Life, name: str) -> list[str]:
-    requests = (await life.namespace.entity(name)).requests
-    found: list[str] = []
-    number = 1
-    while page := await requests.peek(MAIN, number, 100, 1 << 20):
-        found += [body_of(one.message) for one in page]
-        number = page[-1].sequence_number + 1
-    return sorted(found)
-
-
-async def receive_all(life: Life, name: str) -> list[str]:
-    entity = await life.namespace.entity(name)
-    received: list[str] = []
-
-    def take(taken: Message, lock: object) -> None:
-        received.append(body_of(taken))
-        entity.traffic.settle(lock, COMPLETE, None)  # type: ignore[arg-type]
-
-    consumer = CallbackConsumer(False, take)
-    entity.traffic.attach(consumer, MAIN)
-    consumer.credit = 1000
-    entity.traffic.feed(consumer, MAIN, False)
-    for _ in range(4):
-        await life.quiet()
-    entity.traffic.detach(consumer, MAIN, True)
-    await life.quiet()
-    return sorted(received)
 
 
 @covers("P1", "P2", "P7")

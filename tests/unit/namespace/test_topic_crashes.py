@@ -119,7 +119,7 @@ async def test_a_crash_while_a_topic_is_deleted_leaves_all_of_it_or_nothing() ->
             assert_empty(life.machine, life)
             assert not [key for key in life.machine.records.documents if key[:1] in b"tsrx"]
 
-    assert await crash_at_every_commit(fill, lambda life: life.namespace.delete_topic("news"), after) > 10
+    assert await crash_at_every_commit(fill, lambda life: life.namespace.delete_topic("news"), after) > 5
 
 
 @covers("M9")
@@ -146,7 +146,7 @@ async def test_a_crash_while_a_subscription_is_deleted_leaves_the_others_what_is
     commits = await crash_at_every_commit(
         before, lambda life: life.namespace.delete_subscription("news", "audit"), after
     )
-    assert commits > 4
+    assert commits >= 4
 
 
 @covers("M9")
