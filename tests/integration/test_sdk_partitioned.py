@@ -132,7 +132,7 @@ def test_a_subscription_shows_its_topics_numbers(sdk: PythonSdk, bus: Bus) -> No
 # Batches.
 
 
-@covers("P27", "P5")
+@covers("P27", "P5", "P24")
 def test_a_batch_without_a_key_goes_whole_to_one_fragment_and_is_one_step(sdk: PythonSdk, queue: str) -> None:
     sender, receiver = sdk.pair(queue)
     for number in range(3):
@@ -204,7 +204,7 @@ def test_what_was_kept_ready_comes_to_the_next_receiver_at_once_and_uncounted(sd
     assert sorted(bodies_of([first, *rest])) == sorted(body.encode() for body in EACH)
 
 
-@covers("P4", "P6", "M3")
+@covers("P4", "P6", "P24", "M3")
 def test_messages_are_settled_in_every_way(sdk: PythonSdk, bus: Bus, queue: str) -> None:
     sender, receiver = sdk.pair(queue)
     send_each(sender, EACH)
@@ -245,7 +245,7 @@ def test_scheduled_messages_are_cancelled_or_come_in_time(sdk: PythonSdk, bus: B
 # Peeking.
 
 
-@covers("P22", "P26")
+@covers("P22", "P24", "P26")
 @pytest.mark.parametrize("step", [1, 7, 250])
 def test_repeated_peeks_get_everything_in_the_order_of_sequence_numbers(sdk: PythonSdk, queue: str, step: int) -> None:
     sender, receiver = sdk.pair(queue)
