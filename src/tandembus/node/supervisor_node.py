@@ -201,6 +201,7 @@ class SupervisorNode:
         brokers = self.supervisor.of(Role.BROKER)
         self.supervisor.keep(brokers, self._when_broken)
         await _within(self.supervisor.until_settled(brokers), SETTLED_WITHIN_S)
+        await asyncio.gather(*self._joining)
         await self._channels.until_up(CHANNELS_UP_WITHIN_S)
 
     async def _start_front_ends(self) -> None:
