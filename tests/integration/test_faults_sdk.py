@@ -166,9 +166,9 @@ on_all_scopes = pytest.mark.parametrize(
 def stage(
     request: pytest.FixtureRequest, namespace: EmbeddedNamespace, own_closer: Closer, loop_thread: LoopThread
 ) -> Iterator[Stage]:
-    queue = request.param
-    client, _, shape = queue.partition("-")
+    client, _, shape = request.param.partition("-")
     is_partitioned = shape == "partitioned"
+    queue = f"{request.param}-{uuid.uuid4().hex[:8]}"  # the same stage may be set more than once
     namespace.create_queue(queue, enable_partitioning=is_partitioned)
     sdk: PythonSdk
     if client == "sync":
