@@ -10,13 +10,13 @@ from tests.unit.broker.one_queue import Answer, body_of, message
 from tests.unit.namespace.namespace_lives import Life
 
 
-async def send(life: Life, name: str, *bodies: str, **facts: object) -> None:
+async def send(life: Life, name: str, *bodies: str, session_id: str | None = None) -> None:
     entity = await life.namespace.entity(name)
     answers = []
     for body in bodies:
         answer = Answer()
         reply = CallbackSendReply(lambda _operation, error, answer=answer: answer.give(error))  # type: ignore[misc]
-        sent = message(body, **facts)  # type: ignore[arg-type]
+        sent = message(body, session_id=session_id)
         entity.traffic.send(SendOperation([sent], len(sent.sections), reply, 0))
         answers.append(answer)
     await life.quiet()
@@ -24,13 +24,18 @@ async def send(life: Life, name: str, *bodies: str, **facts: object) -> None:
 
 
 async def peek(life: Life, name: str) -> list[str]:
+    return sorted(await peek_in_order(life, name))
+
+
+async def peek_in_order(life: Life, name: str) -> list[str]:
+    """Fragment after fragment."""
     requests = (await life.namespace.entity(name)).requests
     found: list[str] = []
     number = 1
     while page := await requests.peek(MAIN, number, 100, 1 << 20):
         found += [body_of(one.message) for one in page]
         number = page[-1].sequence_number + 1
-    return sorted(found)
+    return found
 
 
 async def receive_all(life: Life, name: str) -> list[str]:

@@ -18,7 +18,7 @@ from tandembus.errors import EntityNotFound, InvalidArgument, QuotaExceeded
 from tandembus.limits import Limits
 from tandembus.namespace.entity import EntityCounts
 from tests.covers import covers
-from tests.unit.namespace.namespace_lives import Machine
+from tests.unit.namespace.namespace_lives import Machine, assert_disks_hold_just_the_entities
 from tests.unit.namespace.partitioned_use import peek, receive_all, send
 
 ORDERS = QueueDescription("Orders", enable_partitioning=True)
@@ -120,6 +120,22 @@ async def test_a_deleted_partitioned_entity_leaves_nothing_and_nothing_of_it_com
             assert (disk.bodies, disk.blocks, disk.overlays, disk.heads) == ({}, {}, {}, {})
         with pytest.raises(EntityNotFound):
             await life.namespace.entity("orders")
+
+
+@covers("P18", "M13")
+async def test_nothing_of_a_large_queue_comes_up_in_the_next_of_its_name_while_it_is_still_being_dropped() -> None:
+    async with Machine(stores=3).life() as life:
+        await life.namespace.create_queue(ORDERS)
+        await send(life, "orders", *[f"old{number}" for number in range(5_000)])
+        for turn in range(5):
+            await life.namespace.delete_queue("orders")
+            await life.namespace.create_queue(ORDERS)
+            await send(life, "orders", f"new{turn}")
+            assert await peek(life, "orders") == [f"new{turn}"]
+            assert (await life.namespace.counts("orders")).active == 1
+        assert await receive_all(life, "orders") == ["new4"]
+        await life.dropped()
+        assert_disks_hold_just_the_entities(life)
 
 
 @covers("P7")
