@@ -155,11 +155,21 @@ class CallbackConsumer(Consumer):
         callback: Callable[[Message, MessageLock], None],
         when_drained: Callable[[], None] = _nothing,
         when_session_lost: Callable[[BusError], None] | None = None,
+        when_locks_lost: Callable[[], None] = _nothing,
     ) -> None:
         super().__init__(is_destructive)
         self.when_session_lost: Final = when_session_lost
+        self.when_locks_lost: Final = when_locks_lost
         self.callback: Final = callback
         self.when_drained: Final = when_drained
+        self.is_full: bool = False
+        """It takes nothing at the moment, whatever its credit."""
+
+    def can_take(self) -> bool:
+        return self.credit > 0 and not self.is_full
+
+    def locks_lost(self) -> None:
+        self.when_locks_lost()
 
     def deliver(self, message: Message, lock: MessageLock) -> None:
         self.callback(message, lock)

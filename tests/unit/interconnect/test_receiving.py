@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tandembus.broker.locks import ABANDON, COMPLETE, RELEASE, MessageLock
-from tandembus.broker.operations import Consumer
+from tandembus.broker.operations import CallbackConsumer
 from tandembus.errors import BusError, StoreFull
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.message import Message
@@ -29,19 +29,19 @@ from tests.unit.interconnect.two_ends import (
 )
 
 
-class KeepingReady(Consumer):
+class KeepingReady:
     """What a cache of received messages is to its fragment."""
 
     def __init__(self) -> None:
-        super().__init__(False)
-        self.keeps_ready = True
+        self.consumer = CallbackConsumer(False, self._deliver, when_locks_lost=self._locks_lost)
+        self.consumer.keeps_ready = True
         self.kept: list[tuple[Message, MessageLock]] = []
         self.loss_count = 0
 
-    def deliver(self, message: Message, lock: MessageLock) -> None:
+    def _deliver(self, message: Message, lock: MessageLock) -> None:
         self.kept.append((message, lock))
 
-    def locks_lost(self) -> None:
+    def _locks_lost(self) -> None:
         self.loss_count += 1
         self.kept = []
 
@@ -49,14 +49,17 @@ class KeepingReady(Consumer):
     def bodies(self) -> list[str]:
         return [body_of(one) for one, _ in self.kept]
 
+    def want(self, ends: TwoEnds, credit: int) -> None:
+        ends.traffic.attach(self.consumer, 0)
+        self.consumer.credit = credit
+        ends.traffic.feed(self.consumer, 0, False)
+
 
 async def kept_ready(ends: TwoEnds, count: int) -> KeepingReady:
-    consumer = KeepingReady()
-    ends.traffic.attach(consumer, 0)
-    consumer.credit = count
-    ends.traffic.feed(consumer, 0, False)
-    await until(lambda: len(consumer.kept) == count)
-    return consumer
+    kept = KeepingReady()
+    kept.want(ends, count)
+    await until(lambda: len(kept.kept) == count)
+    return kept
 
 
 async def second_front_end(ends: TwoEnds) -> FrontEnd:
@@ -113,34 +116,19 @@ async def test_a_push_that_crosses_a_withdrawal_goes_back(run_folder: Path) -> N
         assert int(other.locks[0].delivery_count) == 0
 
 
-class Congested(Consumer):
-    """A link whose connection is full for a while."""
-
-    def __init__(self) -> None:
-        super().__init__(False)
-        self.is_full = True
-        self.bodies: list[str] = []
-
-    def can_take(self) -> bool:
-        return self.credit > 0 and not self.is_full
-
-    def deliver(self, message: Message, lock: MessageLock) -> None:
-        self.bodies.append(body_of(message))
-
-
 async def test_what_a_full_connection_cannot_take_waits_in_order(run_folder: Path) -> None:
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, *[f"m{number}" for number in range(10)])
-        consumer = Congested()
-        ends.traffic.attach(consumer, 0)
-        consumer.credit = 10
-        ends.traffic.feed(consumer, 0, False)
-        core = ends.front_end.channel.core
-        await until(lambda: int(core._next_push) == 11)
-        assert consumer.bodies == []
-        consumer.is_full = False
-        ends.traffic.feed(consumer, 0, False)
-        assert consumer.bodies == [f"m{number}" for number in range(10)]
+        receiver = ends.receiver()
+        receiver.consumer.is_full = True
+        receiver.want(10)
+        (served,) = ends.broker.served._channels.values()
+        await until(lambda: served.receivers.unreported_count() == 10)
+        await ends.front_end.requests().counts()
+        assert receiver.bodies == [], "all of them are here by now"
+        receiver.consumer.is_full = False
+        receiver.want(10)
+        assert receiver.bodies == [f"m{number}" for number in range(10)]
 
 
 # Draining.
@@ -304,7 +292,7 @@ async def test_a_consumer_that_leaves_gives_back_what_it_has_not_got(run_folder:
         await send(ends.traffic, "a", "b")
         kept = await kept_ready(ends, 2)
         ends.traffic.handed_over(kept.kept[0][1])
-        ends.traffic.detach(kept, 0, False)
+        ends.traffic.detach(kept.consumer, 0, False)
         receiver = ends.receiver()
         receiver.want(5)
         await until(lambda: receiver.bodies == ["b"])
@@ -342,10 +330,10 @@ async def test_after_a_restart_what_was_kept_ready_is_void_and_comes_again(run_f
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, "a", "b")
         kept = await kept_ready(ends, 2)
-        kept.credit = 5
+        kept.consumer.credit = 5
         await ends.restart_broker()
         await until(lambda: kept.loss_count >= 1 and kept.bodies == ["a", "b"])
-        assert int(kept.credit) == 3
+        assert int(kept.consumer.credit) == 3
         for _, lock in kept.kept:
             assert await settle(ends.traffic, lock, COMPLETE).wait() is None
 
@@ -355,7 +343,7 @@ async def test_after_a_store_has_failed_what_was_kept_ready_is_void_and_comes_ag
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, "a")
         kept = await kept_ready(ends, 1)
-        kept.credit = 5
+        kept.consumer.credit = 5
         ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_LOST
         assert isinstance(await stage(ends.traffic, message("b")).wait(), BusError)
         await until(lambda: kept.loss_count >= 1 and kept.bodies == ["a"])
@@ -368,7 +356,7 @@ async def test_locks_that_a_full_store_has_voided_are_told(run_folder: Path) -> 
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, "a")
         kept = await kept_ready(ends, 1)
-        kept.credit = 5
+        kept.consumer.credit = 5
         ends.disk.faults[ends.disk.commit_count + 1] = Fault.FULL
         assert isinstance(await discharge(ends.traffic, [message("b")]).wait(), StoreFull)
         await until(lambda: kept.loss_count == 1 and kept.bodies == ["a"])
@@ -385,9 +373,7 @@ async def test_a_front_end_that_hands_nothing_over_is_not_filled(run_folder: Pat
         for answer in answers:
             assert await answer.wait() is None
         kept = KeepingReady()
-        ends.traffic.attach(kept, 0)
-        kept.credit = 20
-        ends.traffic.feed(kept, 0, False)
+        kept.want(ends, 20)
         await until(lambda: len(kept.kept) == 4)
         await send(ends.traffic, "later")
         assert len(kept.kept) == 4, "10,000 bytes are enough of what nobody takes"
