@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tandembus.broker.duplicates import TRIM_SLICE
@@ -26,8 +27,20 @@ DROP_SLICE = 1000
 LAST_NUMBER = (1 << 48) - 1
 
 
+async def drop_fragments(broker: MessageBroker, keys: Sequence[int]) -> None:
+    """Delete fragments with all they hold, in slices; what is left of each in the end goes in one commit."""
+    last = Changes()
+    for key in keys:
+        await _clear(broker, key, last)
+    await broker.commit_alone(last)
+
+
 async def drop_fragment(broker: MessageBroker, key: int) -> None:
-    """Delete a fragment with all it holds, in slices."""
+    await drop_fragments(broker, [key])
+
+
+async def _clear(broker: MessageBroker, key: int, last: Changes) -> None:
+    """All that may be large, at once; `last`: the rest."""
     fragment = broker.by_key.get(key)
     if fragment is not None and fragment.topic is not None:
         await drop_subscription(broker, fragment.topic, key)
@@ -37,7 +50,6 @@ async def drop_fragment(broker: MessageBroker, key: int) -> None:
             one.fail(EntityNotFound("The messaging entity was deleted."))
     async with broker.commit_lock:
         pass  # a commit under way may still write to it
-    last = Changes()  # what is left when all that may be large is gone: in one commit with the head
     for lane in LANES:
         while numbers := await broker.store.bodies_left(key, lane, DROP_SLICE):
             changes = Changes()
@@ -51,9 +63,8 @@ async def drop_fragment(broker: MessageBroker, key: int) -> None:
         await broker.commit_alone(changes)
         await asyncio.sleep(0)
     await _drop_session_states(broker, key)
-    last.dropped_high_waters = list(await broker.store.high_waters(key))
+    last.dropped_high_waters += await broker.store.high_waters(key)
     last.dropped_heads.append(key)
-    await broker.commit_alone(last)
 
 
 async def _drop_records(broker: MessageBroker, key: int, lane: int, last: Changes) -> None:

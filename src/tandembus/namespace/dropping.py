@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.errors import BusError, StoreUnavailable
 from tandembus.namespace.entries import Tombstone
@@ -14,6 +14,8 @@ from tandembus.namespace.entries import Tombstone
 log = logging.getLogger("tandembus.namespace")
 
 RETRY_S = 10.0
+DROPPED_TOGETHER = 16
+"""Fragments whose last records go in one commit: a topic may have thousands of subscriptions."""
 
 
 class Dropper:
@@ -66,18 +68,18 @@ class Dropper:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drop_all(self, tombstones: Sequence[Tombstone]) -> None:
-        for tombstone in tombstones:
-            await self._drop(tombstone)
+        for first in range(0, len(tombstones), DROPPED_TOGETHER):
+            await self._drop(tombstones[first : first + DROPPED_TOGETHER])
         await self._tell(tombstones)
         self._underway.difference_update(one.fragment_key for one in tombstones)
 
-    async def _drop(self, tombstone: Tombstone) -> None:
+    async def _drop(self, tombstones: Sequence[Tombstone]) -> None:
         while True:
             try:
-                await drop_fragment(self._broker, tombstone.fragment_key)
+                await drop_fragments(self._broker, [one.fragment_key for one in tombstones])
                 return
             except StoreUnavailable as error:
-                log.warning("dropping '%s' is put off: %s", tombstone.path, error)
+                log.warning("dropping '%s' is put off: %s", tombstones[0].path, error)
                 await self._rest()
 
     async def _tell(self, tombstones: Sequence[Tombstone]) -> None:

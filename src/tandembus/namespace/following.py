@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import final
 
-from tandembus.errors import BusError, OperationTimeout
+from tandembus.errors import BusError, OperationTimeout, StoreUnavailable
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_change import CatalogChange
 from tandembus.namespace.store_port import CatalogFollower
@@ -97,6 +97,9 @@ class _Following:
             self._cut_off(self._follower, reason)
         except BusError as error:
             self._cut_off(self._follower, error)
+        except Exception as error:
+            log.exception("%s could not take a change of the catalog", self._follower.name)
+            self._cut_off(self._follower, StoreUnavailable(f"a change of the catalog could not be taken: {error!r}"))
         finally:
             self._task = None
 

@@ -209,13 +209,16 @@ class FragmentHost:
             if isinstance(event, EntityCreated):
                 await self._created(event.entry)
             elif isinstance(event, EntityChanged):
-                self._changed(event.entry)
+                await self._changed(event.entry)
             elif isinstance(event, RulesChanged):
                 await self._rules_changed(event.entry)
             elif isinstance(event, EntityEnded) and isinstance(event.entry, SubscriptionEntry):
                 self._compiled.forget(event.entry)
         buried = [one.tombstone for one in events if isinstance(one, FragmentBuried)]
-        self.dropper.start([one for one in buried if one.store == self.store])
+        own = [one for one in buried if one.store == self.store]
+        for tombstone in own:
+            self._used_at.pop(tombstone.fragment_key, None)
+        self.dropper.start(own)
         if any(isinstance(one, (EntityCreated, EntityChanged, EntityEnded)) for one in events):
             self.broker.forwarding.retry_all()
 
@@ -223,28 +226,35 @@ class FragmentHost:
         """A new subscription of a topic that is in use gets what is sent from now on."""
         if not isinstance(entry, SubscriptionEntry):
             return
-        topic = self._view.find_topic(entry.topic_key)
-        for index in entry.indexes_in(self.store) if topic is not None else ():
-            assert topic is not None
-            async with self.changing(topic.fragment_key + index):
-                fragment = self.broker.by_key.get(topic.fragment_key + index)
-                if fragment is not None and self._is_missing(fragment, entry.fragment_key + index):
-                    add_subscription(self.broker, fragment, *await self._part(entry, index))
+        for index, head_key in self._families(entry):
+            async with self.changing(head_key):
+                topic = self.broker.by_key.get(head_key)
+                if topic is not None and self._is_missing(topic, entry.fragment_key + index):
+                    add_subscription(self.broker, topic, *await self._part(entry, index))
+
+    def _families(self, entry: Entry) -> list[tuple[int, int]]:
+        """The index of each of its fragments here, with the key of the first of its family: a subscription's is its
+        topic's, a queue or topic stands for itself. None where the topic is gone."""
+        head = self._view.find_topic(entry.topic_key) if isinstance(entry, SubscriptionEntry) else entry
+        if head is None:
+            return []
+        return [(index, head.fragment_key + index) for index in entry.indexes_in(self.store)]
 
     def _is_missing(self, topic: Fragment, fragment_key: int) -> bool:
         """It may be there already, from an opening that came in between, or be gone again."""
         assert topic.fan_out is not None
         return fragment_key not in topic.fan_out.subscriptions and self._has(fragment_key)
 
-    def _changed(self, entry: Entry) -> None:
+    async def _changed(self, entry: Entry) -> None:
         """A new description. What may forward from now on does so once it is open, and it may have left the memory
         while it paused."""
-        for index in entry.indexes_in(self.store):
-            fragment = self.broker.by_key.get(entry.fragment_key + index)
-            if fragment is not None:
-                fragment.settings = fragment_settings(entry.description, self.limits)
-                self.broker.forwarding.look(fragment)
-            elif forwards(entry):
+        for index, head_key in self._families(entry):
+            async with self.changing(head_key):
+                fragment = self.broker.by_key.get(entry.fragment_key + index)
+                if fragment is not None:
+                    fragment.settings = fragment_settings(entry.description, self.limits)
+                    self.broker.forwarding.look(fragment)
+            if fragment is None and forwards(entry):
                 self._in_background(self._open_to_forward(entry, index))
 
     async def _open_to_forward(self, entry: Entry, index: int) -> None:
@@ -259,10 +269,8 @@ class FragmentHost:
         task.add_done_callback(self._resuming.discard)
 
     async def _rules_changed(self, entry: SubscriptionEntry) -> None:
-        topic = self._view.find_topic(entry.topic_key)
-        for index in entry.indexes_in(self.store) if topic is not None else ():
-            assert topic is not None
-            async with self.changing(topic.fragment_key + index):
+        for index, head_key in self._families(entry):
+            async with self.changing(head_key):
                 fragment = self.broker.by_key.get(entry.fragment_key + index)
                 if fragment is not None and self._has(entry.fragment_key + index):
                     fragment.rules = await self._compiled.rule_set(entry)

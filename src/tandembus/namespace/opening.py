@@ -74,7 +74,7 @@ class OpenEntities:
 
     async def _open_entry(self, entry: Entry) -> Entity:
         """What was opened may have been deleted or changed while it was being read."""
-        opened = await asyncio.gather(*(self._source.open(entry, index) for index in range(len(entry.stores))))
+        opened = await self._open_fragments(entry)
         current = self._view.find(entry.key)
         if current is None or current.incarnation != entry.incarnation:
             self._close(entry)
@@ -83,6 +83,18 @@ class OpenEntities:
         entity = Entity(current, traffic, requests, self._view.accessed_at(entry.key))
         self._entities[entry.key] = entity
         return entity
+
+    async def _open_fragments(self, entry: Entry) -> list[tuple[Traffic, Requests]]:
+        """All of them, or none stays open."""
+        opening = [self._source.open(entry, index) for index in range(len(entry.stores))]
+        outcomes = await asyncio.gather(*opening, return_exceptions=True)
+        opened: list[tuple[Traffic, Requests]] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                self._close(entry)
+                raise outcome
+            opened.append(outcome)
+        return opened
 
     def _assembled(self, entry: Entry, traffic: list[Traffic], requests: list[Requests]) -> tuple[Traffic, Requests]:
         if entry.is_partitioned:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from tandembus.errors import EntityNotFound, StoreUnavailable
+from tandembus.errors import EntityNotFound, StoreDamaged, StoreUnavailable
 from tandembus.limits import Limits
 from tandembus.namespace.catalog_change import EntityCreated
 from tandembus.store.memory import MemoryDisk
@@ -185,3 +188,54 @@ async def test_a_subscription_made_before_its_store_went_out_is_added_when_the_t
         await life.bring_back()
         await send(life, "news", *[f"m{number:02}" for number in range(16)])
         assert await peek(life, "news/subscriptions/audit") == [f"m{number:02}" for number in range(16)]
+
+
+@covers("P7")
+async def test_a_change_that_comes_while_a_topic_is_being_read_holds_in_all_its_fragments() -> None:
+    machine = Machine(stores=2)
+    async with machine.life() as life:
+        await life.namespace.create_topic(NEWS)
+        await life.namespace.create_subscription(AUDIT)
+    async with machine.life() as life:
+        reading, go_on = asyncio.Event(), asyncio.Event()
+
+        async def hold_up() -> None:
+            reading.set()
+            await go_on.wait()
+
+        for disk in machine.disks:
+            disk.before_read = hold_up
+        opening = asyncio.create_task(life.namespace.entity("news"))
+        await reading.wait()
+        updating = asyncio.create_task(life.namespace.update_subscription(replace(AUDIT, lock_duration_s=7.0)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(opening, updating)
+        fragments = [one for broker in life.brokers for one in broker.fragments() if one.topic is not None]
+        assert [one.settings.lock_duration_s for one in fragments] == [7.0] * 16
+
+
+@covers("P7")
+async def test_an_entity_of_which_a_fragment_cannot_be_opened_leaves_none_in_memory() -> None:
+    machine = Machine(Limits(fragment_idle_s=60.0), stores=2)
+    async with machine.life() as life:
+        await life.namespace.create_queue(ORDERS)
+    async with machine.life() as life:
+        await asyncio.gather(*life.namespace.resuming)
+        count = 0
+
+        async def fail_once() -> None:
+            nonlocal count
+            count += 1
+            if count == 10:
+                raise StoreDamaged("a page is gone")
+
+        for disk in machine.disks:
+            disk.before_read = fail_once
+        with pytest.raises(StoreDamaged):
+            await life.namespace.entity("orders")
+        life.clock.advance(61.0)
+        await life.namespace.keep_house()
+        assert [broker.fragments() for broker in life.brokers] == [[], []]
+        assert (await life.namespace.condition("orders")).is_limited is False
