@@ -54,3 +54,18 @@ def anonymous_memory_bytes(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"/proc/{pid}/status names no RssAnon")
+
+
+def family_of(pid: int) -> list[int]:
+    """A process and everything that it, or what it started, has started and not waited for."""
+    family = [pid]
+    for one in family:
+        for task in Path(f"/proc/{one}/task").iterdir():
+            family += [int(child) for child in (task / "children").read_text().split()]
+    return family
+
+
+def processor_s(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

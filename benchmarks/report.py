@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from benchmarks.broker_rows import CPU_ROW, EVEN_ROW, HOP_ROW, OVER_TWO_ROW, SLOW_ROW
 from benchmarks.filters import MANY_SQL_FILTERS, ONE_SQL_FILTER
-from benchmarks.rows import CLASSIC, INTERPRETED, QUORUM, TANDEMBUS, Figures, Sizes
+from benchmarks.rows import BROKERS, CLASSIC, INTERPRETED, PARTITIONED, QUORUM, TANDEMBUS, TWO_BROKERS, Figures, Sizes
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -42,6 +43,7 @@ class FixedTarget:
     row: str
     unit: str
     limit: float
+    ours: str = TANDEMBUS
 
 
 RATIOS = (
@@ -95,8 +97,29 @@ RATIOS = (
         RatioTarget(row, "messages/s", 1.0, ours=INTERPRETED, other=CLASSIC, name=f"{row}, interpreted")
         for row in ("send", "drain", "send+receive")
     ),
+    *(
+        RatioTarget(row, "messages/s", 2.0, ours=TWO_BROKERS, name=f"{row}, front end + 2 brokers")
+        for row in ("send", "drain", "send+receive")
+    ),
+    RatioTarget(
+        OVER_TWO_ROW,
+        "messages/s",
+        1.0,
+        ours=PARTITIONED,
+        other=TWO_BROKERS,
+        name="send+receive, partitioned against conventional, 2 brokers",
+    ),
+    RatioTarget(
+        SLOW_ROW,
+        "messages/s",
+        1.6,
+        ours=PARTITIONED,
+        other=TWO_BROKERS,
+        name=f"{SLOW_ROW}, partitioned against conventional",
+    ),
 )
 FIXED = (
+    FixedTarget(EVEN_ROW, "messages", 1.0, PARTITIONED),
     *(FixedTarget(f"filter: {row}", "us", 5.0) for row in (ONE_SQL_FILTER, MANY_SQL_FILTERS)),
     FixedTarget("start until ready", "s", 2.0),
     FixedTarget("memory per idle connection", "KiB", 40.0),
@@ -110,6 +133,8 @@ def shown(value: float | None, unit: str) -> str:
         return "-"
     if unit == "messages/s":
         return f"{value:,.0f}"
+    if unit == "messages":
+        return f"{value:.0f}"
     return f"{value:.2f} {unit}" if unit != "ms" else f"{value:.3f} ms"
 
 
@@ -129,7 +154,7 @@ def ratio_line(target: RatioTarget, figures: Figures) -> str | None:
 
 
 def fixed_line(target: FixedTarget, figures: Figures) -> str | None:
-    ours = figures.get(target.row, TANDEMBUS)
+    ours = figures.get(target.row, target.ours)
     if ours is None:
         return None
     verdict = "yes" if ours <= target.limit else "no"
@@ -144,8 +169,10 @@ def targets_table(figures: Figures) -> str:
 
 
 def figures_table(figures: Figures) -> str:
-    brokers = [TANDEMBUS, QUORUM, CLASSIC, INTERPRETED]
+    columns = [TANDEMBUS, QUORUM, CLASSIC, INTERPRETED, *BROKERS, PARTITIONED]
+    brokers = [one for one in columns if any(one in known for known in figures.values.values())]
     units = {target.row: target.unit for target in RATIOS} | {target.row: target.unit for target in FIXED}
+    units |= {CPU_ROW: "us", HOP_ROW: "us"}
     lines = [f"| what | {' | '.join(brokers)} |", "|---" * (len(brokers) + 1) + "|"]
     for row in figures.values:
         unit = units.get(row, "us" if row.startswith("filter: ") else "messages/s")

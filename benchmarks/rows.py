@@ -16,6 +16,11 @@ TANDEMBUS = "tandembus"
 INTERPRETED = "tandembus interpreted"
 QUORUM = "RabbitMQ quorum"
 CLASSIC = "RabbitMQ classic v2"
+ONE_BROKER = "front end + 1 broker"
+TWO_BROKERS = "front end + 2 brokers"
+FOUR_BROKERS = "front end + 4 brokers"
+PARTITIONED = "partitioned, 2 brokers"
+BROKERS = {ONE_BROKER: 1, TWO_BROKERS: 2, FOUR_BROKERS: 4}
 
 WARM_UP = 5_000
 MESSAGES = 100_000

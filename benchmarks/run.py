@@ -9,17 +9,20 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.broker_rows import measure_hop, measure_partitioned, measure_slow_stores, slow_node, topologies
 from benchmarks.entity_rows import measure_entities
 from benchmarks.filters import measure_in_process
 from benchmarks.load_client import LoadClient
 from benchmarks.rabbitmq import RabbitMq, find_installation
 from benchmarks.report import Result
 from benchmarks.rows import (
+    BROKERS,
     CLASSIC,
     INTERPRETED,
     QUORUM,
     SIDE_BY_SIDE,
     TANDEMBUS,
+    TWO_BROKERS,
     Figures,
     Sizes,
     measure_big_queue,
@@ -75,7 +78,18 @@ class Bench:
             targets |= {QUORUM: rabbit.target("quorum"), CLASSIC: rabbit.target("classic")}
         if not self._arguments.no_interpreted:
             targets[INTERPRETED] = self._start_tandembus(INTERPRETED).target(QUEUE)
+        nodes = {TANDEMBUS: node}
+        for name, started in topologies(self._folder).items():
+            nodes[name] = self._start(name, started)
+            targets[name] = started.target(QUEUE)
         run_rounds(self._client, targets, SIDE_BY_SIDE, self.sizes, self.figures, say)
+        say("front end and brokers")
+        measure_hop(self._client, nodes, QUEUE, self.sizes, self.figures)
+        measure_partitioned(self._client, nodes[TWO_BROKERS], self.sizes, self.figures, say)
+        slow = self._start("slow", slow_node(self._folder))
+        measure_slow_stores(self._client, slow, self.sizes, self.figures, say)
+        for one in (*BROKERS, "slow"):
+            nodes.get(one, slow).stop()
         run_rounds(
             self._client,
             {TANDEMBUS: node.target(QUEUE)},
@@ -102,7 +116,10 @@ class Bench:
         return Result(self.figures, self.versions, self._client.commands, arguments, self.sizes)
 
     def _start_tandembus(self, name: str) -> Tandembus:
-        node = Tandembus(self._folder / name.replace(" ", "-"), is_interpreted=name == INTERPRETED)
+        folder = self._folder / name.replace(" ", "-")
+        return self._start(name, Tandembus(folder, is_interpreted=name == INTERPRETED))
+
+    def _start(self, name: str, node: Tandembus) -> Tandembus:
         self._stack.callback(node.stop)
         self.figures.cost("start until ready", name, node.start())
         node.create_queue(QUEUE)

@@ -6,10 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.load_client import Target
-from benchmarks.processes import accepts_connections, anonymous_memory_bytes, free_port, stop, wait_until
+from benchmarks.processes import (
+    accepts_connections,
+    anonymous_memory_bytes,
+    family_of,
+    free_port,
+    processor_s,
+    stop,
+    wait_until,
+)
 
 SOURCES = Path(__file__).parent.parent / "src"
 POLICY = "RootManageSharedAccessKey"
@@ -17,24 +26,36 @@ KEY = "bmNobWFyay1rZXktb2YtdGhlLWJlbmNobWFyay1vbmx5MDA="
 COMMAND = (sys.executable, "-m", "tandembus")
 CONNECTION_STRING = re.compile(r"Endpoint=\S+")
 START_TIMEOUT_S = 60.0
+NO_LIMITS: Mapping[str, int] = {}
 # The benchmark's large queue would not fit into the sizes that the service allows.
 BIG_QUEUE_MEGABYTES = 102_400
-CONFIGURATION = f"[limits]\nsize_choices_megabytes = [1024, 2048, 3072, 4096, 5120, {BIG_QUEUE_MEGABYTES}]\n"
+SIZES = f"[1024, 2048, 3072, 4096, 5120, {BIG_QUEUE_MEGABYTES}]"
 
 
 class Tandembus:
     """A namespace in a folder of its own. It can be stopped and started again on the same data."""
 
-    def __init__(self, folder: Path, *, is_interpreted: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        is_interpreted: bool = False,
+        options: tuple[str, ...] = (),
+        limits: Mapping[str, int] = NO_LIMITS,
+    ) -> None:
+        """`options` of `tandembus serve`; `limits` other than the defaults."""
         self._folder = folder
+        self._options = options
         self._output = folder / "output.log"
         self._port = free_port()
         self._http_port = free_port()
-        self._connection_string = ""
+        self.connection_string = ""
         self._process: subprocess.Popen[str] | None = None
         self._environment = {**os.environ, "PYTHONPATH": str(SOURCES)} if is_interpreted else dict(os.environ)
         folder.mkdir(parents=True)
-        (folder / "tandembus.toml").write_text(CONFIGURATION)
+        chosen = {"size_choices_megabytes": SIZES, **limits}
+        settings = "".join(f"{name} = {value}\n" for name, value in chosen.items())
+        (folder / "tandembus.toml").write_text(f"[limits]\n{settings}")
 
     def start(self) -> float:
         """Starts serving; returns how many seconds passed until the ready line."""
@@ -58,16 +79,24 @@ class Tandembus:
 
     def create(self, kind: str, *arguments: str) -> None:
         """An entity, with the arguments of `tandembus KIND create`."""
-        command = [*COMMAND, kind, "create", *arguments, "--connection-string", self._connection_string]
+        self.run(kind, "create", *arguments)
+
+    def run(self, *arguments: str) -> None:
+        """A command of the CLI against this namespace."""
+        command = [*COMMAND, *arguments, "--connection-string", self.connection_string]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"tandembus {kind} create: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"tandembus {' '.join(arguments)}: {done.stdout}{done.stderr}")
 
     def target(self, queue: str) -> Target:
         return Target(port=self._port, address=queue, user=POLICY, password=KEY)
 
     def anonymous_memory_bytes(self) -> int:
         return anonymous_memory_bytes(self._running().pid)
+
+    def processor_s(self) -> float:
+        """Of all processes that this namespace consists of, since they were started."""
+        return sum(processor_s(pid) for pid in family_of(self._running().pid))
 
     def kill(self) -> None:
         os.killpg(self._running().pid, signal.SIGKILL)
@@ -84,7 +113,7 @@ class Tandembus:
     def _serve_command(self) -> list[str]:
         ports = ["--amqp-port", str(self._port), "--http-port", str(self._http_port), "--amqps-port", "off"]
         data = ["--data", str(self._folder / "data"), "--config", str(self._folder / "tandembus.toml")]
-        return [*COMMAND, "serve", *ports, *data, "--key", KEY]
+        return [*COMMAND, "serve", *ports, *data, "--key", KEY, *self._options]
 
     def _is_ready(self) -> bool:
         output = self._output.read_text()
@@ -93,5 +122,5 @@ class Tandembus:
         found = CONNECTION_STRING.search(output)
         if found is None:
             return False
-        self._connection_string = found.group()
+        self.connection_string = found.group()
         return True

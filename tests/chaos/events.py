@@ -5,7 +5,7 @@ Times (`at`) are wall time in seconds, all taken on the machine that runs the lo
 | kind | says | fields |
 |---|---|---|
 | run | the first line | seed, note |
-| entity | what it promises | entity, has_sessions, duplicate_window_s, lock_s, source, is_at_most_once |
+| entity | what it is | entity, fragments, has_sessions, duplicate_window_s, lock_s, source, is_at_most_once |
 | send | a send begins | op, entity, id, session, key, digest, batch, transaction |
 | settle | a settlement begins | op, entity, id, number, token, how, transaction |
 | commit, rollback | a transaction is to end | op, transaction |
@@ -15,7 +15,7 @@ Times (`at`) are wall time in seconds, all taken on the machine that runs the lo
 | session | a session was accepted | entity, session, receiver, locked_until |
 | closed | a receiver closes or is lost: from here on it holds nothing for certain | receiver |
 | down | for `took_s` these places lose their locks, and leave what is under way in doubt | broker, places, took_s |
-| up | the broker serves again | broker, took_s |
+| up | one of them serves again, `took_s` after it was lost | broker, took_s |
 | count | what the service says it holds, when all is quiet | entity, active, dead, scheduled |
 | left | what was found there, when all is quiet | entity, id, session, number, digest, state |
 
@@ -69,6 +69,7 @@ class Event:
     took_s: float = 0.0
     seed: int = 0
     note: str = ""
+    fragments: int = 1
     has_sessions: bool = False
     duplicate_window_s: float = 0.0
     lock_s: float = 60.0

@@ -6,7 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tests.chaos.checks import duplicate_count, total_queue
-from tests.chaos.history import History
+from tests.chaos.history import History, Operation
+
+
+def is_pinned(history: History, send: Operation) -> bool:
+    """Whether only one fragment can take it: it has a key, or its entity has no other."""
+    return send.event.key is not None or history.entities[send.event.entity].fragments == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +21,9 @@ class Figures:
     accepted: int
     lost: int
     keyless_errors: int
-    keyed: int
-    keyed_errors: int
+    """Of sends that any fragment of their entity could have taken."""
+    pinned: int
+    pinned_errors: int
     errors: Counter[str]
     received: int
     completed: int
@@ -27,16 +33,15 @@ class Figures:
     @staticmethod
     def of(history: History) -> Figures:
         sends = history.sends
-        keyless = [one for one in sends if one.event.key is None]
-        keyed = [one for one in sends if one.event.key is not None]
+        pinned = [one for one in sends if is_pinned(history, one)]
         return Figures(
             kills=len(history.downs),
             sent=len(sends),
             accepted=sum(one.is_done for one in sends),
             lost=len(total_queue(history)),
-            keyless_errors=sum(not one.is_done for one in keyless),
-            keyed=len(keyed),
-            keyed_errors=sum(not one.is_done for one in keyed),
+            keyless_errors=sum(not one.is_done for one in sends if not is_pinned(history, one)),
+            pinned=len(pinned),
+            pinned_errors=sum(not one.is_done for one in pinned),
             errors=Counter(one.error or "no answer" for one in sends if not one.is_done),
             received=len(history.deliveries),
             completed=sum(one.is_done and one.event.how == "complete" for one in history.settlements),
@@ -47,8 +52,8 @@ class Figures:
     def text(self) -> str:
         lines = [
             f"kills {self.kills}, sent {self.sent}, accepted {self.accepted}, lost {self.lost}",
-            f"keyless errors {self.keyless_errors}, keyed errors {self.keyed_errors} of {self.keyed} keyed sends"
-            f" ({self.keyed_errors / max(1, self.keyed):.2%})",
+            f"failed without a key {self.keyless_errors}, failed of {self.pinned} to one fragment {self.pinned_errors}"
+            f" ({self.pinned_errors / max(1, self.pinned):.2%})",
             f"received {self.received}, completed {self.completed}, stored twice {self.duplicates}",
         ]
         if self.errors:

@@ -65,6 +65,15 @@ class Load:
         self._is_receiving = True
         self._progress = asyncio.Event()
 
+    async def __aenter__(self) -> Load:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Whatever is still under way when a test fails."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def prepare(self) -> None:
         """The entities; then everything that the history has to say of them."""
         async with Administration(self._connection_string) as administration:
@@ -77,6 +86,7 @@ class Load:
             self._recorder.say(
                 "entity",
                 entity=target.name,
+                fragments=16 if target.settings.partitioning else 1,
                 has_sessions=target.sessions > 0,
                 duplicate_window_s=target.settings.duplicate_detection_window_s or 0.0,
                 lock_s=target.lock_s,

@@ -57,17 +57,17 @@ async def _kill_under_load(folder: Path, seed: int, kills: int) -> str:
     moments, clock = random.Random(seed), SystemClock()
     namespace = start_namespace(folder / "data")
     with Recorder(folder / "history.jsonl", seed, "kill -9 of the process") as recorder:
-        load = Load(namespace.connection_string, recorder, TARGETS)
-        await load.prepare()
-        load.start(SENDERS, RECEIVERS)
-        for number in range(kills):
-            await load.until_accepted(moments.randint(1, 1500))
-            began_at = clock.now()
-            await asyncio.to_thread(namespace.kill)
-            recorder.say_at(began_at, "down", took_s=clock.now() - began_at)
-            namespace = await asyncio.to_thread(_start_again, namespace, MODES[number % len(MODES)])
-        await load.until_accepted(100)
-        await load.stop()
+        async with Load(namespace.connection_string, recorder, TARGETS) as load:
+            await load.prepare()
+            load.start(SENDERS, RECEIVERS)
+            for number in range(kills):
+                await load.until_accepted(moments.randint(1, 1500))
+                began_at = clock.now()
+                await asyncio.to_thread(namespace.kill)
+                recorder.say_at(began_at, "down", took_s=clock.now() - began_at)
+                namespace = await asyncio.to_thread(_start_again, namespace, MODES[number % len(MODES)])
+            await load.until_accepted(100)
+            await load.stop()
         left = await take_inventory(namespace.connection_string, recorder, TARGETS)
         figures = recorder.judge()
     assert namespace.stop() == 0, "".join(namespace.log)

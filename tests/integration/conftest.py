@@ -74,12 +74,19 @@ class Namespaces:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._running: dict[tuple[Topology, bool], RunningNamespace] = {}
+        self._running: dict[tuple[Topology, bool], RunningNamespace | RuntimeError] = {}
 
     def get(self, topology: Topology, is_small: bool) -> RunningNamespace:
+        """Raises what the first attempt raised: hundreds of tests must not wait for it again, one by one."""
         found = self._running.get((topology, is_small))
         if found is None:
-            found = self._running[topology, is_small] = self._start(topology, is_small)
+            try:
+                found = self._start(topology, is_small)
+            except RuntimeError as error:
+                found = error
+            self._running[topology, is_small] = found
+        if isinstance(found, RuntimeError):
+            raise found
         return found
 
     def _start(self, topology: Topology, is_small: bool) -> RunningNamespace:
@@ -91,7 +98,8 @@ class Namespaces:
 
     def stop(self) -> None:
         for namespace in self._running.values():
-            namespace.stop_in_peace()
+            if isinstance(namespace, RunningNamespace):
+                namespace.stop_in_peace()
 
 
 @pytest.fixture(scope="session")

@@ -114,6 +114,7 @@ STATUSES: Final[Mapping[int, type[BusError]]] = {
     500: StoreUnavailable,
     501: NotSupported,
     503: ServerBusy,
+    504: OperationTimeout,
 }
 """HTTP statuses, and those of a management node that gave no condition."""
 

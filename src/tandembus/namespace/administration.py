@@ -26,7 +26,7 @@ from tandembus.descriptions import (
     with_size_as_created,
 )
 from tandembus.descriptions import default_rule as rule_for_everything
-from tandembus.errors import BusError, StoreUnavailable
+from tandembus.errors import BusError, OperationTimeout, StoreUnavailable
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog, Entry, QueueEntry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.following import Followers
@@ -252,11 +252,11 @@ class Administration:
         for port in ports:
             failure = port.failure()
             if failure is not None:
-                raise _unhealthy(entry, port, failure)
+                raise unhealthy(entry, port, failure)
         outcomes = await asyncio.gather(*(act(port, entry) for port in ports), return_exceptions=True)
         for port, outcome in zip(ports, outcomes, strict=True):
             if isinstance(outcome, BusError):
-                raise _unhealthy(entry, port, outcome)
+                raise unhealthy(entry, port, outcome)
             if isinstance(outcome, BaseException):
                 raise outcome
 
@@ -296,10 +296,13 @@ async def _check(port: StorePort, entry: Entry) -> None:
     await port.check(entry)
 
 
-def _unhealthy(entry: Entry, port: StorePort, failure: BusError) -> BusError:
-    """The same kind of error, naming what is not healthy where there are several."""
+def unhealthy(entry: Entry, port: StorePort, failure: BusError) -> BusError:
+    """The same kind of error, naming what is not healthy where there are several. Whatever became of a step that nobody
+    answered, the change as a whole was not made: that is no unknown outcome to whoever asked for it."""
+    kind = StoreUnavailable if isinstance(failure, OperationTimeout) else type(failure)
     if not entry.is_partitioned:
-        return failure
+        return kind(f"Nothing was changed. {failure}") if kind is not type(failure) else failure
     fragments = ", ".join(str(index) for index in entry.indexes_in(port.index))
-    text = f"Nothing was changed: of '{entry.description.path}', fragments {fragments} cannot be reached. {failure}"
-    return type(failure)(text)
+    return kind(
+        f"Nothing was changed: of '{entry.description.path}', fragments {fragments} cannot be reached. {failure}"
+    )

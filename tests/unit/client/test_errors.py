@@ -9,6 +9,7 @@ from tandembus.errors import (
     MessageLockLost,
     MessageNotFound,
     MessageTooLarge,
+    OperationTimeout,
     QuotaExceeded,
     ServerBusy,
     SessionCannotBeLocked,
@@ -61,6 +62,7 @@ def test_a_management_answer_goes_by_its_condition_and_else_by_its_status() -> N
         (403, "Full. SubCode=40300.", QuotaExceeded),
         (403, "Too large. SubCode=40302.", MessageTooLarge),
         (503, "Busy.", ServerBusy),
+        (504, "No answer. SubCode=50400.", OperationTimeout),
         (418, "SubCode=99999", BusError),
     ],
 )

@@ -15,8 +15,10 @@ from tandembus.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from tandembus.errors import EntityNotFound, StoreUnavailable
+from tandembus.errors import EntityNotFound, OutcomeUnknown, StoreFull, StoreUnavailable
+from tandembus.namespace.administration import unhealthy
 from tandembus.namespace.entity import EntityCounts
+from tandembus.namespace.local_source import LocalStorePort
 from tandembus.namespace.namespace import EntityCondition
 from tests.covers import covers
 from tests.unit.namespace.namespace_lives import Life, Machine, assert_disks_hold_just_the_entities
@@ -107,6 +109,20 @@ async def test_with_any_number_of_fragments_out_nothing_is_half_done(count: int)
         condition = await life.namespace.condition("orders")
         assert (condition.is_limited, condition.counts.active) == (False, len(BODIES))
         assert await receive_all(life, "orders") == BODIES
+
+
+@covers("P18")
+@pytest.mark.parametrize("is_partitioned", [True, False])
+async def test_a_step_without_an_answer_is_a_refusal_of_the_change_and_no_unknown_outcome(is_partitioned: bool) -> None:
+    """A broker dies while it makes its fragments: what there is of them goes again."""
+    async with Machine(stores=1).life() as life:
+        entry = await life.namespace.create_queue(QueueDescription("q", enable_partitioning=is_partitioned))
+        port = LocalStorePort(life.namespace.hosts[0])
+        told = unhealthy(entry, port, OutcomeUnknown("The connection broke before the answer came."))
+        assert type(told) is StoreUnavailable
+        assert "Nothing was changed" in str(told)
+        assert "The connection broke" in str(told)
+        assert type(unhealthy(entry, port, StoreFull("full"))) is StoreFull
 
 
 @covers("P19")
