@@ -111,27 +111,46 @@ class PartitionedRequests:
         """Fragment after fragment, in the order of their numbers; on to the next one within the same call, since an
         empty answer ends the walk of whoever peeks."""
         found: list[Browsed] = []
-        room = max_bytes
         failure = self._traffic.failure()
         if failure is not None:
             raise failure  # all of them are out: an empty answer would say that there is nothing
         for index in self._walk(from_number, session_id):
             first = max(from_number, int(sequence_number(index, 1)))
             try:
-                part = await self._requests[index].peek(lane, first, count - len(found), max(room, 1), session_id)
+                is_exhausted = await self._peek_one(index, found, lane, first, count, max_bytes, session_id)
             except BusError as error:
                 if not is_out_of_reach(error):
                     raise
                 continue
+            if not is_exhausted:
+                break
+        return found
+
+    async def _peek_one(
+        self,
+        index: int,
+        found: list[Browsed],
+        lane: int,
+        first: int,
+        count: int,
+        max_bytes: int,
+        session_id: str | None,
+    ) -> bool:
+        """Whether nothing is left in the fragment. It is asked until it has nothing more: an answer may be short since
+        the next message does not fit, and whoever peeks goes on behind the last one found."""
+        room = max_bytes - sum(len(one.message.sections) for one in found)
+        while len(found) < count and (room > 0 or not found):
+            part = await self._requests[index].peek(lane, first, count - len(found), max(room, 1), session_id)
+            if not part:
+                return True
             for one in part:
                 size = len(one.message.sections)
                 if found and size > room:
-                    return found
+                    return False
                 found.append(one)
                 room -= size
-            if len(found) >= count or (found and room <= 0):
-                break
-        return found
+            first = part[-1].sequence_number + 1
+        return False
 
     def _walk(self, from_number: int, session_id: str | None) -> list[int]:
         """The fragments to look at, without those that are out of reach. A session has all it has in one."""

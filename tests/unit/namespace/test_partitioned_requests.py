@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -98,6 +99,36 @@ async def test_an_answer_holds_at_most_the_bytes_that_are_allowed_but_at_least_o
             at = part[-1].sequence_number + 1
         assert len(seen) == 17
         assert "large" in seen
+
+
+@covers("P22")
+async def test_a_fragment_whose_next_message_does_not_fit_is_not_left_for_the_next_one() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(0, *[keyed(f"0-{number}", padding=1000) for number in range(3)])
+        await queue.send_to(1, keyed("1-0", padding=10))
+        found = await queue.requests.peek(MAIN, 0, 100, 2500)
+        assert bodies(found) == ["0-0", "0-1"]
+        found = await queue.requests.peek(MAIN, found[-1].sequence_number + 1, 100, 2500)
+        assert bodies(found) == ["0-2", "1-0"]
+
+
+@covers("P22")
+@pytest.mark.parametrize("seed", range(5))
+async def test_repeated_peeks_find_everything_whatever_the_sizes(seed: int) -> None:
+    chance = random.Random(seed)
+    async with PartitionedQueue() as queue:
+        sent = [str(number) for number in range(60)]
+        for body in sent:
+            await queue.send_to(chance.randrange(16), keyed(body, padding=chance.choice([1, 100, 900, 3000])))
+        found: list[Browsed] = []
+        at = 0
+        while part := await queue.requests.peek(MAIN, at, chance.randrange(1, 20), 2500):
+            assert len(part) == 1 or sum(len(one.message.sections) for one in part) <= 2500
+            found += part
+            at = part[-1].sequence_number + 1
+        numbers = [one.sequence_number for one in found]
+        assert numbers == sorted(numbers)
+        assert sorted(bodies(found), key=int) == sent
 
 
 @covers("P22", "P3")
