@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, final
 
-from tandembus.broker.locks import RELEASE, REMOVE, CallbackSettleReply, MessageLock, fragment_index_of
+from tandembus.broker.locks import OPEN, RELEASE, REMOVE, CallbackSettleReply, MessageLock, fragment_index_of
 from tandembus.errors import (
     BusError,
     InvalidArgument,
@@ -222,6 +222,8 @@ class PartitionedRequests:
         """What could be removed is the caller's; the rest is deferred as before. Raises when nothing could be."""
         errors = await asyncio.gather(*[self._settle(lock, REMOVE) for lock, _ in taken.values()])
         removed = {number: one for (number, one), error in zip(taken.items(), errors, strict=True) if error is None}
+        left = [lock for number, (lock, _) in taken.items() if number not in removed]
+        self._let_go(lock for lock in left if lock.settlement == OPEN)
         if not removed:
             raise next(error for error in errors if error is not None)
         return removed

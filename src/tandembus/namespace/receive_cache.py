@@ -31,6 +31,8 @@ Later = Callable[[float, Callable[[], None]], None]
 
 FAVOUR_S: Final = 0.05
 """For so long only those fragments are asked that could not be served the last time."""
+REFUSED_S: Final = 0.05
+"""A message whose removal was refused goes back after this time."""
 
 
 def call_later(delay_s: float, callback: Callable[[], None]) -> None:
@@ -101,6 +103,8 @@ class ReceiveCache(Fed):
         self._clock: Final = clock
         self._later: Final = later
         self._kept: deque[Kept] = deque()
+        self._refused: list[MessageLock] = []
+        """Those whose removal came to nothing."""
         self._links: list[CacheLink] = []
         self._by_consumer: dict[Consumer, CacheLink] = {}
         self._touched: list[CacheLink] = []
@@ -300,11 +304,11 @@ class ReceiveCache(Fed):
         try:
             self._fragments[lock.index].settle(lock, REMOVE, _Removal(self, link, message))
         except BusError:
-            self._not_removed(link)
+            self._not_removed(link, lock)
 
     def removed(self, link: CacheLink, message: Message, lock: MessageLock, error: BusError | None) -> None:
         if error is not None:
-            self._not_removed(link)
+            self._not_removed(link, lock)
         else:
             link.consumer.removing_count -= 1
             link.consumer.deliver(message, lock)
@@ -312,10 +316,20 @@ class ReceiveCache(Fed):
         if self._is_draining:
             self.run_ended()
 
-    def _not_removed(self, link: CacheLink) -> None:
-        """Nothing came of it, and the credit is still the client's."""
+    def _not_removed(self, link: CacheLink, lock: MessageLock) -> None:
+        """Nothing came of it, and the credit is still the client's. The message goes back, but not at once: it would
+        come again, and be refused again, without an end."""
         link.consumer.removing_count -= 1
         link.consumer.credit += 1
+        self._refused.append(lock)
+        if len(self._refused) == 1:
+            self._later(REFUSED_S, self.give_back_refused)
+
+    def give_back_refused(self) -> None:
+        refused = self._refused
+        self._refused = []
+        for lock in refused:
+            self._release(lock)
 
     # Keeping and giving back.
 

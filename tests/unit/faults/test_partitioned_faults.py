@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
 
-from tandembus.broker.locks import COMPLETE
+from tandembus.broker.locks import COMPLETE, DEFER
 from tandembus.errors import FragmentUnavailable, ServerBusy, StoreFull
 from tandembus.faults.board import FaultBoard, FragmentPlace
 from tandembus.faults.fault import Topology, read_fault
 from tandembus.interconnect.traffic import Traffic
 from tandembus.namespace.partitioning import fragment_of_key
+from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.broker.one_queue import small
 from tests.unit.namespace.partitioned_queue import PartitionedQueue, Wish, keyed
@@ -20,7 +22,8 @@ from tests.unit.namespace.partitioned_queue import PartitionedQueue, Wish, keyed
 class GatedFragments(PartitionedQueue):
     def __init__(self, requires_session: bool = False) -> None:
         super().__init__(small(window_messages=100, block_size=64, requires_session=requires_session), wrap=self._gated)
-        self.board = FaultBoard(self.clock, Topology(stores=2, brokers=2), later=self.timers.later)
+        draw = random.Random(1).random
+        self.board = FaultBoard(self.clock, Topology(stores=2, brokers=2), draw=draw, later=self.timers.later)
 
     def _gated(self, inner: Traffic) -> Traffic:
         return self.board.gate(inner, FragmentPlace("orders", int(inner.index), int(inner.index) % 2))
@@ -159,3 +162,40 @@ async def test_an_entity_that_is_out_takes_nothing_at_all() -> None:
         assert isinstance(queue.traffic.failure(), FragmentUnavailable)
         queue.board.clear()
         await queue.send("c")
+
+
+@covers("B3", "P6")
+@pytest.mark.parametrize("is_draining", [False, True])
+async def test_a_message_whose_removal_is_refused_comes_again_when_the_fault_is_over(is_draining: bool) -> None:
+    async with GatedFragments() as queue:
+        await queue.send(*[str(number) for number in range(32)])
+        queue.inject("entity/orders", probability=0.5)
+        receiver = queue.receiver(is_destructive=True)
+        receiver.want(32, is_draining)
+        await queue.quiet()
+        assert 0 < len(receiver.bodies) < 32
+        queue.board.clear()
+        await queue.pass_time(0.1)
+        await receiver.drain(32)
+        assert sorted(receiver.bodies, key=int) == [str(number) for number in range(32)]
+        assert (sum(queue.counts()), queue.locked_count()) == (0, 0)
+
+
+@covers("B3", "P24")
+async def test_deferred_messages_whose_removal_is_refused_are_deferred_as_before() -> None:
+    async with GatedFragments() as queue:
+        await queue.send(*[str(number) for number in range(32)])
+        receiver = queue.receiver()
+        await receiver.take(32)
+        for lock in receiver.locks:
+            queue.settle(lock, DEFER)
+        await queue.quiet()
+        numbers = [one.sequence_number for one in await queue.requests.peek(MAIN, 0, 100, 1 << 20)]
+        queue.inject("entity/orders", probability=0.5)
+        got = await queue.requests.receive_deferred(MAIN, numbers, True)
+        assert 0 < len(got) < 32
+        queue.board.clear()
+        await queue.quiet()
+        assert queue.locked_count() == 0
+        left = [one.sequence_number for one in await queue.requests.peek(MAIN, 0, 100, 1 << 20)]
+        assert len(await queue.requests.receive_deferred(MAIN, left, True)) == 32 - len(got)
