@@ -77,23 +77,20 @@ class Administration:
             return await self._make(await self._catalog.begin_create(description, self._limits, now, self._stores()))
 
     async def update_queue(self, description: QueueDescription) -> QueueEntry:
-        old = self._catalog.find_queue(description.name)
-        if old is None:
-            raise not_found(self._name, description.name)
-        description = with_size_as_created(old.description, description).validated(self._limits)
-        check_update(old.description, description)
-        async with self._forwarding(description, old.description):
-            await self._check_stores(old)
-            entry = await self._catalog.update_queue(description, self._clock.now())
-        return await self._told(entry)
+        async with self._changing(fold(description.name)):
+            old = self._queue(description.name)
+            description = with_size_as_created(old.description, description).validated(self._limits)
+            check_update(old.description, description)
+            async with self._forwarding(description, old.description):
+                await self._check_stores(old)
+                entry = await self._catalog.update_queue(description, self._clock.now())
+            return await self._told(entry)
 
     async def delete_queue(self, name: str) -> None:
-        entry = self._catalog.find_queue(name)
-        if entry is None:
-            raise not_found(self._name, name)
-        await self._check_stores(entry)
-        await self._catalog.delete_queue(name, self._clock.now())
-        await self._followers.confirmed()
+        async with self._changing(fold(name)):
+            await self._check_stores(self._queue(name))
+            await self._catalog.delete_queue(name, self._clock.now())
+            await self._followers.confirmed()
 
     # Topics.
 
@@ -199,6 +196,12 @@ class Administration:
 
     # What they share.
 
+    def _queue(self, name: str) -> QueueEntry:
+        entry = self._catalog.find_queue(name)
+        if entry is None:
+            raise not_found(self._name, name)
+        return entry
+
     def _topic(self, name: str) -> TopicEntry:
         entry = self._catalog.find_topic(name)
         if entry is None:
@@ -216,9 +219,10 @@ class Administration:
         compile_rule(rule)
         return rule
 
-    def _changing(self, topic_key: str) -> asyncio.Lock:
-        """Held while a topic, its subscriptions or their rules change."""
-        return self._families.setdefault(topic_key, asyncio.Lock())
+    def _changing(self, key: str) -> asyncio.Lock:
+        """Held while a queue changes, or a topic, its subscriptions or their rules: when the catalog takes
+        the change, what was checked is still so, and it is the same life of that name."""
+        return self._families.setdefault(key, asyncio.Lock())
 
     @asynccontextmanager
     async def _forwarding(self, new: Forwarding, old: Forwarding | None) -> AsyncIterator[None]:

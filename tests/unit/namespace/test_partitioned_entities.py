@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 
@@ -14,9 +15,13 @@ from tandembus.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from tandembus.errors import EntityNotFound, InvalidArgument, QuotaExceeded
+from tandembus.errors import BusError, EntityNotFound, InvalidArgument, QuotaExceeded
 from tandembus.limits import Limits
+from tandembus.namespace.administration import Administration
+from tandembus.namespace.catalog import Entry
 from tandembus.namespace.entity import EntityCounts
+from tandembus.namespace.local_source import LocalStorePort
+from tandembus.namespace.store_port import StorePort
 from tests.covers import covers
 from tests.unit.namespace.namespace_lives import Machine, assert_disks_hold_just_the_entities
 from tests.unit.namespace.partitioned_use import peek, receive_all, send
@@ -147,6 +152,66 @@ async def test_partitioning_can_never_be_changed() -> None:
             await life.namespace.update_queue(replace(ORDERS, enable_partitioning=False))
         with pytest.raises(InvalidArgument, match="EnablePartitioning of 'plain' cannot be changed"):
             await life.namespace.update_topic(TopicDescription("plain", enable_partitioning=True))
+
+
+class SlowOnce:
+    """Implements `StorePort`: the first check takes until it is let go on."""
+
+    def __init__(self, inner: StorePort) -> None:
+        self._inner = inner
+        self.is_asked = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    @property
+    def index(self) -> int:
+        return self._inner.index
+
+    @property
+    def newest_key(self) -> int:
+        return self._inner.newest_key
+
+    def failure(self) -> BusError | None:
+        return self._inner.failure()
+
+    async def make(self, entry: Entry) -> None:
+        await self._inner.make(entry)
+
+    async def check(self, entry: Entry) -> None:
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            await self.go_on.wait()
+        await self._inner.check(entry)
+
+
+@covers("P9")
+@pytest.mark.parametrize("is_update", [True, False])
+async def test_a_change_that_waits_never_meets_the_next_queue_of_that_name(is_update: bool) -> None:
+    async with Machine().life() as life:
+        port = SlowOnce(LocalStorePort(life.namespace.hosts[0]))
+        followers = life.namespace.followers
+        owner = Administration("bus", life.catalog, {0: port}, range(1), followers, life.machine.limits, life.clock)
+        first = await owner.create_queue(QueueDescription("orders", requires_session=True))
+        change: asyncio.Task[object]
+        if is_update:
+            change = asyncio.create_task(owner.update_queue(replace(first.description, max_delivery_count=7)))
+        else:
+            change = asyncio.create_task(owner.delete_queue("orders"))
+        await port.is_asked.wait()
+
+        async def replaced() -> None:
+            await owner.delete_queue("orders")
+            await owner.create_queue(QueueDescription("orders"))
+
+        replacing = asyncio.create_task(replaced())
+        await asyncio.wait((replacing,), timeout=0.1)
+        port.go_on.set()
+        outcomes = await asyncio.gather(change, replacing, return_exceptions=True)
+        left = life.catalog.find_queue("orders")
+        if is_update:
+            assert left is not None
+            assert (left.description.requires_session, left.description.max_delivery_count) == (False, 10)
+        else:
+            assert isinstance(outcomes[1], EntityNotFound), "it was gone when its turn came"
 
 
 @covers("P8")
