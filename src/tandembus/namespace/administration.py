@@ -2,7 +2,8 @@
 
 The catalog's record says what was meant, and the next start finishes or undoes it. Only what is durable there is told
 to the owners of the stores and to the front ends, and nothing is stored of what was refused. What is asked for is done
-on all fragments or, where one of them is out of reach, refused before anything has changed.
+on all fragments or, where one of them is out of reach, refused before anything has changed. What was begun is carried
+through as a whole, whether or not whoever asked for it is still there: only a crash interrupts it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tandembus.namespace.placement import Stores
 from tandembus.namespace.store_port import StorePort
 from tandembus.rules import compile_rule
 from tandembus.security.scopes import fold
+from tandembus.tasks import uninterrupted
 
 log = logging.getLogger("tandembus.namespace")
 
@@ -70,12 +72,14 @@ class Administration:
 
     # Queues.
 
+    @uninterrupted
     async def create_queue(self, description: QueueDescription) -> QueueEntry:
         description = description.validated(self._limits)
         async with self._forwarding(description, None):
             now = self._clock.now()
             return await self._make(await self._catalog.begin_create(description, self._limits, now, self._stores()))
 
+    @uninterrupted
     async def update_queue(self, description: QueueDescription) -> QueueEntry:
         async with self._changing(fold(description.name)):
             old = self._queue(description.name)
@@ -86,6 +90,7 @@ class Administration:
                 entry = await self._catalog.update_queue(description, self._clock.now())
             return await self._told(entry)
 
+    @uninterrupted
     async def delete_queue(self, name: str) -> None:
         async with self._changing(fold(name)):
             await self._check_stores(self._queue(name))
@@ -94,11 +99,13 @@ class Administration:
 
     # Topics.
 
+    @uninterrupted
     async def create_topic(self, description: TopicDescription) -> TopicEntry:
         description = description.validated(self._limits)
         now = self._clock.now()
         return await self._make(await self._catalog.begin_create_topic(description, self._limits, now, self._stores()))
 
+    @uninterrupted
     async def update_topic(self, description: TopicDescription) -> TopicEntry:
         async with self._changing(fold(description.name)):
             old = self._topic(description.name)
@@ -107,6 +114,7 @@ class Administration:
             await self._check_stores(old)
             return await self._told(await self._catalog.update_topic(description, self._clock.now()))
 
+    @uninterrupted
     async def delete_topic(self, name: str) -> None:
         """With all its subscriptions, and all at once."""
         async with self._changing(fold(name)):
@@ -116,6 +124,7 @@ class Administration:
 
     # Subscriptions.
 
+    @uninterrupted
     async def create_subscription(
         self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
     ) -> SubscriptionEntry:
@@ -129,6 +138,7 @@ class Administration:
                 entry = await self._catalog.begin_create_subscription(description, [rule], self._limits, now)
                 return await self._make(entry)
 
+    @uninterrupted
     async def update_subscription(self, description: SubscriptionDescription) -> SubscriptionEntry:
         description = description.validated(self._limits)
         async with self._changing(fold(description.topic_name)):
@@ -139,6 +149,7 @@ class Administration:
                 entry = await self._catalog.update_subscription(description, self._clock.now())
             return await self._told(entry)
 
+    @uninterrupted
     async def delete_subscription(self, topic: str, name: str) -> None:
         async with self._changing(fold(topic)):
             await self._check_stores(self._subscription(topic, name))
@@ -147,6 +158,7 @@ class Administration:
 
     # Rules.
 
+    @uninterrupted
     async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         """Raises InvalidArgument for what does not compile, and then nothing is stored."""
         rule = self._checked_rule(rule)
@@ -157,6 +169,7 @@ class Administration:
             await self._followers.confirmed()
             return created
 
+    @uninterrupted
     async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         """Another filter and action for the rule of this name. Messages that are there already stay."""
         rule = self._checked_rule(rule)
@@ -167,6 +180,7 @@ class Administration:
             await self._followers.confirmed()
             return changed
 
+    @uninterrupted
     async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
         async with self._changing(fold(topic)):
             await self._check_stores(self._subscription(topic, subscription))
@@ -175,16 +189,19 @@ class Administration:
 
     # What is not an entity.
 
+    @uninterrupted
     async def put_policy(self, policy: AuthorizationRule) -> None:
         """Of the namespace, new or in place of the one of this name."""
         await self._catalog.put_policy(policy, self._clock.now())
         await self._followers.confirmed()
 
+    @uninterrupted
     async def remove_policy(self, name: str) -> None:
         """Raises EntityNotFound."""
         await self._catalog.remove_policy(name, self._clock.now())
         await self._followers.confirmed()
 
+    @uninterrupted
     async def record_accesses(self, times: Mapping[str, float]) -> None:
         await self._catalog.record_accesses(times, self._clock.now())
 
@@ -265,11 +282,7 @@ class Administration:
                 raise outcome
 
     async def _make(self, entry: E) -> E:
-        """Its fragments, then the catalog's word that it exists; or nothing of it remains. Carried through when the
-        caller goes away meanwhile."""
-        return await asyncio.shield(asyncio.ensure_future(self._carry_out(entry)))
-
-    async def _carry_out(self, entry: E) -> E:
+        """Its fragments, then the catalog's word that it exists; or nothing of it remains."""
         try:
             await self._on_each(entry, _make)
             made = await self._catalog.finish_create(entry, self._clock.now())

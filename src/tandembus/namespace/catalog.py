@@ -15,12 +15,11 @@ A rule has no fragment: it is there, changed or gone with the one commit that sa
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar, final
+from typing import Final, TypeVar, final
 
 from tandembus.descriptions import (
     AuthorizationRule,
@@ -64,6 +63,7 @@ from tandembus.namespace.quotas import (
 from tandembus.namespace.rule_table import RuleCounts, count_of
 from tandembus.security.scopes import fold
 from tandembus.store.embedded.catalog_store import CatalogStore, Document
+from tandembus.tasks import uninterrupted
 
 __all__ = ["Catalog", "EntityState", "Entry", "QueueEntry", "SubscriptionEntry", "Tombstone", "TopicEntry"]
 
@@ -75,26 +75,11 @@ RECENT_CHANGES: Final = 256
 
 Listener = Callable[[CatalogChange, Sequence[CatalogEvent]], None]
 
-T = TypeVar("T")
 E = TypeVar("E", bound=Entry)
-P = ParamSpec("P")
 
 
 def _nothing() -> None:
     return
-
-
-def _uninterrupted(
-    method: Callable[P, Coroutine[Any, Any, T]],
-) -> Callable[P, Coroutine[Any, Any, T]]:
-    """A change once begun is carried through when its caller goes away: memory must not miss what is
-    durable."""
-
-    @functools.wraps(method)
-    async def carried_through(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.shield(asyncio.ensure_future(method(*args, **kwargs)))
-
-    return carried_through
 
 
 @final
@@ -125,7 +110,7 @@ class Catalog(CatalogView):
 
     # Creating: take the name and give out new numbers. Visible to clients only after `finish_create`.
 
-    @_uninterrupted
+    @uninterrupted
     async def begin_create(
         self, description: QueueDescription, limits: Limits, now: float, stores: Stores = ONE_STORE
     ) -> QueueEntry:
@@ -139,7 +124,7 @@ class Catalog(CatalogView):
             await self._begin(entry, (), now)
             return entry
 
-    @_uninterrupted
+    @uninterrupted
     async def begin_create_topic(
         self, description: TopicDescription, limits: Limits, now: float, stores: Stores = ONE_STORE
     ) -> TopicEntry:
@@ -153,7 +138,7 @@ class Catalog(CatalogView):
             await self._begin(entry, (), now)
             return entry
 
-    @_uninterrupted
+    @uninterrupted
     async def begin_create_subscription(
         self, description: SubscriptionDescription, rules: Sequence[RuleDescription], limits: Limits, now: float
     ) -> SubscriptionEntry:
@@ -181,7 +166,7 @@ class Catalog(CatalogView):
         puts.update({records.rule_key(entry.fragment_key, rule.name): rule_to_record(rule) for rule in rules})
         await self._commit(facts, now, puts)
 
-    @_uninterrupted
+    @uninterrupted
     async def finish_create(self, entry: E, now: float) -> E:
         """Its fragment is made: from here on the entity exists."""
         async with self._changing:
@@ -192,7 +177,7 @@ class Catalog(CatalogView):
             await self._commit(self._next_facts(), now, {records.entry_key(active): records.entry_document(active)})
             return active
 
-    @_uninterrupted
+    @uninterrupted
     async def abandon_create(self, entry: Entry, now: float) -> list[Tombstone]:
         """It could not be made after all: the name is free again, and what there may be of it is to be
         dropped.
@@ -209,7 +194,7 @@ class Catalog(CatalogView):
 
     # Updating: a new description for the same life. What may change is the caller's to check.
 
-    @_uninterrupted
+    @uninterrupted
     async def update_queue(self, description: QueueDescription, now: float) -> QueueEntry:
         """Raises EntityNotFound. The name keeps the letters it was created with."""
         async with self._changing:
@@ -218,7 +203,7 @@ class Catalog(CatalogView):
             kept = replace(description, name=old.description.name)
             return await self._update(replace(old, description=kept), now)
 
-    @_uninterrupted
+    @uninterrupted
     async def update_topic(self, description: TopicDescription, now: float) -> TopicEntry:
         async with self._changing:
             await self._reload_if_needed(now)
@@ -226,7 +211,7 @@ class Catalog(CatalogView):
             kept = replace(description, name=old.description.name)
             return await self._update(replace(old, description=kept), now)
 
-    @_uninterrupted
+    @uninterrupted
     async def update_subscription(self, description: SubscriptionDescription, now: float) -> SubscriptionEntry:
         async with self._changing:
             await self._reload_if_needed(now)
@@ -242,14 +227,14 @@ class Catalog(CatalogView):
 
     # Deleting: the name is free when this returns; the tombstones say what is to be dropped.
 
-    @_uninterrupted
+    @uninterrupted
     async def delete_queue(self, name: str, now: float) -> list[Tombstone]:
         """Raises EntityNotFound."""
         async with self._changing:
             await self._reload_if_needed(now)
             return await self._bury([self.get_queue(name)], now)
 
-    @_uninterrupted
+    @uninterrupted
     async def delete_topic(self, name: str, now: float) -> list[Tombstone]:
         """With all its subscriptions, in one commit; also those that are just being created."""
         async with self._changing:
@@ -258,13 +243,13 @@ class Catalog(CatalogView):
             creating = self._directory.creating_subscriptions(topic.key)
             return await self._bury([*self.subscriptions(topic.key), *creating, topic], now)
 
-    @_uninterrupted
+    @uninterrupted
     async def delete_subscription(self, topic: str, name: str, now: float) -> list[Tombstone]:
         async with self._changing:
             await self._reload_if_needed(now)
             return await self._bury([self.get_subscription(topic, name)], now)
 
-    @_uninterrupted
+    @uninterrupted
     async def forget(self, tombstones: Sequence[Tombstone], now: float) -> None:
         """Everything of these fragments is gone. Their numbers stay used."""
         async with self._changing:
@@ -282,7 +267,7 @@ class Catalog(CatalogView):
 
     # Rules.
 
-    @_uninterrupted
+    @uninterrupted
     async def create_rule(
         self, topic: str, subscription: str, rule: RuleDescription, limits: Limits, now: float
     ) -> RuleDescription:
@@ -295,7 +280,7 @@ class Catalog(CatalogView):
             self._check_new_rule(entry, rule, limits)
             return await self._put_rule(entry, replace(rule, created_at=now), now)
 
-    @_uninterrupted
+    @uninterrupted
     async def update_rule(
         self, topic: str, subscription: str, rule: RuleDescription, limits: Limits, now: float
     ) -> RuleDescription:
@@ -308,7 +293,7 @@ class Catalog(CatalogView):
                 self._check_new_rule(entry, rule, limits)
             return await self._put_rule(entry, replace(rule, name=old.name, created_at=old.created_at), now)
 
-    @_uninterrupted
+    @uninterrupted
     async def delete_rule(self, topic: str, subscription: str, name: str, now: float) -> None:
         """Raises EntityNotFound."""
         async with self._changing:
@@ -327,7 +312,7 @@ class Catalog(CatalogView):
 
     # What is not an entity.
 
-    @_uninterrupted
+    @uninterrupted
     async def skip_fragment_keys(self, next_key: int, now: float) -> None:
         """Never give out a fragment key below this one."""
         async with self._changing:
@@ -336,7 +321,7 @@ class Catalog(CatalogView):
             if facts.next_fragment_key < next_key:
                 await self._commit(replace(facts, next_fragment_key=next_key), now, {})
 
-    @_uninterrupted
+    @uninterrupted
     async def skip_versions(self, version: int, now: float) -> None:
         """Somebody has a copy that is newer than this catalog, which was restored from a backup then: versions from now
         on must be none that a copy with another content may have."""
@@ -345,7 +330,7 @@ class Catalog(CatalogView):
             if self.version < version:
                 await self._commit(replace(self._directory.facts, version=version + 1), now, {})
 
-    @_uninterrupted
+    @uninterrupted
     async def record_accesses(self, times: Mapping[str, float], now: float) -> None:
         """When entities were last used, many in one commit: for a pass once a minute."""
         async with self._changing:
@@ -354,7 +339,7 @@ class Catalog(CatalogView):
             if known:
                 await self._commit(self._next_facts(), now, _accesses(known))
 
-    @_uninterrupted
+    @uninterrupted
     async def put_policy(self, policy: AuthorizationRule, now: float) -> None:
         """A policy of the namespace, new or in place of the one of this name."""
         async with self._changing:
@@ -362,7 +347,7 @@ class Catalog(CatalogView):
             key = records.policy_key(policy.key_name)
             await self._commit(self._next_facts(), now, {key: records.policy_document(policy)})
 
-    @_uninterrupted
+    @uninterrupted
     async def remove_policy(self, name: str, now: float) -> None:
         async with self._changing:
             await self._reload_if_needed(now)
