@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tandembus.errors import OutcomeUnknown
 from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Handlers, Peer, PeerListener, connect_peer
+from tandembus.node import describing
 from tandembus.node.describing import BEGIN, END, DescribingDesk, RemoteDescribing
+from tandembus.node.waiting import comes_true
 from tests.covers import covers
 
 KEY = bytes(range(32))
@@ -83,3 +86,35 @@ async def test_a_front_end_that_dies_while_it_waits_gets_no_turn(stage: Stage) -
     await asyncio.wait_for(other.__aenter__(), 10)
     await other.__aexit__(None, None, None)
     assert not stage.lock.locked()
+
+
+@covers("P18")
+async def test_a_turn_that_was_given_up_is_nobodys(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describing, "BEGIN_TIMEOUT_S", 0.05)
+    _, one = await stage.front_end()
+    async with stage.lock:
+        with pytest.raises(OutcomeUnknown):
+            await one.__aenter__()
+        waiting = asyncio.ensure_future(one.__aenter__())
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert await comes_true(lambda: not stage.desk._waiting, 10)
+    monkeypatch.undo()
+    for _ in range(3):
+        await asyncio.wait_for(one.__aenter__(), 10)
+        await one.__aexit__(None, None, None)
+    assert not stage.lock.locked()
+
+
+async def test_a_turn_that_was_given_up_when_it_had_come_is_over_too(stage: Stage) -> None:
+    peer, _ = await stage.front_end()
+    await peer.call(BEGIN, 1)
+    await peer.call(END, 2)
+    assert stage.lock.locked(), "the end of another turn is not the end of this one"
+    await peer.call(END, 1)
+    assert not stage.lock.locked()
+
+
+def test_who_waits_behind_the_longest_turn_does_not_give_up_before_its_end() -> None:
+    assert describing.BEGIN_TIMEOUT_S > describing.LONGEST_S
