@@ -16,6 +16,8 @@ HEALTHY_AFTER_S: Final = 3.0
 """A process that has served so long was no part of a crash loop."""
 START_TIMEOUT_S: Final = 60.0
 """A process that has never said anything is still being loaded, which may take long on a busy machine."""
+MOST_SLEEPS: Final = 2
+"""So many in a row excuse the silence of others."""
 
 
 class ProcessState(Enum):
@@ -41,6 +43,8 @@ class ProcessLives:
         self.state_since = 0.0
         """On the monotonic clock."""
         self._heard_at: float | None = None
+        self._sleeps = 0
+        """Of the supervisor's, since it was heard."""
         self._ready_since: float | None = None
         self.short_lives = 0
         """How many in a row ended before they were of use."""
@@ -53,12 +57,14 @@ class ProcessLives:
         self.pid = pid
         self.start_count += 1
         self._heard_at = None
+        self._sleeps = 0
         self._ready_since = None
         self._turn(ProcessState.STARTING, now)
 
     def heard(self, now: float) -> None:
         """It said something, whatever it was."""
         self._heard_at = now
+        self._sleeps = 0
 
     def became_ready(self, now: float) -> None:
         self.heard(now)
@@ -81,19 +87,25 @@ class ProcessLives:
         """What is allowed to be silent for long now may have to be heard soon by then."""
         return min(self.silent_until(), now + self._heartbeat_timeout_s)
 
-    def we_slept(self, now: float) -> None:
-        """The supervisor itself did not run for a while: what was said meanwhile has yet to be read."""
+    def we_slept(self, now: float) -> bool:
+        """The supervisor itself did not run for a while: what was said meanwhile has yet to be read. Whether it may be
+        waited for: a supervisor that always comes late must give up somebody at last, too."""
+        self._sleeps += 1
+        if self._sleeps > MOST_SLEEPS:
+            return False
         if self._heard_at is not None:
             self._heard_at = now
+        return True
 
     def given_up(self, now: float) -> None:
         """It is being killed: it is nobody's owner any more once its exit is known, and not before."""
         self._turn(ProcessState.ENDING, now)
 
     def ended(self, now: float) -> float:
-        """Its exit is known; returns when it is to be started again."""
+        """Its exit is known, or that it could not be started; returns when it is to be started again."""
         has_served = self._ready_since is not None and now - self._ready_since >= HEALTHY_AFTER_S
         self.short_lives = 0 if has_served else self.short_lives + 1
+        self._ready_since = None
         self.pid = None
         self._turn(ProcessState.DOWN, now)
         return now + self._delay_s()

@@ -139,7 +139,7 @@ class Supervisor:
             if process.child is None and process.keeper is not None:
                 process.keeper.cancel()
 
-    async def stopped(self, processes: Sequence[ProcessId], within_s: float) -> None:
+    async def until_stopped(self, processes: Sequence[ProcessId], within_s: float) -> None:
         """Returns when these have ended; those that have not in time are killed."""
         keepers = [keeper for one in processes if (keeper := self.processes[one].keeper) is not None]
         if keepers:
@@ -171,16 +171,24 @@ class Supervisor:
 
     async def _keep(self, process: SupervisedProcess) -> None:
         while True:
-            if process.child is None:
-                self._start_one(process)
-            assert process.child is not None
-            code = await self._until_end(process, process.child)
-            process.child = None
-            self.on_ended(process.id)
+            told = await self._live(process)
             if process.is_stopping:
                 process.lives.stopped(self._clock.monotonic())
                 return
-            await self._rest(process, code)
+            await self._rest(process, told)
+
+    async def _live(self, process: SupervisedProcess) -> str:
+        """One life, or that there was none: a machine short of memory or processes has them again later."""
+        try:
+            if process.child is None:
+                self._start_one(process)
+        except OSError as error:
+            return f"could not be started: {error}"
+        assert process.child is not None
+        code = await self._until_end(process, process.child)
+        process.child = None
+        self.on_ended(process.id)
+        return _told(code)
 
     async def _until_end(self, process: SupervisedProcess, child: ChildProcess) -> int:
         ended = asyncio.ensure_future(child.wait())
@@ -192,9 +200,9 @@ class Supervisor:
                 if ended.done():
                     return ended.result()
                 now = self._clock.monotonic()
-                if now - wake_at > LATE_S:
-                    lives.we_slept(now)
-                elif now >= lives.silent_until():
+                if now - wake_at > LATE_S and lives.we_slept(now):
+                    continue
+                if now >= lives.silent_until():
                     self._give_up(process, child, now)
                     return await ended
         finally:
@@ -205,10 +213,10 @@ class Supervisor:
         process.lives.given_up(now)
         child.kill()
 
-    async def _rest(self, process: SupervisedProcess, code: int) -> None:
+    async def _rest(self, process: SupervisedProcess, told: str) -> None:
         now = self._clock.monotonic()
         restart_at = process.lives.ended(now)
-        process.last_exit = _told(code)
+        process.last_exit = told
         process.changed.set()
         level = logging.ERROR if process.lives.short_lives >= LOOPING_AFTER else logging.WARNING
         log.log(level, "%s %s; it is started again in %.2g s", process.id, process.last_exit, restart_at - now)

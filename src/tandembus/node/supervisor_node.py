@@ -358,7 +358,7 @@ class SupervisorNode:
     async def _end(self, processes: list[ProcessId]) -> None:
         self.supervisor.expect_stop(processes)
         await self.control.ask_to_stop(processes)
-        await self.supervisor.stopped(processes, ENDS_WITHIN_S)
+        await self.supervisor.until_stopped(processes, ENDS_WITHIN_S)
 
 
 async def _within(work: object, seconds: float) -> None:

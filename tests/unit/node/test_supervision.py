@@ -71,8 +71,27 @@ def test_a_supervisor_that_slept_blames_nobody_for_its_own_silence() -> None:
     one = lives()
     one.started(7, 0.0)
     one.heard(1.0)
-    one.we_slept(60.0)
+    assert one.we_slept(60.0)
     assert one.silent_until() == 65.0
+
+
+def test_a_supervisor_that_always_comes_late_gives_up_at_last_who_says_nothing() -> None:
+    one = lives()
+    one.started(7, 0.0)
+    for at in (10.0, 100.0):
+        one.heard(at)
+        assert one.we_slept(at + 10.0)
+        assert one.we_slept(at + 20.0)
+        assert not one.we_slept(at + 30.0)
+        assert one.silent_until() == at + 25.0
+
+
+def test_one_that_cannot_be_started_after_a_long_life_is_not_tried_without_end() -> None:
+    one = lives()
+    one.started(7, 0.0)
+    one.became_ready(1.0)
+    delays = [one.ended(100.0) - 100.0 for _ in range(4)]
+    assert delays == [0.0, 0.0, 0.25, 0.5]
 
 
 @covers("P3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -33,6 +34,8 @@ class Stage:
         self.folder = folder
         self.supervisors: list[Supervisor] = []
         self.orders: dict[str, object] = {"folder": str(folder)}
+        self.refusals = 0
+        """So many times from now on the machine has no process to spare."""
 
     def supervisor(self, restart_delay_s: float = 0.0, heartbeat_timeout_s: float = 30.0) -> Supervisor:
         made = Supervisor([BROKER], self.start, SystemClock(), restart_delay_s, heartbeat_timeout_s)
@@ -42,6 +45,9 @@ class Stage:
         return made
 
     def start(self, one: ProcessId) -> ChildProcess:
+        if self.refusals > 0:
+            self.refusals -= 1
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return start_child(one.role.value, one.index, "shop", self.orders, STAND_IN)
 
     def pids(self) -> list[int]:
@@ -53,7 +59,7 @@ class Stage:
         for one in self.supervisors:
             one.expect_stop([BROKER])
             one.kill([BROKER])
-            await one.stopped([BROKER], 0.0)
+            await one.until_stopped([BROKER], 0.0)
 
 
 async def comes(condition: Callable[[], object]) -> None:
@@ -145,7 +151,7 @@ async def test_a_process_that_ended_on_request_is_not_started_again(stage: Stage
     await comes(lambda: len(stage.pids()) == 1)
     supervisor.expect_stop([BROKER])
     os.kill(stage.pids()[0], signal.SIGKILL)
-    await asyncio.wait_for(supervisor.stopped([BROKER], COMES_WITHIN_S), COMES_WITHIN_S)
+    await asyncio.wait_for(supervisor.until_stopped([BROKER], COMES_WITHIN_S), COMES_WITHIN_S)
     assert supervisor.processes[BROKER].lives.state is ProcessState.STOPPED
 
 
@@ -153,7 +159,7 @@ async def test_a_process_that_does_not_end_in_time_is_killed(stage: Stage) -> No
     supervisor = stage.supervisor()
     await comes(lambda: len(stage.pids()) == 1)
     supervisor.expect_stop([BROKER])
-    await asyncio.wait_for(supervisor.stopped([BROKER], 0.05), COMES_WITHIN_S)
+    await asyncio.wait_for(supervisor.until_stopped([BROKER], 0.05), COMES_WITHIN_S)
     assert is_gone(stage.pids()[0])
 
 
@@ -162,7 +168,7 @@ async def test_a_process_that_waits_for_its_restart_is_stopped_at_once(stage: St
     supervisor = stage.supervisor(restart_delay_s=600.0)
     await supervisor.until_settled([BROKER])
     supervisor.expect_stop([BROKER])
-    await asyncio.wait_for(supervisor.stopped([BROKER], COMES_WITHIN_S), COMES_WITHIN_S)
+    await asyncio.wait_for(supervisor.until_stopped([BROKER], COMES_WITHIN_S), COMES_WITHIN_S)
 
 
 async def test_neither_an_interrupt_nor_a_termination_reaches_a_child(stage: Stage) -> None:
@@ -204,3 +210,21 @@ async def test_a_child_whose_supervisor_only_lets_go_of_it_ends_too(stage: Stage
     child.let_go()
     await comes(lambda: is_gone(child.pid))
     assert await child.wait() == 70
+
+
+@covers("P3")
+async def test_a_process_that_cannot_be_started_now_is_started_later(stage: Stage) -> None:
+    supervisor = stage.supervisor()
+    await comes(lambda: len(stage.pids()) == 1)
+    broken: list[BaseException] = []
+    keeper = supervisor.processes[BROKER].keeper
+    assert keeper is not None
+    keeper.add_done_callback(lambda done: broken.append(done.exception() or AssertionError("it ended")))
+    stage.refusals = 2
+    os.kill(stage.pids()[0], signal.SIGKILL)
+    await comes(lambda: stage.refusals == 0)
+    process = supervisor.processes[BROKER]
+    await comes(lambda: process.last_exit is not None and "could not be started" in process.last_exit)
+    assert process.lives.state is ProcessState.DOWN
+    await comes(lambda: len(stage.pids()) == 2)
+    assert broken == []
