@@ -227,10 +227,13 @@ class FragmentHost:
         if not isinstance(entry, SubscriptionEntry):
             return
         for index, head_key in self._families(entry):
-            async with self.changing(head_key):
-                topic = self.broker.by_key.get(head_key)
-                if topic is not None and self._is_missing(topic, entry.fragment_key + index):
-                    add_subscription(self.broker, topic, *await self._part(entry, index))
+            await self._add(entry, index, head_key)
+
+    async def _add(self, entry: SubscriptionEntry, index: int, head_key: int) -> None:
+        async with self.changing(head_key):
+            topic = self.broker.by_key.get(head_key)
+            if topic is not None and self._is_missing(topic, entry.fragment_key + index):
+                add_subscription(self.broker, topic, *await self._part(entry, index))
 
     def _families(self, entry: Entry) -> list[tuple[int, int]]:
         """The index of each of its fragments here, with the key of the first of its family: a subscription's is its
@@ -249,13 +252,20 @@ class FragmentHost:
         """A new description. What may forward from now on does so once it is open, and it may have left the memory
         while it paused."""
         for index, head_key in self._families(entry):
-            async with self.changing(head_key):
-                fragment = self.broker.by_key.get(entry.fragment_key + index)
-                if fragment is not None:
-                    fragment.settings = fragment_settings(entry.description, self.limits)
-                    self.broker.forwarding.look(fragment)
-            if fragment is None and forwards(entry):
+            if not await self._set(entry, index, head_key) and forwards(entry):
                 self._in_background(self._open_to_forward(entry, index))
+
+    async def _set(self, entry: Entry, index: int, head_key: int) -> bool:
+        """Whether it is open here. What holds is what the catalog says by now."""
+        fragment_key = entry.fragment_key + index
+        async with self.changing(head_key):
+            fragment = self.broker.by_key.get(fragment_key)
+            if fragment is None:
+                return False
+            current = self._view.find_by_fragment(fragment_key) or entry
+            fragment.settings = fragment_settings(current.description, self.limits)
+            self.broker.forwarding.look(fragment)
+            return True
 
     async def _open_to_forward(self, entry: Entry, index: int) -> None:
         try:
@@ -270,10 +280,33 @@ class FragmentHost:
 
     async def _rules_changed(self, entry: SubscriptionEntry) -> None:
         for index, head_key in self._families(entry):
-            async with self.changing(head_key):
-                fragment = self.broker.by_key.get(entry.fragment_key + index)
-                if fragment is not None and self._has(entry.fragment_key + index):
-                    fragment.rules = await self._compiled.rule_set(entry)
+            await self._set_rules(entry, index, head_key)
+
+    async def _set_rules(self, entry: SubscriptionEntry, index: int, head_key: int) -> None:
+        async with self.changing(head_key):
+            fragment = self.broker.by_key.get(entry.fragment_key + index)
+            if fragment is not None and self._has(entry.fragment_key + index):
+                fragment.rules = await self._compiled.rule_set(entry)
+
+    async def follow_view(self) -> None:
+        """What is open becomes what the catalog says of it. For whoever begins to serve, or has missed what a change
+        meant: due work opens fragments at any time, also while nobody is told of changes."""
+        for fragment in self.broker.fragments():
+            head_key = int(fragment.key)
+            entry = self._view.find_by_fragment(head_key) if fragment.topic is None else None
+            if entry is not None:
+                await self._set_family(entry, head_key)
+
+    async def _set_family(self, head: Entry, head_key: int) -> None:
+        index = head_key - head.fragment_key
+        await self._set(head, index, head_key)
+        for subscription in self._view.subscriptions(head.key) if isinstance(head, TopicEntry) else ():
+            try:
+                await self._add(subscription, index, head_key)
+                await self._set(subscription, index, head_key)
+                await self._set_rules(subscription, index, head_key)
+            except EntityNotFound:
+                continue  # deleted meanwhile
 
     # Letting go.
 

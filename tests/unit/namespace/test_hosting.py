@@ -239,3 +239,27 @@ async def test_an_entity_of_which_a_fragment_cannot_be_opened_leaves_none_in_mem
         await life.namespace.keep_house()
         assert [broker.fragments() for broker in life.brokers] == [[], []]
         assert (await life.namespace.condition("orders")).is_limited is False
+
+
+@covers("P7")
+async def test_what_is_open_becomes_what_the_catalog_says_when_nobody_was_told() -> None:
+    async with Machine(stores=2).life() as life:
+        topic = await life.namespace.create_topic(NEWS)
+        audit = await life.namespace.create_subscription(AUDIT)
+        await life.namespace.entity("news")
+        host = life.namespace.hosts[topic.stores[3]]
+        fragment = await host.open_by_key(audit.fragment_key + 3)
+        assert fragment is not None
+        listeners = life.catalog.listeners
+        told = listeners.copy()
+        listeners.clear()
+        late = await life.namespace.create_subscription(SubscriptionDescription("news", "late"))
+        await life.namespace.update_subscription(replace(AUDIT, max_delivery_count=3))
+        await life.namespace.delete_rule("news", "audit", "$Default")
+        listeners.extend(told)
+        await host.follow_view()
+        family = life.brokers[host.store].by_key[topic.fragment_key + 3].fan_out
+        assert family is not None
+        assert set(family.subscriptions) == {audit.fragment_key + 3, late.fragment_key + 3}
+        assert int(fragment.settings.max_delivery_count) == 3
+        assert list(fragment.rules.rules) == []
