@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 from tandembus.descriptions import AuthorizationRule, RuleDescription, subscription_path
@@ -35,6 +36,14 @@ class CatalogView:
                 f"the copy of the catalog is at version {self.version} and cannot take version {change.version}"
             )
         return apply(self._directory, change)
+
+    async def begin_with(self, whole: CatalogChange) -> list[CatalogEvent]:
+        """The same for a copy that is empty. However much there is, the loop goes on meanwhile, and nobody finds half
+        of it here."""
+        directory = Directory(Facts("", 0.0), [])
+        events = await asyncio.to_thread(apply, directory, whole)
+        self._directory = directory
+        return events
 
     @property
     def namespace_id(self) -> str:

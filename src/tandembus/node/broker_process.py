@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, final
 
 from tandembus.clock import SystemClock
@@ -18,11 +18,12 @@ from tandembus.metering.meter import Meter
 from tandembus.metering.slot import FORWARD, NORMAL
 from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.namespace.compiled_rules import CompiledRules
+from tandembus.namespace.entries import Tombstone
 from tandembus.namespace.hosting import FragmentHost
 from tandembus.namespace.local_source import LocalSource
 from tandembus.namespace.transfers import Transfers
 from tandembus.node.catalog_copy import CatalogCopies, DurableCopies
-from tandembus.node.catalog_wire import change_from_wire, entry_from_wire
+from tandembus.node.catalog_wire import entry_from_wire
 from tandembus.node.channels import Channels
 from tandembus.node.control_link import ControlLink
 from tandembus.node.fault_wire import FAULTS, take_faults
@@ -53,6 +54,9 @@ class BrokerProcess:
         self._served: dict[int, ServedStore] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_listening = False
+        self._is_caught_up = False
+        """With the catalog: only then can a store be hosted."""
+        self._hosting = asyncio.Lock()
 
     def _when_broken(self, _error: BaseException) -> None:
         self.broken.set()
@@ -70,6 +74,7 @@ class BrokerProcess:
             self._settings.name,
             meter_settings(self._settings.limits),
         )
+        self._copies.on_changed = self._changed
         self._stores = self._build_stores()
         self._link = self._build_link()
         self._server = ChannelServer(
@@ -167,10 +172,24 @@ class BrokerProcess:
 
     def _store_opened(self, store: OwnedStore) -> None:
         log.info("messaging store %d is open at last", store.index)
-        if self._link.is_serving:
-            self._tasks.append(essential(self._host(store), f"hosting store {store.index}", self._when_broken))
+        self._host_later(store)
 
-    async def _host(self, store: OwnedStore) -> None:
+    def _host_later(self, store: OwnedStore) -> None:
+        """At once or, while the catalog is not what it must be, when it is."""
+        if self._is_caught_up:
+            self._tasks.append(essential(self._host([store]), f"hosting store {store.index}", self._when_broken))
+
+    async def _host(self, stores: Iterable[OwnedStore]) -> None:
+        """A store that fails meanwhile takes out its share only, and is tried again."""
+        async with self._hosting:
+            for store in stores:
+                try:
+                    if store.is_open:
+                        await self._host_one(store)
+                except BusError as error:
+                    log.error("messaging store %d cannot be served: %s", store.index, error)
+
+    async def _host_one(self, store: OwnedStore) -> None:
         await store.start_hosting(self._when_broken)
         if store.index not in self._served:
             settings = ChannelSettings.of(self._settings.limits)
@@ -183,8 +202,8 @@ class BrokerProcess:
     def _store_reopened(self) -> None:
         """One that was out when it was to be hosted is hosted now."""
         for store in self._stores.values():
-            if store.failure is None and not store.is_hosting and self._link.is_serving:
-                self._store_opened(store)
+            if store.is_open and not store.is_hosting:
+                self._host_later(store)
         self._link.tell_status()
         self._forward_on()
 
@@ -203,18 +222,15 @@ class BrokerProcess:
     # Serving.
 
     async def _serve(self) -> None:
-        self._copies.on_changed = self._changed
-        for store in self._stores.values():
-            if store.is_open:
-                try:
-                    await self._host(store)
-                except StoreUnavailable as error:
-                    log.error("messaging store %d cannot be served: %s", store.index, error)
+        """A store that opens meanwhile is hosted by whoever opened it."""
+        self._is_caught_up = True
+        await self._host(self._stores.values())
         if not self._is_listening:
             await self._server.start(self._orders.run.broker_socket(self._orders.index))
             self._is_listening = True
 
     def _cut_off(self) -> None:
+        self._is_caught_up = False
         self._server.cut_off(FragmentUnavailable("The message broker has to catch up with the catalog first."))
 
     def _admit(self, _agreement: Agreement) -> dict[str, object]:
@@ -228,9 +244,8 @@ class BrokerProcess:
             if store.is_hosting:
                 await store.host.apply(events)
 
-    async def _dropped(self, tombstones: Sequence[object]) -> None:
-        keys = [one.fragment_key for one in tombstones]  # type: ignore[attr-defined]
-        await self._link.call("dropped", keys)
+    async def _dropped(self, tombstones: Sequence[Tombstone]) -> None:
+        await self._link.call("dropped", [one.fragment_key for one in tombstones])
 
     # What the supervisor says and asks.
 
@@ -282,12 +297,13 @@ class BrokerProcess:
                 if store.is_hosting:
                     store.host.let_go_of_unused(now)
             if self._link.is_serving:
+                await self._host([store for store in self._stores.values() if store.is_waiting])
                 await self._catch_up()
 
     async def _catch_up(self) -> None:
         try:
-            if not self._copies.is_complete():
-                await self._copies.take(change_from_wire(await self._link.call("snapshot")))
+            if self._copies.is_behind():
+                await self._link.take_snapshot()
             times = self._take_accesses()
             if times:
                 await self._link.call("accessed", times)

@@ -151,6 +151,9 @@ class CatalogCopies:
         self._durable: DurableCopies | None = None
         self.on_changed: Callable[[Sequence[CatalogEvent]], Awaitable[None]] = _nobody
         """Told what a change means, once it is durable here; it is in effect when that returns."""
+        self._taking = asyncio.Lock()
+        self._untold: list[CatalogEvent] = []
+        """What the view knows and `on_changed` has not brought into effect."""
         self._taken = asyncio.Event()
         self._version_in_effect = NOTHING
 
@@ -158,27 +161,45 @@ class CatalogCopies:
     def version(self) -> int:
         return self.view.version
 
-    def known(self) -> tuple[str, int]:
-        """The namespace's id and the version of which nothing is missing here."""
-        if self._durable is None and self._open_durable is not None:
-            self._durable = self._open_durable()
-            found = self._durable.newest()
-            if found is not None:
-                self.view.apply(found)
-        return (self.view.namespace_id, self.version) if self.is_complete() else ("", NOTHING)
+    async def known(self) -> tuple[str, int]:
+        """The namespace's id and the version of which nothing is missing here, once what was begun before is over."""
+        async with self._taking:
+            if self._durable is None and self._open_durable is not None:
+                self._durable = self._open_durable()
+                found = await asyncio.to_thread(self._durable.newest)
+                if found is not None:
+                    await self._apply(found)
+            is_in_effect = self._is_complete() and not self._untold
+            return (self.view.namespace_id, self.version) if is_in_effect else ("", NOTHING)
 
-    def is_complete(self) -> bool:
+    def is_behind(self) -> bool:
+        """Whether durable copies want a whole catalog. Nobody can tell while a change is being written to them."""
+        return not self._taking.locked() and not self._is_complete()
+
+    def _is_complete(self) -> bool:
         return self._durable is None or self._durable.have(self.version)
 
     async def take(self, change: CatalogChange) -> None:
-        before = self.version
-        events = self.view.apply(change)
-        if self._durable is not None:
-            await self._durable.write(change, before)
-        await self.on_changed(events)
-        self._version_in_effect = change.version
+        """Once begun it is carried through, also when whoever told it is gone: a view that knows what is not in effect
+        would have nobody ask for it again."""
+        await asyncio.shield(asyncio.ensure_future(self._take_in_turn(change)))
+
+    async def _take_in_turn(self, change: CatalogChange) -> None:
+        async with self._taking:
+            before = self.version
+            self._untold += await self._apply(change)
+            if self._durable is not None:
+                await self._durable.write(change, before)
+            await self.on_changed(tuple(self._untold))
+            self._untold.clear()
+            self._version_in_effect = change.version
         taken, self._taken = self._taken, asyncio.Event()
         taken.set()
+
+    async def _apply(self, change: CatalogChange) -> Sequence[CatalogEvent]:
+        """The first of all may be large, and nobody uses the view before: it is built beside the loop."""
+        is_first = change.is_whole and not self.view.namespace_id
+        return await self.view.begin_with(change) if is_first else self.view.apply(change)
 
     async def until(self, version: int) -> None:
         """Returns when this version is in effect here."""
@@ -211,12 +232,16 @@ class CopiesFollowing:
         self._confirm_s = confirm_s
         self._catch_up_s = catch_up_s
         self._catching_up: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+        """Held from the look at the catalog until that is written: no change comes in between."""
 
     async def start(self) -> None:
         """Copies that are older than the catalog become what it is."""
         self._durable.keep_only(self._catalog.namespace_id)
         self._followers.add(self, self._confirm_s)
         await self._write_whole_where_needed()
+        if not self._is_level():
+            self._catch_up_later()
 
     async def stop(self) -> None:
         self._followers.leave(self)
@@ -225,13 +250,18 @@ class CopiesFollowing:
             await asyncio.gather(self._catching_up, return_exceptions=True)
 
     async def take(self, change: CatalogChange) -> None:
-        await self._durable.write(change, change.version - 1)
+        async with self._writing:
+            await self._durable.write(change, change.version - 1)
         if not self._durable.have(change.version):
             self._catch_up_later()
 
     async def _write_whole_where_needed(self) -> None:
-        if not self._durable.have(self._catalog.version):
-            await self._durable.write(await self._catalog.snapshot(), NOTHING)
+        async with self._writing:
+            if not self._is_level():
+                await self._durable.write(await self._catalog.snapshot(), NOTHING)
+
+    def _is_level(self) -> bool:
+        return self._durable.have(self._catalog.version)
 
     def cut_off(self, reason: BusError) -> None:
         log.warning("the copies of the catalog are behind: %s", reason)
@@ -242,10 +272,12 @@ class CopiesFollowing:
             self._catching_up = asyncio.create_task(self._catch_up(), name="catching up with the catalog")
 
     async def _catch_up(self) -> None:
-        await asyncio.sleep(self._catch_up_s)
-        if self not in self._followers:
-            self._followers.add(self, self._confirm_s)
-        await self._write_whole_where_needed()
+        """Until nothing is missing: whoever is left behind meanwhile finds this under way, and relies on it."""
+        while self not in self._followers or not self._is_level():
+            await asyncio.sleep(self._catch_up_s)
+            if self not in self._followers:
+                self._followers.add(self, self._confirm_s)
+            await self._write_whole_where_needed()
 
 
 async def _nobody(_events: Sequence[CatalogEvent]) -> None:

@@ -6,8 +6,9 @@ Documents travel as the JSON that they are stored as: a copy holds to the byte w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, cast, final
 
 from tandembus.errors import MalformedData
 from tandembus.namespace import catalog_records as records
@@ -15,15 +16,57 @@ from tandembus.namespace.catalog_change import CatalogChange
 from tandembus.namespace.entries import Entry
 from tandembus.store.embedded.catalog_store import DamagedRecord, Document
 
+SNAPSHOT: Final = "snapshot"
+PART: Final = "part of the catalog"
+PART_BYTES: Final = 256 * 1024
+"""Of records in one part of a change: little enough that neither end is busy with it for long."""
+
 
 def change_to_wire(change: CatalogChange) -> dict[object, object]:
+    """All at once: for one commit's changes."""
+    return _to_wire(change, [part for key, document in change.puts.items() for part in (key, _encoded(document))])
+
+
+def parts_to_wire(changes: Iterable[CatalogChange]) -> Iterator[dict[object, object]]:
+    """In parts, each made when it is asked for: a whole catalog may be more than one frame can hold."""
+    for change in changes:
+        puts: list[object] = []
+        size = 0
+        for key, document in change.puts.items():
+            if size >= PART_BYTES:
+                yield {"puts": puts}
+                puts, size = [], 0
+            encoded = _encoded(document)
+            puts += (key, encoded)
+            size += len(key) + len(encoded)
+        yield _to_wire(change, puts)
+
+
+def _to_wire(change: CatalogChange, puts: list[object]) -> dict[object, object]:
     return {
         "version": change.version,
-        "puts": [part for key, document in change.puts.items() for part in (key, _encoded(document))],
+        "puts": puts,
         "drops": list(change.drops),
         "is_whole": change.is_whole,
         "damaged": [part for one in change.damaged for part in (one.key, one.reason)],
     }
+
+
+@final
+class ChangeParts:
+    """Puts together what `parts_to_wire` took apart."""
+
+    def __init__(self) -> None:
+        self._puts: dict[bytes, Document] = {}
+
+    def add(self, value: object) -> CatalogChange | None:
+        """The change that this part completes; it is the one that says the version."""
+        if "version" not in fields_of(value):
+            self._puts.update(_documents(fields_of(value)))
+            return None
+        last = change_from_wire(value)
+        puts, self._puts = {**self._puts, **last.puts}, {}
+        return replace(last, puts=puts)
 
 
 def change_from_wire(value: object) -> CatalogChange:
@@ -31,15 +74,18 @@ def change_from_wire(value: object) -> CatalogChange:
     version, is_whole = fields.get("version"), fields.get("is_whole")
     if not isinstance(version, int) or not isinstance(is_whole, bool):
         raise MalformedData("a change of the catalog without its version")
-    puts = _pairs(fields.get("puts"))
     damaged = _pairs(fields.get("damaged"))
     return CatalogChange(
         version,
-        {_key(key): _decoded(document) for key, document in puts},
+        _documents(fields),
         [_key(key) for key in _list(fields.get("drops"))],
         is_whole,
         tuple([DamagedRecord(_key(key), str(reason)) for key, reason in damaged]),
     )
+
+
+def _documents(fields: Mapping[str, object]) -> dict[bytes, Document]:
+    return {_key(key): _decoded(document) for key, document in _pairs(fields.get("puts"))}
 
 
 def entry_to_wire(entry: Entry) -> list[object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, final
@@ -17,7 +18,7 @@ from tandembus.errors import BusError, FragmentUnavailable, MalformedData
 from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Handlers, Peer, connect_peer
 from tandembus.namespace.catalog_change import CatalogChange
-from tandembus.node.catalog_wire import change_from_wire, fields_of
+from tandembus.node.catalog_wire import PART, SNAPSHOT, ChangeParts, change_from_wire, fields_of
 from tandembus.node.supervisor import Role
 
 log = logging.getLogger("tandembus.node")
@@ -36,11 +37,11 @@ class CatalogCopy(Protocol):
     @property
     def version(self) -> int: ...
 
-    def known(self) -> tuple[str, int]:
-        """The namespace's id, and the version of which nothing is missing here."""
+    async def known(self) -> tuple[str, int]:
+        """The namespace's id, and the version of which nothing is missing here, when what was begun is over."""
 
     async def take(self, change: CatalogChange) -> None:
-        """Returns when it is in effect here, and durable where it is kept."""
+        """Returns when it is in effect here, and durable where it is kept; is carried through once begun."""
 
 
 @final
@@ -71,8 +72,13 @@ class ControlLink:
         self._peer: Peer | None = None
         self._taking = asyncio.Lock()
         self._told_numbers: dict[str, int] = {}
-        self._has_caught_up = asyncio.Event()
+        self._has_caught_up = False
+        self._to_take: deque[CatalogChange] = deque()
+        self._to_hear: deque[object] = deque()
         self._lost = asyncio.Event()
+        self._may_be_met = False
+        """From the moment when it begins to open its doors."""
+        self._is_ending = False
         self.is_serving = False
 
     async def run(self) -> None:
@@ -109,19 +115,33 @@ class ControlLink:
 
     def stop_serving(self) -> None:
         """This process ends in order: that its connection ends, too, is no surprise."""
-        self.is_serving = False
+        self._is_ending = True
+        self._may_be_met = self.is_serving = False
         self.on_cut_off = _nothing
 
     def tell_status(self) -> None:
         """Something has changed that others should know before the next heartbeat."""
         self.push("heartbeat", self.status())
 
+    async def take_snapshot(self) -> None:
+        """For a copy that wants a whole catalog. One that is older than what was told meanwhile is of no use."""
+        peer = self._peer
+        if peer is None:
+            raise FragmentUnavailable("The process that holds the catalog is out of reach. Try again.")
+        changes = await self._fetch(peer, await peer.call(SNAPSHOT, None, CALL_TIMEOUT_S))
+        async with self._taking:
+            for change in changes:
+                if change.version >= self._catalog.version:
+                    await self._catalog.take(change)
+
     # Connecting.
 
     async def _connect(self) -> None:
         peer = await connect_peer(self._path, self._key, self._party, self.handlers)
         self._lost.clear()
-        self._has_caught_up.clear()
+        self._has_caught_up = False
+        self._to_take.clear()
+        self._to_hear.clear()
         self._peer = peer
         peer.on_lost = self._peer_lost
         if not peer.is_open:
@@ -134,28 +154,48 @@ class ControlLink:
 
     def _stop_serving(self) -> None:
         """At once, in the same turn of the loop: nothing that comes behind it is answered any more."""
-        if self.is_serving:
+        if self._may_be_met:
             log.warning("the control connection is gone: nobody is served until it is back")
-            self.is_serving = False
+            self._may_be_met = self.is_serving = False
             self.on_cut_off()
 
     async def _join(self) -> None:
         peer = self._peer
         assert peer is not None
         async with self._taking:
-            namespace_id, version = self._catalog.known()
+            namespace_id, version = await self._catalog.known()
             known = {"namespace_id": namespace_id, "version": version}
             answer = fields_of(await peer.call("join", known, JOIN_TIMEOUT_S))
-            for change in _list(answer.get("changes")):
-                await self._catalog.take(change_from_wire(change))
+            self._to_take.extendleft(reversed(await self._fetch(peer, answer.get("missed"))))
             self._told_numbers.clear()
-            for told in _list(answer.get("told")):
-                await self._hear(told)
-            self._has_caught_up.set()
+            self._to_hear.extendleft(reversed(_list(answer.get("told"))))
+            await self._catch_up()
+        if self._is_ending:
+            return
+        self._may_be_met = True
         await self.on_serving()
-        if peer.is_open:
+        if self._may_be_met and peer.is_open:
             self.is_serving = True
             peer.push("serving", self.status())
+
+    async def _fetch(self, peer: Peer, number: object) -> list[CatalogChange]:
+        """What was handed out under this number, each part in a turn of its own."""
+        parts = ChangeParts()
+        changes: list[CatalogChange] = []
+        while (part := await peer.call(PART, number, CALL_TIMEOUT_S)) is not None:
+            change = parts.add(part)
+            if change is not None:
+                changes.append(change)
+        return changes
+
+    async def _catch_up(self) -> None:
+        """What it missed, then what it was told since it asked."""
+        while self._to_take or self._to_hear:
+            if self._to_take:
+                await self._take(self._to_take.popleft())
+            else:
+                await self._hear(self._to_hear.popleft())
+        self._has_caught_up = True
 
     async def _leave(self) -> None:
         peer, self._peer = self._peer, None
@@ -171,15 +211,23 @@ class ControlLink:
     # Being told.
 
     async def _take_change(self, _peer: Peer, value: object) -> object:
+        """Confirmed at once by who is still joining: it serves nobody before it has taken this, too."""
         change = change_from_wire(value)
-        await self._has_caught_up.wait()
+        if not self._has_caught_up:
+            self._to_take.append(change)
+            return None
         async with self._taking:
-            if change.is_whole or change.version > self._catalog.version:
-                await self._catalog.take(change)
+            await self._take(change)
         return None
 
+    async def _take(self, change: CatalogChange) -> None:
+        if change.is_whole or change.version > self._catalog.version:
+            await self._catalog.take(change)
+
     async def _take_told(self, _peer: Peer, value: object) -> object:
-        await self._has_caught_up.wait()
+        if not self._has_caught_up:
+            self._to_hear.append(value)
+            return None
         async with self._taking:
             await self._hear(value)
         return None

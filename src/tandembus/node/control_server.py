@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, final
 
@@ -19,12 +19,14 @@ from tandembus.interconnect.handshake import Agreement, Party
 from tandembus.interconnect.peer import Handlers, Peer, PeerListener
 from tandembus.namespace.catalog_change import CatalogChange
 from tandembus.namespace.store_port import CatalogFollower
-from tandembus.node.catalog_wire import change_to_wire, fields_of
+from tandembus.node.catalog_wire import PART, change_to_wire, fields_of, parts_to_wire
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
 
 log = logging.getLogger("tandembus.node")
 
 SUPERVISOR: Final = "supervisor"
+MAX_HANDED_OUT: Final = 2
+"""What one process may be fetching at the same time: what it joins with, and a snapshot."""
 CONFIRM_S: Final = 2.0
 """Who has not confirmed after this does not count among those who serve."""
 
@@ -45,6 +47,26 @@ class ControlledProcess:
         self.is_serving = False
         self.status: Mapping[str, object] = {}
         """What it last said of itself."""
+        self._handed_out: dict[int, Iterator[object]] = {}
+        self._hand_out_count = 0
+
+    def hand_out(self, changes: Iterable[CatalogChange]) -> int:
+        """The number under which the process fetches them, part by part."""
+        self._hand_out_count += 1
+        self._handed_out[self._hand_out_count] = iter(parts_to_wire(changes))
+        if len(self._handed_out) > MAX_HANDED_OUT:
+            del self._handed_out[min(self._handed_out)]
+        return self._hand_out_count
+
+    def next_part(self, number: object) -> object:
+        """None after the last."""
+        parts = self._handed_out.get(number) if isinstance(number, int) else None
+        if parts is None:
+            raise MalformedData("a part of what was not handed out")
+        part = next(parts, None)
+        if part is None:
+            self._handed_out = {key: kept for key, kept in self._handed_out.items() if key != number}
+        return part
 
     @property
     def name(self) -> str:
@@ -65,7 +87,8 @@ class ControlServer:
     def __init__(self, key: bytes, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self.handlers = Handlers(
-            calls={"join": self._join}, notices={"heartbeat": self._heartbeat, "serving": self._serving}
+            calls={"join": self._join, PART: self._tell_part},
+            notices={"heartbeat": self._heartbeat, "serving": self._serving},
         )
         """Those who know more than this class add what they answer."""
         party = Party(SUPERVISOR, {"pid": os.getpid()})
@@ -144,9 +167,12 @@ class ControlServer:
         if not peer.is_open:
             self._stop_following(process)
         return {
-            "changes": [change_to_wire(change) for change in missed],
+            "missed": process.hand_out(missed),
             "told": [[number, name, told] for name, (number, told) in self._told.items()],
         }
+
+    async def _tell_part(self, peer: Peer, value: object) -> object:
+        return self.of(peer).next_part(value)
 
     def _heartbeat(self, peer: Peer, value: object) -> None:
         process = self._processes.get(peer)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final, cast, final
+from typing import Final, final
 
 from tandembus.clock import SystemClock
 from tandembus.errors import MalformedData
@@ -116,9 +116,11 @@ class FrontEndProcess:
         if name == FAULTS:
             take_faults(self._faults, value)
         if name == ROOT_KEY:
-            self._root_key = cast(str, value)
+            if not isinstance(value, str):
+                raise MalformedData("a root key that is no text")
+            self._root_key = value
             if self._door is not None:
-                self._door.take_key(self._root_key)
+                self._door.take_key(value)
 
     async def _changed(self, events: Sequence[CatalogEvent]) -> None:
         self._namespace.apply(events)

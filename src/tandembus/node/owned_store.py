@@ -35,7 +35,7 @@ class OwnedStore:
         self.host = host
         self.transfers = transfers
         self.is_open = False
-        self._is_hosting = False
+        self.is_hosting = False
         self.opening_failure: BusError | None = StoreUnavailable("it is not open yet")
         self._resuming: asyncio.Task[None] | None = None
 
@@ -45,7 +45,14 @@ class OwnedStore:
             return self.opening_failure
         if self.broker.failure is None and self.broker.is_hanging:
             return StoreUnavailable("a commit takes too long")
+        if self.broker.failure is None and not self.is_hosting:
+            return StoreUnavailable("it is not served yet")
         return self.broker.failure
+
+    @property
+    def is_waiting(self) -> bool:
+        """To be hosted, and nothing is in the way."""
+        return self.is_open and self.broker.failure is None and not self.is_hosting
 
     def status(self) -> dict[object, object]:
         failure = self.failure
@@ -74,24 +81,21 @@ class OwnedStore:
         opened(self)
 
     async def start_hosting(self, when_broken: WhenBroken) -> None:
-        """Once the copy of the catalog is what it must be."""
-        if self._is_hosting:
+        """Once the copy of the catalog is what it must be; again after each time when it was not."""
+        if self.is_hosting:
             self.host.resume_dropping()
-            return
-        await self.host.start()
-        self._is_hosting = True
-        self._resuming = essential(self.transfers.resume(), "resuming transfers", when_broken)
-
-    @property
-    def is_hosting(self) -> bool:
-        return self._is_hosting
+        else:
+            await self.host.start()
+            self.is_hosting = True
+            self._resuming = essential(self.transfers.resume(), "resuming transfers", when_broken)
+        await self.host.follow_view()
 
     async def stop(self) -> None:
         """Commit what was accepted, then close."""
         if self._resuming is not None:
             self._resuming.cancel()
             await asyncio.gather(self._resuming, return_exceptions=True)
-        if self._is_hosting:
+        if self.is_hosting:
             await self.host.stop()
         if self.is_open:
             await self.broker.stop()

@@ -28,7 +28,7 @@ from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.store_port import CatalogFollower
-from tandembus.node.catalog_wire import change_to_wire
+from tandembus.node.catalog_wire import SNAPSHOT
 from tandembus.node.channels import Channels
 from tandembus.node.control_server import ControlledProcess, ControlServer
 from tandembus.node.describing import BEGIN, END, DescribingDesk
@@ -191,7 +191,7 @@ class SupervisorNode:
                 METER: self._tell_meter,
                 ASK_FAULT: lambda _peer, value: answer_fault(namespace.fault_desk, value),
                 "dropped": self._dropped,
-                "snapshot": self._tell_snapshot,
+                SNAPSHOT: self._tell_snapshot,
                 "accessed": functools.partial(self._take_accesses, administration),
             }
         )
@@ -239,8 +239,9 @@ class SupervisorNode:
         await self._catalog.forget(tombstones, self.clock.now())
         return None
 
-    async def _tell_snapshot(self, _peer: Peer, _value: object) -> object:
-        return change_to_wire(await self._catalog.snapshot())
+    async def _tell_snapshot(self, peer: Peer, _value: object) -> object:
+        whole = await self._catalog.snapshot()
+        return self.control.of(peer).hand_out([whole])
 
     async def _tell_version(self, _peer: Peer, _value: object) -> object:
         return self._catalog.version

@@ -12,6 +12,7 @@ import pytest
 
 from tandembus.config import ServeSettings
 from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from tandembus.errors import StoreUnavailable
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_change import CatalogChange
@@ -160,6 +161,42 @@ async def test_nobody_waits_long_for_a_disk_that_hangs_and_its_copy_catches_up(f
     holder.stdin.write(b"\n")
     await holder.wait()
     await comes_true(lambda: copied.copies.have(copied.catalog.version), 10)
+    assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
+
+
+@covers("P1")
+async def test_a_change_that_comes_while_copies_catch_up_is_not_left_out(folders: list[Path]) -> None:
+    copied = Copied(folders, 0.05)
+    await copied.following.start()
+    snapshot = copied.catalog.snapshot
+
+    async def overtaken() -> CatalogChange:
+        copied.catalog.snapshot = snapshot  # type: ignore[method-assign]
+        whole = await snapshot()
+        await copied.create("two")
+        return whole
+
+    copied.followers.leave(copied.following)
+    await copied.create("one")
+    copied.catalog.snapshot = overtaken  # type: ignore[method-assign]
+    copied.following.cut_off(StoreUnavailable("behind"))
+    await comes_true(lambda: copied.catalog.find_queue("two") is not None, 10)
+    assert await comes_true(lambda: copied.copies.have(copied.catalog.version), 10)
+    assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
+
+
+@covers("P1", "F6")
+async def test_a_copy_that_cannot_be_written_at_the_start_is_tried_again(folders: list[Path]) -> None:
+    copied = Copied(folders)
+    await copied.create("one")
+    copied.copies.close()
+    shutil.rmtree(folders[0] / "catalog")
+    (folders[0] / "catalog").write_text("in the way")
+    copied.open()
+    await copied.following.start()
+    assert not copied.copies.have(copied.catalog.version)
+    (folders[0] / "catalog").unlink()
+    assert await comes_true(lambda: copied.copies.have(copied.catalog.version), 10)
     assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
 
 
