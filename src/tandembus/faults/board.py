@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound, QuotaExceeded, ServerBusy, StoreFull, StoreUnavailable
+from tandembus.faults.effects import DISK_FULL, NEVER, SLOW, THROTTLED, UNAVAILABLE, Effect, FaultState
 from tandembus.faults.fault import Fault, Kind, Scope, Topology, read_fault
-from tandembus.faults.gate import DISK_FULL, SLOW, THROTTLED, UNAVAILABLE, Effect, FaultGate, FaultState
+from tandembus.faults.gate import FaultGate
 from tandembus.interconnect.traffic import Traffic
 
 log = logging.getLogger("tandembus.faults")
@@ -71,7 +72,6 @@ class FaultBoard:
         self._max_faults = max_faults
         self._draw = draw
         self._standing: dict[str, StandingFault] = {}
-        self._next_end: float | None = None
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
         self.state = FaultState(clock, draw, later or _in_the_loop, self.tick)
@@ -108,10 +108,8 @@ class FaultBoard:
 
     def tick(self) -> None:
         """Faults whose time is over end. Called before one is felt, and several times a second."""
-        if self._next_end is None:
-            return
-        now = self._clock.monotonic()
-        if now < self._next_end:
+        now = self._clock.monotonic() if self.state.next_end != NEVER else 0.0
+        if now < self.state.next_end:
             return
         ended = [each.fault.id for each in self._standing.values() if each.until is not None and each.until <= now]
         for fault_id in ended:
@@ -121,7 +119,7 @@ class FaultBoard:
 
     def _apply(self) -> None:
         ends = [each.until for each in self._standing.values() if each.until is not None]
-        self._next_end = min(ends) if ends else None
+        self.state.next_end = min(ends, default=NEVER)
         changed, self._changed = self._changed, asyncio.Event()
         self.state.changed()
         for listener in list(self._listeners):

@@ -6,38 +6,38 @@ from collections.abc import Sequence
 
 from tandembus.broker.locks import MessageLock
 from tandembus.faults.board import FaultBoard
-from tandembus.faults.gate import FaultGate
+from tandembus.faults.effects import FragmentFaults
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
 
 
 class FaultyRequests:
-    """`Requests` of one fragment, hit by the faults that its gate knows of.
+    """`Requests` of one fragment, hit by the faults that its gate feels, too.
 
     Throttling turns away what can come again later; whoever holds a lock may settle and renew it all the same."""
 
-    def __init__(self, inner: Requests, gate: FaultGate, board: FaultBoard) -> None:
+    def __init__(self, inner: Requests, faults: FragmentFaults, board: FaultBoard) -> None:
         self._inner = inner
-        self._gate = gate
+        self._faults = faults
         self._board = board
 
     async def _pass(self, is_new: bool = False, grows: bool = False) -> None:
-        gate = self._gate
-        if gate.is_clear():
+        faults = self._faults
+        if faults.is_clear():
             return
-        delay_s = gate.strike(is_new, grows)
+        delay_s = faults.hit(is_new, grows)
         if delay_s > 0.0:
-            await self._board.hold_up(delay_s, gate.is_slow)
-            gate.check_reach()
+            await self._board.hold_up(delay_s, faults.is_slow)
+            faults.check_reach()
 
     async def counts(self) -> Counts:
         """Whether it is limited is decided by who can be asked: chance has no part in that."""
-        gate = self._gate
-        if not gate.is_clear():
-            gate.check_reach()
-            await self._board.hold_up(gate.delay_s(), gate.is_slow)
-            gate.check_reach()
+        faults = self._faults
+        if not faults.is_clear():
+            faults.check_reach()
+            await self._board.hold_up(faults.delay_s(), faults.is_slow)
+            faults.check_reach()
         return await self._inner.counts()
 
     async def peek(

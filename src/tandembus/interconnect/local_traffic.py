@@ -105,6 +105,9 @@ class LocalTraffic(Traffic):
         elif is_draining or (consumer.credit > 0 and not consumers.lane.is_exhausted()):
             self._want(fragment)
 
+    def is_draining(self, consumer: Consumer, lane: i64) -> bool:
+        return consumer in self.fragment.consumers(lane).draining
+
     def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
         fragment = self.fragment
         if consumer.leaves_locks:

@@ -69,6 +69,10 @@ class RemoteTraffic(Traffic):
             else:
                 consumer.drained()
 
+    def is_draining(self, consumer: Consumer, lane: i64) -> bool:
+        receiver = self._receivers.get(consumer)
+        return receiver is not None and receiver.is_draining
+
     def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
         receiver = self._receivers.pop(consumer, None)
         if receiver is not None:

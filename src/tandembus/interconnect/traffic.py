@@ -132,6 +132,10 @@ class Traffic:
         credit, has been delivered; then its credit is gone."""
         raise AssertionError("traffic must be implemented")
 
+    def is_draining(self, consumer: Consumer, lane: i64) -> bool:
+        """Whether it drains, and has not been told `drained` yet."""
+        return False
+
     def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
         """It is gone. What it has not been given goes to others, uncounted. What it was given and has not settled comes
         back at once after an orderly end, and stays locked until it lapses after a loss: the client may come back."""

@@ -6,6 +6,7 @@ from typing import final
 
 from tandembus.errors import BusError
 from tandembus.faults.board import FaultBoard, FragmentPlace
+from tandembus.faults.gate import FaultGate
 from tandembus.faults.requests import FaultyRequests
 from tandembus.interconnect.requests import Requests
 from tandembus.interconnect.traffic import Traffic
@@ -26,13 +27,19 @@ class FaultySource:
     def __init__(self, inner: FragmentSource, board: FaultBoard) -> None:
         self._inner = inner
         self._board = board
+        self._gates: dict[int, FaultGate] = {}
+        """By fragment key, until they are closed."""
 
     async def open(self, entry: Entry, index: int) -> tuple[Traffic, Requests]:
         traffic, requests = await self._inner.open(entry, index)
         gate = self._board.gate(traffic, place_of(entry, index))
-        return gate, FaultyRequests(requests, gate, self._board)
+        self._gates[entry.fragment_key + index] = gate
+        return gate, FaultyRequests(requests, gate.faults, self._board)
 
     def close(self, entry: Entry, index: int) -> None:
+        gate = self._gates.pop(entry.fragment_key + index, None)
+        if gate is not None:
+            gate.close()
         self._inner.close(entry, index)
 
 

@@ -94,7 +94,7 @@ class GatedQueue(SessionQueue):
         await super().__aenter__()
         traffic = LocalTraffic(self.fragment, self.broker.want, self.broker.session_serving.want)
         self.gate = self.board.gate(traffic, FragmentPlace("orders"))
-        self.requests = FaultyRequests(LocalRequests(self.broker, self.fragment), self.gate, self.board)
+        self.requests = FaultyRequests(LocalRequests(self.broker, self.fragment), self.gate.faults, self.board)
         return self
 
     # Faults.

@@ -9,7 +9,8 @@ import pytest
 from tandembus.broker.locks import COMPLETE, RELEASE
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.errors import FragmentUnavailable, MessageLockLost, ServerBusy, StoreFull
-from tandembus.faults import gate as gate_module
+from tandembus.faults.sessions import MIN_PRUNED
+from tandembus.faults.waiting_line import MAX_WAITING
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.broker.one_queue import message, small
@@ -327,7 +328,7 @@ async def test_a_lock_that_lapses_while_its_settlement_waits_is_lost() -> None:
 async def test_a_slow_fragment_keeps_so_much_waiting_and_is_busy_then() -> None:
     async with GatedQueue() as queue:
         queue.inject("slow", latency_ms=1000)
-        for _ in range(gate_module.MAX_WAITING):
+        for _ in range(MAX_WAITING):
             queue.send_through("a")
         with pytest.raises(ServerBusy):
             queue.send_through("b")
@@ -390,7 +391,7 @@ async def test_an_outage_with_a_duration_ends_for_senders_and_receivers_alike() 
 @covers("B3")
 async def test_a_gate_that_nobody_waits_behind_is_not_remembered() -> None:
     async with GatedQueue(small(requires_session=True)) as queue:
-        gates = queue.board.state.gates
+        gates = queue.board.state.listeners
         link = queue.link()
         wisher = queue.wish("s")
         patient = queue.wish(None)
@@ -412,7 +413,7 @@ async def test_granted_wishes_are_not_kept_for_ever() -> None:
             wisher = queue.wish(None)
             await queue.send_to(f"s{number}", "a")
             assert wisher.link is not None
-        assert len(queue.gate._wishes) <= 2 * gate_module.MIN_PRUNED
+        assert len(queue.gate._sessions._wishes) <= 2 * MIN_PRUNED
 
 
 @covers("B3")
