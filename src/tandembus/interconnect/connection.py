@@ -209,6 +209,11 @@ class Connection(asyncio.Protocol):
             self._out.append(data)
             self.want_flush()
 
+    def send_in_order(self, data: bytes) -> None:
+        """As `send`, but not before what the owner would have to say by now."""
+        self._collect()
+        self.send(data)
+
     def want_flush(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
@@ -219,16 +224,19 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self.is_writable and self.is_open:
-            more = self.on_flush()
-            if more:
-                self._out.append(more)
+        self._collect()
         if self._out:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out = []
             transport.write(data)
             if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                 self.end(FragmentUnavailable("The other process does not read what it is sent."))
+
+    def _collect(self) -> None:
+        if self.is_writable and self.is_open:
+            more = self.on_flush()
+            if more:
+                self._out.append(more)
 
     def close(self) -> None:
         """What was said is still written."""

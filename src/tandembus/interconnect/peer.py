@@ -113,7 +113,9 @@ class Peer:
             self._send(NOTICE, encode([name, value]))
 
     def _send(self, kind: int, body: bytes) -> None:
-        self.connection.send(frame(kind, self.epoch, body))
+        """Behind the messages that were sent, pushed or settled before: an answer tells of no state that is older than
+        what the other end has heard."""
+        self.connection.send_in_order(frame(kind, self.epoch, body))
 
     # Being asked.
 

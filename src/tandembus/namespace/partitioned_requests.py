@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar, final
+from typing import Final, TypeVar, final
 
 from tandembus.broker.locks import OPEN, RELEASE, REMOVE, CallbackSettleReply, MessageLock, fragment_index_of
 from tandembus.errors import (
@@ -34,6 +34,9 @@ from tandembus.namespace.partitioning import (
     split_by_fragment,
 )
 from tandembus.store.messaging_store import MAIN, SCHEDULED
+
+GIVE_BACK_WAIT_S: Final = 1.0
+"""A fragment that does not answer for so long gives nothing back in time."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -229,7 +232,22 @@ class PartitionedRequests:
         return removed
 
     async def _give_back(self, lane: int) -> None:
-        """Whoever looks for messages in the fragments themselves must find what is kept ready for receivers."""
+        """Whoever looks for messages in the fragments themselves must find what is kept ready for receivers, and what
+        is on its way to be: that comes before the answer to whatever the fragments are asked now."""
+        if self._traffic.cache(lane) is None:
+            return
+        await self._give_back_kept(lane)
+        asked = [asyncio.ensure_future(self._requests[index].ends(lane)) for index in self._walk(0, None)]
+        try:
+            if asked:
+                await asyncio.wait(asked, timeout=GIVE_BACK_WAIT_S)
+        finally:
+            for one in asked:
+                one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        await self._give_back_kept(lane)
+
+    async def _give_back_kept(self, lane: int) -> None:
         await asyncio.gather(*[self._settle(lock, RELEASE) for lock in self._traffic.take_kept(lane)])
 
     async def _settle(self, lock: MessageLock, settlement: int) -> BusError | None:

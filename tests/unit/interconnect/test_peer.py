@@ -22,7 +22,7 @@ from tandembus.errors import (
     Unauthorized,
 )
 from tandembus.interconnect import peer as peer_module
-from tandembus.interconnect.frames import CALL, HELLO, PRE_AUTH_FRAME_BYTES, PROOF, REFUSED, WELCOME, frame
+from tandembus.interconnect.frames import CALL, HELLO, NOTICE, PRE_AUTH_FRAME_BYTES, PROOF, REFUSED, WELCOME, frame
 from tandembus.interconnect.handshake import Agreement, CallerHandshake, Party
 from tandembus.interconnect.peer import Handlers, Peer, PeerListener, connect_peer
 from tandembus.interconnect.wire_errors import error_of, name_of, text_of
@@ -77,6 +77,15 @@ async def main(run_folder: Path) -> AsyncIterator[Main]:
     await main.listener.start(main.path)
     yield main
     await main.listener.stop()
+
+
+@covers("P1")
+async def test_what_is_said_after_other_frames_does_not_overtake_them(main: Main) -> None:
+    peer = await main.connect()
+    unsaid = [frame(NOTICE, 0, encode(["note", "before"]))]
+    peer.connection.on_flush = lambda: unsaid.pop() if unsaid else b""
+    peer.push("note", "after")
+    assert [await main.heard.get(), await main.heard.get()] == ["before", "after"]
 
 
 @covers("P1")

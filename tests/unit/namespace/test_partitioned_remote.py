@@ -20,7 +20,7 @@ from tandembus.store.memory import MemoryDisk
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.broker.one_queue import body_of, message, small
-from tests.unit.interconnect.two_ends import BrokerEnd, FrontEnd, Receiver, settle, stage, until
+from tests.unit.interconnect.two_ends import BrokerEnd, FrontEnd, Receiver, in_the_turn, settle, stage, until
 from tests.unit.namespace.partitioned_queue import Timers, keyed
 
 FIRST_KEY = 100
@@ -284,6 +284,20 @@ async def test_peek_counts_and_schedules_work_over_the_sockets(run_folder: Path)
         assert (await front_end.requests.counts()).active == 8
         assert len(await front_end.requests.peek(MAIN, 0, 100, 1 << 20)) == 8
         assert await front_end.requests.delete_batch(MAIN, 100, two.clock.now_ms() + 1) == 8
+
+
+@covers("P6", "M12")
+@pytest.mark.parametrize("pushed", [0, 1, 16])
+async def test_what_is_on_its_way_to_be_kept_ready_is_deleted_with_the_rest(run_folder: Path, pushed: int) -> None:
+    async with TwoBrokers(run_folder) as two:
+        front_end = two.front_end
+        await front_end.send(*[message(body) for body in SIXTEEN])
+        receiver = front_end.receiver()
+        receiver.want(1)
+        await in_the_turn(lambda: two.locked_count() >= pushed)
+        receiver.want(0)
+        deleted = await front_end.requests.delete_batch(MAIN, 100, two.clock.now_ms() + 1)
+        assert (deleted, receiver.bodies, two.locked_count()) == (16, [], 0)
 
 
 @covers("P4", "M7")
