@@ -6,7 +6,7 @@ by plain tables, so that a client sees the protocol's own word for what went wro
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 
 class BusError(Exception):
@@ -119,3 +119,12 @@ class FragmentUnavailable(StoreUnavailable):
 
 class OutcomeUnknown(OperationTimeout):
     """It was handed over and never answered: it may have been carried out, or not."""
+
+
+E = TypeVar("E", bound=BusError)
+
+
+def anew(error: E) -> E:
+    """The same error, to be raised. One that is kept, such as why a store is out, must not be raised itself: it would
+    keep the frames of all who were ever told, with everything they had in hand."""
+    return type(error)(str(error))

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.transactions import MAX_MOVED_BYTES, TransactionOperation, TransactionSettlement
-from tandembus.errors import InvalidOperation, QuotaExceeded
+from tandembus.errors import InvalidOperation, QuotaExceeded, anew
 from tandembus.message_encoding import encode_changes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def stage_transaction(fragment: Fragment, operation: TransactionOperation) -> No
     """Stage all of a transaction, to be carried out in one commit. Raises when any part of it is refused: then
     nothing has happened, and every lock is as it was."""
     if fragment.failure is not None:
-        raise fragment.failure
+        raise anew(fragment.failure)
     _check_settlements(fragment, operation.settlements)
     if operation.sends:
         fragment.check_can_send(operation.size_bytes, False)

@@ -55,6 +55,7 @@ from tandembus.errors import (
     QuotaExceeded,
     SessionLockLost,
     StoreFull,
+    anew,
 )
 from tandembus.message import Message
 from tandembus.message_encoding import encode_changes
@@ -169,7 +170,7 @@ class Fragment:
             self.check_can_send(operation.size_bytes, operation.source is not None)
             self.check_ids(operation)
         elif self.failure is not None:
-            raise self.failure
+            raise anew(self.failure)
         self.check_messages(operation)
         self.uncommitted_bytes += operation.size_bytes
         self.budget.uncommitted_bytes += operation.size_bytes
@@ -188,7 +189,7 @@ class Fragment:
     def check_can_send(self, size_bytes: i64, is_forwarded: bool) -> None:
         """Forwarding is not throttled: it waits for its own commits."""
         if self.failure is not None:
-            raise self.failure
+            raise anew(self.failure)
         if self.is_short_of_room:
             raise StoreFull(NO_ROOM)
         if not is_forwarded:
@@ -234,7 +235,7 @@ class Fragment:
     def check_can_settle(self, lock: MessageLock, settlement: i64) -> None:
         self.check_lock(lock)
         if self.failure is not None:
-            raise self.failure
+            raise anew(self.failure)
         if settlement == DEAD_LETTER and lock.lane != MAIN:
             raise InvalidOperation("A message in the dead-letter queue cannot be dead-lettered again.")
         if self.is_full and self.is_move(lock, settlement):
@@ -315,7 +316,7 @@ class Fragment:
         """Lock a message by its number, for the management node and for the broker's own changes. Whoever asks has
         made sure, since it last waited, that the message is free."""
         if self.is_void and self.failure is not None:
-            raise self.failure
+            raise anew(self.failure)
         lane = self.lane(code)
         assert lane.is_free(number)
         if session_lock is not None:

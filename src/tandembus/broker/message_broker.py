@@ -26,7 +26,7 @@ from tandembus.broker.store_room import StoreRoom
 from tandembus.broker.timers import DueWork
 from tandembus.broker.topics import family_of
 from tandembus.clock import Clock
-from tandembus.errors import BusError, OperationTimeout, StoreFull, StoreUnavailable
+from tandembus.errors import BusError, OperationTimeout, StoreFull, StoreUnavailable, anew
 from tandembus.store.messaging_store import (
     Changes,
     FragmentHead,
@@ -96,7 +96,7 @@ class MessageBroker:
     def store(self) -> MessagingStore:
         """The open store; raises while there is none."""
         if self._store is None:
-            raise self._failure or StoreUnavailable("The messaging store is not open.")
+            raise anew(self._failure or StoreUnavailable("The messaging store is not open."))
         return self._store
 
     @property

@@ -13,7 +13,7 @@ from tandembus.broker.locks import (
     SettleReply,
 )
 from tandembus.broker.moves import Move
-from tandembus.errors import StoreFull
+from tandembus.errors import StoreFull, anew
 from tandembus.message import Message, session_id_of
 from tandembus.store.messaging_store import MAIN, NEVER
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_can_take_in(fragment: Fragment, count: i64, size_bytes: i64) -> None:
     """Raises what a sender would be told, throttling apart: forwarding waits for its own commits."""
     if fragment.failure is not None:
-        raise fragment.failure
+        raise anew(fragment.failure)
     if fragment.is_short_of_room:
         raise StoreFull(NO_ROOM)
     fragment.check_quota(size_bytes)

@@ -12,7 +12,7 @@ from tandembus.broker.locks import OPEN
 from tandembus.broker.operations import Consumer, StateOperation
 from tandembus.broker.session import Session, SessionAccept, SessionLock
 from tandembus.broker.sessions import SESSION_LOST, SessionIndex
-from tandembus.errors import BusError, InvalidOperation, SessionLockLost, StoreFull
+from tandembus.errors import BusError, InvalidOperation, SessionLockLost, StoreFull, anew
 from tandembus.store.messaging_store import MAIN
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def has_session_work(fragment: Fragment) -> bool:
 
 def session_index(fragment: Fragment) -> SessionIndex:
     if fragment.failure is not None and fragment.is_void:
-        raise fragment.failure
+        raise anew(fragment.failure)
     if fragment.sessions is None:
         raise InvalidOperation("This entity does not require sessions, and has none.")
     return fragment.sessions
@@ -175,7 +175,7 @@ def lapse_sessions(fragment: Fragment) -> bool:
 def set_session_state(fragment: Fragment, operation: StateOperation) -> None:
     """Stage a session's new state; it is answered after its commit."""
     if fragment.failure is not None:
-        raise fragment.failure
+        raise anew(fragment.failure)
     if operation.state is not None and fragment.is_short_of_room:
         raise StoreFull(NO_ROOM)
     fragment.staged.session_states.append(operation)

@@ -30,6 +30,7 @@ from tandembus.errors import (
     MalformedData,
     MessageTooLarge,
     QuotaExceeded,
+    anew,
 )
 from tandembus.message import Message
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN
@@ -240,7 +241,7 @@ class TransferPass:
                 found = error
             self._found[path] = found
         if isinstance(found, BusError):
-            raise found
+            raise anew(found)
         if self._job.waiting.pop((path, WHOLE), None) is not None:
             self._job.rewind()
         return found
@@ -254,7 +255,7 @@ class TransferPass:
                 place = error
             self._opened[target] = place
         if isinstance(place, BusError):
-            raise place
+            raise anew(place)
         return place
 
     def _put_off(self, target: Target, error: BusError) -> None:
@@ -366,7 +367,7 @@ def _check_takes(place: Fragment | Outlet, count: int, size_bytes: int) -> None:
         return
     failure = place.failure()
     if failure is not None:
-        raise failure
+        raise anew(failure)
 
 
 def _check_fits(arriving: Message, settings: FragmentSettings) -> None:

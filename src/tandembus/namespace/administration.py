@@ -27,7 +27,7 @@ from tandembus.descriptions import (
     with_size_as_created,
 )
 from tandembus.descriptions import default_rule as rule_for_everything
-from tandembus.errors import BusError, OperationTimeout, StoreUnavailable
+from tandembus.errors import BusError, OperationTimeout, StoreUnavailable, anew
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog, Entry, QueueEntry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.following import Followers
@@ -318,7 +318,7 @@ def unhealthy(entry: Entry, port: StorePort, failure: BusError) -> BusError:
     answered, the change as a whole was not made: that is no unknown outcome to whoever asked for it."""
     kind = StoreUnavailable if isinstance(failure, OperationTimeout) else type(failure)
     if not entry.is_partitioned:
-        return kind(f"Nothing was changed. {failure}") if kind is not type(failure) else failure
+        return kind(f"Nothing was changed. {failure}") if kind is not type(failure) else anew(failure)
     fragments = ", ".join(str(index) for index in entry.indexes_in(port.index))
     return kind(
         f"Nothing was changed: of '{entry.description.path}', fragments {fragments} cannot be reached. {failure}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import final
 
-from tandembus.errors import BusError, StoreUnavailable
+from tandembus.errors import BusError, StoreUnavailable, anew
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.in_process import InProcessChannel
 from tandembus.interconnect.local_channel import LocalChannel
@@ -80,4 +80,4 @@ class LocalStorePort:
     async def check(self, entry: Entry) -> None:
         failure = self._host.broker.failure
         if failure is not None:
-            raise failure
+            raise anew(failure)

@@ -21,6 +21,7 @@ from tandembus.errors import (
     QuotaExceeded,
     ServerBusy,
     StoreUnavailable,
+    anew,
 )
 from tandembus.interconnect.traffic import ANY_FRAGMENT, SessionWatch, SessionWish, Traffic
 from tandembus.message import Message
@@ -172,7 +173,7 @@ class PartitionedTraffic(CachedTraffic):
 
     def _all_out(self) -> BusError:
         error = self.failure()
-        return error if error is not None else FragmentUnavailable("No partition of the entity can be reached.")
+        return anew(error) if error is not None else FragmentUnavailable("No partition of the entity can be reached.")
 
     def _send_split(self, operation: SendOperation) -> None:
         """Part by part, each to its fragment. What is stored although another part is not is no loss and no duplicate:
@@ -185,7 +186,7 @@ class PartitionedTraffic(CachedTraffic):
         for index in parts:
             error = self.fragments[index].failure()
             if error is not None:
-                raise error
+                raise anew(error)
         split = SplitSend(operation, len(parts))
         is_first = True
         for index, messages in parts.items():

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, final
 
 from tandembus.clock import SystemClock
-from tandembus.errors import BusError, FragmentUnavailable, MalformedData, StoreUnavailable
+from tandembus.errors import BusError, FragmentUnavailable, MalformedData, StoreUnavailable, anew
 from tandembus.interconnect.channel import Channel
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.handshake import Agreement, Party
@@ -262,7 +262,7 @@ class BrokerProcess:
         store, _ = self._asked(value)
         failure = store.failure
         if failure is not None:
-            raise failure
+            raise anew(failure)
         return None
 
     def _asked(self, value: object) -> tuple[OwnedStore, object]:
@@ -272,7 +272,7 @@ class BrokerProcess:
         if store is None:
             raise StoreUnavailable(f"Messaging store {value[0]} does not belong to this message broker.")
         if store.failure is not None:
-            raise store.failure
+            raise anew(store.failure)
         return store, value[1]
 
     async def _tell_meter(self, _peer: Peer, _value: object) -> object:

@@ -75,11 +75,9 @@ MAX_REQUESTS = 200
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 UNREAD_CLOSE_S = 5.0
 """How long a closed connection may take to read what was written before."""
-_GIVEN_UP = InvalidOperation("The client has given the link up.")
-_BROKEN_ATTACH = MalformedData("The link could not be attached.")
-_WORK_DROPPED = InvalidOperation(
-    "A part of the transaction came on a link that was over, or was about deliveries that were."
-)
+_GIVEN_UP = "The client has given the link up."
+_BROKEN_ATTACH = "The link could not be attached."
+_WORK_DROPPED = "A part of the transaction came on a link that was over, or was about deliveries that were."
 
 
 class _Requests:
@@ -273,7 +271,7 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(event, SaslInit):
             self._take_identity(event)
         elif isinstance(event, WorkDropped):
-            self.host.transactions.doom(event.state, _WORK_DROPPED)
+            self.host.transactions.doom(event.state, InvalidOperation(_WORK_DROPPED))
         elif isinstance(event, ConnectionClosed):
             self.host.flush()
             self._end(is_orderly=event.by_peer)
@@ -313,7 +311,7 @@ class AmqpConnection(asyncio.Protocol):
             link.context.end()
         elif isinstance(link.context, Attaching):
             # At once: a discharge may come before the entity is open.
-            link.context.drop(_GIVEN_UP)
+            link.context.drop(InvalidOperation(_GIVEN_UP))
 
     def forget(self, entity_link: EntityLink) -> None:
         self._links.pop(entity_link.link, None)
@@ -464,7 +462,7 @@ class AmqpConnection(asyncio.Protocol):
             if destination is not None:
                 (await namespace.entity(destination.key)).check_can_send()
             if link.state is not LinkState.ATTACHING or not link.session.is_usable():
-                raise _GIVEN_UP
+                raise InvalidOperation(_GIVEN_UP)
             link.context = None
             if address.is_management:
                 checks = send_checks(entity, self.limits)
@@ -482,8 +480,9 @@ class AmqpConnection(asyncio.Protocol):
             attaching.drop(error)
         except Exception:
             log.exception("attaching to '%s'", address.path)
-            self._refuse(link, _BROKEN_ATTACH)
-            attaching.drop(_BROKEN_ATTACH)
+            broken = MalformedData(_BROKEN_ATTACH)
+            self._refuse(link, broken)
+            attaching.drop(broken)
         self.host.flush()
 
     def _attach_link(self, link: Link, address: EntityAddress, entity_link: EntityLink) -> None:

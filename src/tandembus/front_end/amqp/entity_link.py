@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tandembus.amqp.engine import AmqpError, IncomingLink, Link, OutgoingLink
 from tandembus.amqp.engine.states import LinkState
-from tandembus.errors import BusError, InvalidOperation, OperationTimeout, Unauthorized
+from tandembus.errors import BusError, InvalidOperation, OperationTimeout, Unauthorized, anew
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMeter
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 DETACH_FORCED = "amqp:link:detach-forced"
 BACKLOG_SEGMENT = "x-servicebus-transfer"
 PURPOSE = "tandembus:purpose"
-_NO_SESSION = OperationTimeout("No session was available in time.")
+_NO_SESSION = "No session was available in time."
 
 
 class EntityLink:
@@ -126,11 +126,11 @@ class EntityLink:
         self._wish = wish
         self.entity.traffic.wish_session(wish)
         if self._refusal is not None:
-            raise self._refusal
+            raise anew(self._refusal)
         if self._wish is not None:
             self.entity.attach(self, self._connection.namespace_clock.now())
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(request.timeout_s, self._session_refused, _NO_SESSION)
+            self._timer = loop.call_later(request.timeout_s, self._session_refused, OperationTimeout(_NO_SESSION))
 
     def _session_granted(self, link: OutgoingLink, hold: SessionHold) -> None:
         has_waited = self._timer is not None

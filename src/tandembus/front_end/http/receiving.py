@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tandembus.broker.locks import ABANDON, COMPLETE, MessageLock
 from tandembus.clock import Clock
-from tandembus.errors import EntityNotFound, InvalidOperation, Unauthorized
+from tandembus.errors import EntityNotFound, InvalidOperation, Unauthorized, anew
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.broker_properties import HEADER, write_broker_properties
 from tandembus.front_end.http.kept_ready import StandIns
@@ -65,7 +65,7 @@ class HttpReceiver:
             )
         failure = entity.traffic.failure()
         if failure is not None:
-            raise failure
+            raise anew(failure)
         wait_s = min(seconds_of(request, "timeout", DEFAULT_WAIT_S), self._namespace.limits.max_receive_wait_s)
         is_destructive = request.method == "DELETE"
         with self._in_line(request, entity, lane):
