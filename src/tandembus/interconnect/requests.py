@@ -28,6 +28,8 @@ class Counts:
     transfer: int = 0
     transfer_dead_letter: int = 0
     size_bytes: int = 0
+    missing_fragments: int = 0
+    """Did not answer: what they hold is not counted."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -37,6 +39,7 @@ class Counts:
             self.transfer + other.transfer,
             self.transfer_dead_letter + other.transfer_dead_letter,
             self.size_bytes + other.size_bytes,
+            self.missing_fragments + other.missing_fragments,
         )
 
 

@@ -148,7 +148,7 @@ class Namespace:
         if entity.traffic.failure() is None:
             try:
                 counts = await self.counts(path)
-                is_limited = entity.is_limited()
+                is_limited = entity.is_limited() or counts.missing_fragments > 0
             except StoreDamaged:
                 raise
             except (OperationTimeout, StoreUnavailable) as error:

@@ -20,6 +20,7 @@ from tandembus.errors import (
     MessageNotFound,
     OperationTimeout,
     StoreUnavailable,
+    anew,
 )
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests, Taken
 from tandembus.interconnect.traffic import SessionHold
@@ -35,6 +36,8 @@ from tandembus.namespace.partitioning import (
 )
 from tandembus.store.messaging_store import MAIN, SCHEDULED
 
+PEEK_S: Final = 30.0
+"""So long a peek goes from fragment to fragment: whoever asked waits for twice that."""
 GIVE_BACK_WAIT_S: Final = 1.0
 """A fragment that does not answer for so long gives nothing back in time."""
 
@@ -54,9 +57,10 @@ class _Pages:
 class PartitionedRequests:
     """Implements `Requests`."""
 
-    def __init__(self, requests: list[Requests], traffic: PartitionedTraffic) -> None:
+    def __init__(self, requests: list[Requests], traffic: PartitionedTraffic, peek_s: float = PEEK_S) -> None:
         self._requests = requests
         self._traffic = traffic
+        self._peek_s = peek_s
 
     # Which fragment.
 
@@ -83,12 +87,17 @@ class PartitionedRequests:
             raise MessageLockLost("The lock is lost: no partition of the entity gave this token.")
         return index
 
+    def _outage(self) -> BusError | None:
+        """Why none of the fragments can be asked."""
+        failure = self._traffic.failure()
+        return None if failure is None else anew(failure)
+
     async def _reachable(self, ask: Callable[[Requests], Awaitable[T]]) -> list[tuple[int, T]]:
         """The answers of all fragments that give one, in their order. Raises when none does."""
         indices = [index for index, one in enumerate(self._traffic.fragments) if one.failure() is None]
         answers = await asyncio.gather(*[ask(self._requests[index]) for index in indices], return_exceptions=True)
         found: list[tuple[int, T]] = []
-        last: BaseException | None = self._traffic.failure()
+        last: BaseException | None = self._outage()
         for index, answer in zip(indices, answers, strict=True):
             if not isinstance(answer, BaseException):
                 found.append((index, answer))
@@ -103,8 +112,9 @@ class PartitionedRequests:
     # Looking.
 
     async def counts(self) -> Counts:
-        total = Counts()
-        for _, counts in await self._reachable(lambda one: one.counts()):
+        answers = await self._reachable(lambda one: one.counts())
+        total = Counts(missing_fragments=len(self._requests) - len(answers))
+        for _, counts in answers:
             total = total + counts
         return total
 
@@ -114,19 +124,29 @@ class PartitionedRequests:
         """Fragment after fragment, in the order of their numbers; on to the next one within the same call, since an
         empty answer ends the walk of whoever peeks."""
         found: list[Browsed] = []
-        failure = self._traffic.failure()
-        if failure is not None:
-            raise failure  # all of them are out: an empty answer would say that there is nothing
+        last: BusError | None = self._outage()
+        is_answered = False
+        now = asyncio.get_running_loop().time
+        until = now() + self._peek_s
         for index in self._walk(from_number, session_id):
             first = max(from_number, int(sequence_number(index, 1)))
+            peeking = self._peek_one(index, found, lane, first, count, max_bytes, session_id)
             try:
-                is_exhausted = await self._peek_one(index, found, lane, first, count, max_bytes, session_id)
+                is_exhausted = await asyncio.wait_for(peeking, until - now())
+                is_answered = True
             except BusError as error:
                 if not is_out_of_reach(error):
                     raise
-                continue
+                last = error
+                is_exhausted = not found  # what was found goes out first: this one may be back when the walk goes on
+            except asyncio.TimeoutError:
+                last = OperationTimeout("The partitions of the entity did not answer in time.")
+                is_answered = False
+                break
             if not is_exhausted:
                 break
+        if not found and not is_answered and last is not None:
+            raise last  # an empty answer would say that there is nothing
         return found
 
     async def _peek_one(
@@ -281,7 +301,7 @@ class PartitionedRequests:
 
     async def _schedule_anywhere(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
         tried = 0
-        last: BusError | None = self._traffic.failure()
+        last: BusError | None = self._outage()
         while (index := int(self._traffic.next_turn(tried))) >= 0:
             tried |= 1 << index
             try:
@@ -301,7 +321,7 @@ class PartitionedRequests:
         for index in parts:
             error = self._traffic.fragments[index].failure()
             if error is not None:
-                raise error
+                raise anew(error)
         answers = await asyncio.gather(
             *[
                 self._requests[index].schedule(part, sum(int(one.wire_size) for one in part))
@@ -336,7 +356,7 @@ class PartitionedRequests:
         """Fragment after fragment, in each the oldest first. What is kept ready for receivers waits, too."""
         await self._give_back(lane)
         deleted = 0
-        last: BusError | None = self._traffic.failure()
+        last: BusError | None = self._outage()
         is_answered = False
         for index in self._walk(0, session_id):
             try:

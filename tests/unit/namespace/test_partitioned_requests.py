@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -14,9 +16,12 @@ from tandembus.errors import (
     InvalidOperation,
     MessageLockLost,
     MessageNotFound,
+    OperationTimeout,
     StoreUnavailable,
 )
-from tandembus.interconnect.requests import Browsed, Listing
+from tandembus.interconnect.local_requests import LocalRequests
+from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests
+from tandembus.namespace.partitioned_requests import PartitionedRequests
 from tandembus.namespace.partitioning import fragment_of_key
 from tandembus.store.memory import Fault
 from tandembus.store.messaging_store import DEFERRED, MAIN, SCHEDULED
@@ -129,6 +134,75 @@ async def test_repeated_peeks_find_everything_whatever_the_sizes(seed: int) -> N
         numbers = [one.sequence_number for one in found]
         assert numbers == sorted(numbers)
         assert sorted(bodies(found), key=int) == sent
+
+
+class Silent:
+    """A fragment that does not answer, or only so often; nobody can tell why."""
+
+    def __init__(self, inner: LocalRequests, answers: int, hangs: bool) -> None:
+        self._inner = inner
+        self._answers = answers
+        self._hangs = hangs
+
+    async def peek(
+        self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
+    ) -> Sequence[Browsed]:
+        if self._answers > 0:
+            self._answers -= 1
+            return await self._inner.peek(lane, from_number, min(count, 1), max_bytes, session_id)
+        if self._hangs:
+            await asyncio.Event().wait()
+        raise OperationTimeout("No answer in time.")
+
+    async def counts(self) -> Counts:
+        raise OperationTimeout("No answer in time.")
+
+
+def with_silent(queue: PartitionedQueue, *silent: int, answers: int = 0, hangs: bool = False) -> PartitionedRequests:
+    requests: list[Requests] = []
+    for index, fragment in enumerate(queue.fragments):
+        one = LocalRequests(queue.broker_of(index), fragment)
+        requests.append(cast("Requests", Silent(one, answers, hangs)) if index in silent else one)
+    return PartitionedRequests(requests, queue.traffic, peek_s=0.05)
+
+
+@covers("P22")
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_peek_that_no_fragment_answers_is_not_an_empty_queue(hangs: bool) -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(16)])
+        requests = with_silent(queue, *range(16), hangs=hangs)
+        with pytest.raises(OperationTimeout):
+            await requests.peek(MAIN, 0, 100, 1 << 20)
+
+
+@covers("P22")
+async def test_a_peek_whose_time_is_up_before_anything_was_found_is_not_an_empty_queue() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(5, "a")
+        requests = with_silent(queue, 3, hangs=True)
+        with pytest.raises(OperationTimeout):
+            await requests.peek(MAIN, 0, 100, 1 << 20)
+
+
+@covers("P22", "P3")
+async def test_a_peek_passes_over_a_silent_fragment_but_not_before_what_it_has_found_there() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(3, "3-0", "3-1")
+        await queue.send_to(5, "5-0")
+        requests = with_silent(queue, 3, answers=1)
+        found = await requests.peek(MAIN, 0, 100, 1 << 20)
+        assert bodies(found) == ["3-0"], "it may answer again when the walk goes on"
+        assert bodies(await requests.peek(MAIN, found[-1].sequence_number + 1, 100, 1 << 20)) == ["5-0"]
+
+
+@covers("P19")
+async def test_counts_say_how_many_fragments_did_not_answer() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(32)])
+        counts = await with_silent(queue, 3, 7).counts()
+        assert (counts.active, counts.missing_fragments) == (28, 2)
+        assert (await queue.requests.counts()).missing_fragments == 0
 
 
 @covers("P22", "P3")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -15,11 +16,13 @@ from tandembus.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from tandembus.errors import EntityNotFound, OutcomeUnknown, StoreFull, StoreUnavailable
+from tandembus.errors import EntityNotFound, OperationTimeout, OutcomeUnknown, StoreFull, StoreUnavailable
+from tandembus.interconnect.requests import Requests
 from tandembus.namespace.administration import unhealthy
 from tandembus.namespace.entity import EntityCounts
 from tandembus.namespace.local_source import LocalStorePort
 from tandembus.namespace.namespace import EntityCondition
+from tandembus.namespace.partitioned_requests import PartitionedRequests
 from tests.covers import covers
 from tests.unit.namespace.namespace_lives import Life, Machine, assert_disks_hold_just_the_entities
 from tests.unit.namespace.partitioned_use import peek, receive_all, send
@@ -197,6 +200,23 @@ async def test_a_plain_entity_is_administered_while_only_another_store_is_out() 
             await life.namespace.entity("plain")
         await life.dropped()
         assert_disks_hold_just_the_entities(life)
+
+
+class Silent:
+    async def counts(self) -> EntityCounts:
+        raise OperationTimeout("No answer in time.")
+
+
+@covers("P19")
+async def test_an_entity_of_which_a_fragment_does_not_answer_is_limited_though_nobody_knows_it_to_be_out() -> None:
+    async with Machine(stores=2).life() as life:
+        await fill(life)
+        entity = await life.namespace.entity("orders")
+        assert isinstance(entity.requests, PartitionedRequests)
+        entity.requests._requests[3] = cast("Requests", Silent())
+        assert entity.is_limited() is False
+        condition = await life.namespace.condition("orders")
+        assert (condition.counts.active, condition.is_limited) == (30, True)
 
 
 @covers("P18")
