@@ -34,17 +34,20 @@ def sound(history: History) -> Breaches:
 
 def total_queue(history: History) -> Breaches:
     """What was accepted was consumed, or is still there."""
+    return [
+        f"{name_of(place)} was accepted and is lost" for place in missing(history) if not _may_go(history, place[0])
+    ]
+
+
+def missing(history: History) -> list[tuple[str, str]]:
+    """Where what was accepted should be and is not, and nobody consumed it."""
     present = {(one.entity, one.id) for one in history.left}
     present |= {
         (one.event.entity, one.event.id) for one in history.deliveries if one.is_consumed or not one.event.token
     }
     accepted = [one.event for one in history.sends if history.is_stored(one)]
     expected = [(entity, event.id) for event in accepted for entity in history.fed_by(event.entity)]
-    return _each_once(
-        f"{name_of(place)} was accepted and is lost"
-        for place in expected
-        if place not in present and not _may_go(history, place[0])
-    )
+    return list(dict.fromkeys(place for place in expected if place not in present))
 
 
 def _may_go(history: History, entity: str) -> bool:

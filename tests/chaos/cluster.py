@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from tandembus.client.entities import QueueSettings
 from tandembus.client.errors import ClientFailure
 from tandembus.client.topology import topology_of
 from tandembus.clock import SystemClock
-from tandembus.namespace.partitioning import FRAGMENT_COUNT, fragment_of_key
 from tests.chaos.recorder import Recorder
+from tests.chaos.targets import key_in
 
 PATIENCE_S = 60.0
 PROBE = "probe"
@@ -31,6 +32,17 @@ class Broker:
     pid: int
     """0 while there is none."""
     state: str
+    epoch: int
+    """Of its hold on its store; 0 while it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A broker that was killed, or lost its store in another way."""
+
+    number: int
+    broker: Broker
+    began_at: float
 
 
 class Cluster:
@@ -52,8 +64,10 @@ class Cluster:
             await self._client.close()
 
     async def broker(self, index: int) -> Broker:
-        found = (await topology_of(self._administration.requests)).brokers[index]
-        return Broker(index, _whole(found["pid"] or 0), str(found["state"]))
+        """There are as many stores as brokers, each with its own."""
+        topology = await topology_of(self._administration.requests)
+        found, store = topology.brokers[index], topology.stores[index]
+        return Broker(index, _whole(found["pid"] or 0), str(found["state"]), _whole(store["epoch"] or 0))
 
     async def places(self, index: int) -> dict[str, list[int]]:
         """The fragments of every entity that this broker owns."""
@@ -63,47 +77,59 @@ class Cluster:
             places[str(entity["path"])] = [one["index"] for one in fragments if one["broker"] == index]
         return places
 
-    async def kill(self, index: int, recorder: Recorder) -> float:
-        """kill -9; returns when it was. What happened until the process was gone happened while it died."""
+    async def kill(self, index: int, recorder: Recorder) -> Loss:
+        """kill -9. What happened until the process was gone happened while it died."""
         broker, places = await self.broker(index), await self.places(index)
-        killed_at = CLOCK.now()
+        loss = Loss(recorder.number(), broker, CLOCK.now())
         os.kill(broker.pid, signal.SIGKILL)
         await asyncio.to_thread(wait_until_gone, broker.pid)
-        recorder.say_at(killed_at, "down", broker=index, places=places, took_s=CLOCK.now() - killed_at)
-        return killed_at
+        say_lost(recorder, loss, places)
+        return loss
 
-    async def until_owned_again(self, index: int, since: float, recorder: Recorder) -> None:
+    async def until_owned_again(self, loss: Loss, recorder: Recorder) -> None:
         """Until each fragment of the broker takes a message; when that was goes into the history."""
+        index = loss.broker.index
         fragments = (await self.places(index))[PROBE]
-        await asyncio.wait_for(asyncio.gather(*(self._until_taken(one) for one in fragments)), PATIENCE_S)
-        recorder.say("up", broker=index, took_s=CLOCK.now() - since)
+        work = asyncio.gather(*(self._until_taken(one, loss.began_at) for one in fragments))
+        refused_at = min(await asyncio.wait_for(work, PATIENCE_S))
+        took_s, out_s = CLOCK.now() - loss.began_at, refused_at - loss.began_at
+        recorder.say("up", kill=loss.number, broker=index, took_s=took_s, out_s=out_s)
 
-    async def until_replaced(self, broker: Broker) -> None:
-        """Until another process has its place."""
-        await asyncio.to_thread(wait_until_gone, broker.pid)
-        while (await self.broker(broker.index)).pid in (0, broker.pid):
-            pass
+    async def until_replaced(self, broker: Broker) -> Broker:
+        """Until another process has its place, and its store."""
+        return await self.until(broker.index, lambda now: now.pid not in (0, broker.pid) and now.epoch > broker.epoch)
 
-    async def until_ready(self, index: int) -> None:
-        while (await self.broker(index)).state != "ready":
-            pass
+    async def until_ready(self, index: int) -> Broker:
+        return await self.until(index, lambda now: now.state == "ready")
 
-    async def _until_taken(self, fragment: int) -> None:
+    async def until(self, index: int, is_so: Callable[[Broker], bool], within_s: float = PATIENCE_S) -> Broker:
+        give_up_at = CLOCK.monotonic() + within_s
+        while not is_so(now := await self.broker(index)):
+            assert CLOCK.monotonic() < give_up_at, f"it did not come within {within_s} s: {now}"
+            await asyncio.sleep(LOOK_AGAIN_S)
+        return now
+
+    async def _until_taken(self, fragment: int, began_at: float) -> float:
+        """Returns when it was last asked for something that it refused."""
         assert self._client is not None
         sender = await self._client.sender(PROBE)
+        refused_at = began_at
         while True:
+            asked_at = CLOCK.now()
             try:
                 await sender.send(OutgoingMessage(b"", partition_key=key_in(fragment)))
                 break
             except ClientFailure:
+                refused_at = asked_at
                 await asyncio.sleep(LOOK_AGAIN_S)
         await sender.close()
+        return refused_at
 
 
-def key_in(fragment: int, number: int = 0) -> str:
-    """A partition key of this fragment; each number gives another."""
-    found = (f"{number}-{at}" for at in range(100 * FRAGMENT_COUNT))
-    return next(key for key in found if fragment_of_key(key) == fragment)
+def say_lost(recorder: Recorder, loss: Loss, places: dict[str, list[int]]) -> None:
+    """It lasted until now."""
+    took_s = CLOCK.now() - loss.began_at
+    recorder.say_at(loss.began_at, "down", kill=loss.number, broker=loss.broker.index, places=places, took_s=took_s)
 
 
 def wait_until_gone(pid: int) -> None:

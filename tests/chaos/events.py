@@ -14,12 +14,13 @@ Times (`at`) are wall time in seconds, all taken on the machine that runs the lo
 | renewed | a lock lasts longer | token, locked_until |
 | session | a session was accepted | entity, session, receiver, locked_until |
 | closed | a receiver closes or is lost: from here on it holds nothing for certain | receiver |
-| down | for `took_s` these places lose their locks, and leave what is under way in doubt | broker, places, took_s |
-| up | one of them serves again, `took_s` after it was lost | broker, took_s |
+| down | for `took_s` these places lose their locks; what is under way is in doubt | kill, broker, places, took_s |
+| up | they serve again, `took_s` after they were lost; for `out_s` none of them served | kill, broker, took_s, out_s |
 | count | what the service says it holds, when all is quiet | entity, active, dead, scheduled |
 | left | what was found there, when all is quiet | entity, id, session, number, digest, state |
 
-`source` of an entity is the topic that feeds it. `places` maps an entity to the indexes of its fragments; empty means
+`source` of an entity is the topic, or the forwarding queue, that feeds it. `kill` numbers the losses: an `up` belongs
+to the `down` of its number. `places` maps an entity to the indexes of its fragments; empty means
 everything. `batch` and `transaction` number what was sent together. `number` is the whole sequence number: its top 16
 bits name the fragment.
 """
@@ -64,9 +65,11 @@ class Event:
     how: str = ""
     error: str = ""
     state: str = "active"
+    kill: int = 0
     broker: int = -1
     places: dict[str, list[int]] = field(default_factory=dict)
     took_s: float = 0.0
+    out_s: float = 0.0
     seed: int = 0
     note: str = ""
     fragments: int = 1

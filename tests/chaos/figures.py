@@ -27,6 +27,8 @@ class Figures:
     errors: Counter[str]
     received: int
     completed: int
+    commits: int
+    """Transactions that were carried out for certain."""
     duplicates: int
     owned_again_s: tuple[float, ...]
 
@@ -45,6 +47,7 @@ class Figures:
             errors=Counter(one.error or "no answer" for one in sends if not one.is_done),
             received=len(history.deliveries),
             completed=sum(one.is_done and one.event.how == "complete" for one in history.settlements),
+            commits=sum(one.is_done and one.event.kind == "commit" for one in history.endings.values()),
             duplicates=duplicate_count(history),
             owned_again_s=tuple(sorted(one.took_s for one in history.ups)),
         )
@@ -54,7 +57,8 @@ class Figures:
             f"kills {self.kills}, sent {self.sent}, accepted {self.accepted}, lost {self.lost}",
             f"failed without a key {self.keyless_errors}, failed of {self.pinned} to one fragment {self.pinned_errors}"
             f" ({self.pinned_errors / max(1, self.pinned):.2%})",
-            f"received {self.received}, completed {self.completed}, stored twice {self.duplicates}",
+            f"received {self.received}, completed {self.completed}, stored twice {self.duplicates}"
+            + (f", transactions committed {self.commits}" if self.commits else ""),
         ]
         if self.errors:
             lines.append("errors: " + ", ".join(f"{name} {count}" for name, count in self.errors.most_common()))

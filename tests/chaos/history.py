@@ -104,7 +104,7 @@ class History:
             self._by_id[send.event.entity, send.event.id].append(send)
 
     def sends_of(self, entity: str, message_id: str) -> list[Operation]:
-        """Who sent what came out of this entity: into itself, or into the topic that feeds it."""
+        """Who sent what came out of this entity: into itself, or into what feeds it."""
         described = self.entities.get(entity)
         source = described.source if described is not None and described.source else entity
         return self._by_id.get((source, message_id), [])
@@ -160,12 +160,14 @@ class History:
         )
 
     def _concerns(self, down: Event, entity: str, fragment: int | None) -> bool:
+        """A subscription lies where its topic does. What is forwarded lies somewhere else than it was sent to."""
         if not down.places:
             return True
         described = self.entities.get(entity)
         source = described.source if described is not None and described.source else entity
-        lost = down.places.get(source, down.places.get(entity, []))
-        return bool(lost) if fragment is None else fragment in lost
+        if fragment is None:
+            return bool(down.places.get(source) or down.places.get(entity))
+        return fragment in down.places.get(entity, down.places.get(source, []))
 
     def _take(self, event: Event) -> None:
         if event.kind in OUTCOMES:

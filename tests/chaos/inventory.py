@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from tandembus.client import Receiver, ServiceBus, SubQueue, connect
 from tandembus.client.administration import Administration
+from tandembus.clock import SystemClock
 from tandembus.errors import OperationTimeout
-from tests.chaos.load import PATIENCE_S, Target
 from tests.chaos.recorder import Recorder
+from tests.chaos.targets import Target
 
 PAGE = 200
+PATIENCE_S = 60.0
+LOOK_AGAIN_S = 0.02
+CLOCK = SystemClock()
 
 
 async def take_inventory(connection_string: str, recorder: Recorder, targets: Iterable[Target]) -> int:
@@ -21,49 +26,65 @@ async def take_inventory(connection_string: str, recorder: Recorder, targets: It
         await connect(connection_string, timeout_s=PATIENCE_S) as client,
     ):
         for target in targets:
-            counts = (await administration.get_queue(target.name)).counts
-            dead, scheduled = counts.dead_letter, counts.scheduled
-            recorder.say("count", entity=target.name, active=counts.active, dead=dead, scheduled=scheduled)
-            left = await _browse(client, recorder, target, None)
-            total += len(left) + len(await _browse(client, recorder, target, SubQueue.DEAD_LETTER))
-            received = await _receive_all(client, target, len(left))
-            assert received == left, f"what {target.name} shows is not what it gives: {sorted(received ^ left)[:5]}"
+            if target.forwards_to:
+                await _until_forwarded(administration, target)
+            for path in target.outlets:
+                total += await _take(administration, client, recorder, target, path)
     return total
 
 
-async def _browse(client: ServiceBus, recorder: Recorder, target: Target, sub_queue: SubQueue | None) -> set[int]:
+async def _take(
+    administration: Administration, client: ServiceBus, recorder: Recorder, target: Target, path: str
+) -> int:
+    counts = await target.counts(administration, path)
+    dead, scheduled = counts.dead_letter, counts.scheduled
+    recorder.say("count", entity=path, active=counts.active, dead=dead, scheduled=scheduled)
+    left = await _browse(client, recorder, path, None)
+    dead_ones = await _browse(client, recorder, path, SubQueue.DEAD_LETTER)
+    received = await _receive_all(client, path, target.sessions > 0, len(left))
+    assert received == left, f"what {path} shows is not what it gives: {sorted(received ^ left)[:5]}"
+    return len(left) + len(dead_ones)
+
+
+async def _until_forwarded(administration: Administration, target: Target) -> None:
+    """What was accepted has left it for good: whatever is not at its destination now is lost."""
+    give_up_at = CLOCK.monotonic() + PATIENCE_S
+    while (counts := await target.counts(administration, target.name)).active:
+        assert CLOCK.monotonic() < give_up_at, f"{counts.active} messages of {target.name} are not forwarded"
+        await asyncio.sleep(LOOK_AGAIN_S)
+    assert counts.dead_letter == counts.transfer_dead_letter == 0, f"{target.name} gave messages up: {counts}"
+
+
+async def _browse(client: ServiceBus, recorder: Recorder, path: str, sub_queue: SubQueue | None) -> set[int]:
     """All of it, call by call: one answer may be short, only an empty one is the end."""
-    management = await client.management(target.name, sub_queue)
+    management = await client.management(path, sub_queue)
     numbers: set[int] = set()
     after = 0
     while messages := await management.peek(after + 1, PAGE):
         for message in messages:
-            recorder.left(target.name, message, message.state if sub_queue is None else "dead")
+            recorder.left(path, message, message.state if sub_queue is None else "dead")
         numbers.update(message.sequence_number for message in messages)
         after = messages[-1].sequence_number
     await management.close()
     return numbers
 
 
-async def _receive_all(client: ServiceBus, target: Target, count: int) -> set[int]:
+async def _receive_all(client: ServiceBus, path: str, has_sessions: bool, count: int) -> set[int]:
     """Locks of receivers that are gone may have to lapse first."""
     numbers: set[int] = set()
-    while len(numbers) < count:
+    give_up_at = CLOCK.monotonic() + 2 * PATIENCE_S
+    while len(numbers) < count and CLOCK.monotonic() < give_up_at:
         receiver: Receiver
         try:
-            receiver = await (
-                client.accept_session(target.name, None, PATIENCE_S)
-                if target.sessions
-                else client.receiver(target.name)
-            )
+            receiver = await (client.accept_session(path, None, PATIENCE_S) if has_sessions else client.receiver(path))
         except OperationTimeout:
             break
         before = len(numbers)
-        wait_s = 0.1 if target.sessions else PATIENCE_S
+        wait_s = 0.1 if has_sessions else PATIENCE_S
         while len(numbers) < count and (messages := await receiver.receive(PAGE, wait_s)):
             await receiver.complete(*messages)
             numbers.update(message.sequence_number for message in messages)
         await receiver.close()
-        if len(numbers) == before and not target.sessions:
+        if len(numbers) == before and not has_sessions:
             break
     return numbers

@@ -8,62 +8,63 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
-from tandembus.client import OutgoingMessage, ReceivedMessage, Receiver, Sender, ServiceBus, SessionReceiver, connect
+from tandembus.client import (
+    OutgoingMessage,
+    ReceivedMessage,
+    ReceiveMode,
+    Receiver,
+    Sender,
+    ServiceBus,
+    SessionReceiver,
+    connect,
+)
 from tandembus.client.administration import Administration
-from tandembus.client.entities import QueueSettings
 from tandembus.client.errors import ClientFailure
 from tandembus.errors import BusError
-from tests.chaos.recorder import Recorder, body_of
+from tests.chaos.recorder import Recorder
+from tests.chaos.targets import Target
 
 PATIENCE_S = 60.0
-LARGEST_BODY = 2000
 WAIT_S = 0.5
-WINDOW = 8
+WINDOW = 4
 """Sends that one sender has under way."""
+MOST_WAITING = 400
+"""So many messages of one target that nobody has received yet, and its senders take their time."""
+BREATH_S = 0.005
+"""After a refusal, which costs next to nothing: others need the processor more."""
 FETCH = 20
 IN_A_SESSION = 30
 REPEATS = 8
 """One in so many messages of a queue with duplicate detection is sent again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A queue of the load, and what is sent to it."""
-
-    name: str
-    settings: QueueSettings
-    keys: int = 0
-    """How many partition keys its senders choose from; 0: they give none."""
-    sessions: int = 0
-    """The same for sessions."""
-    batch: int = 1
-    """How many messages go in one transfer."""
-
-    @property
-    def is_deduplicating(self) -> bool:
-        return bool(self.settings.requires_duplicate_detection)
-
-    @property
-    def lock_s(self) -> float:
-        return self.settings.lock_duration_s or 60.0
-
-
 class Load:
     """Senders and receivers in this event loop, spread over the targets in turn."""
 
-    def __init__(self, connection_string: str, recorder: Recorder, targets: Sequence[Target]) -> None:
+    def __init__(
+        self,
+        connection_string: str,
+        recorder: Recorder,
+        targets: Sequence[Target],
+        received_only: Sequence[Target] = (),
+    ) -> None:
+        """`received_only`: those that somebody else sends to."""
         self.targets = targets
+        self._received_only = received_only
         self._connection_string = connection_string
         self._recorder = recorder
         self._tasks: list[asyncio.Task[None]] = []
         self._is_sending = True
         self._is_receiving = True
         self._progress = asyncio.Event()
+        self._arrival = asyncio.Event()
+        self._waiting: Counter[str] = Counter()
+        """Accepted by a target, and not received from its first outlet; redeliveries make it less than it is."""
 
     async def __aenter__(self) -> Load:
         return self
@@ -77,29 +78,24 @@ class Load:
     async def prepare(self) -> None:
         """The entities; then everything that the history has to say of them."""
         async with Administration(self._connection_string) as administration:
-            for target in self.targets:
-                await administration.create_queue(target.name, target.settings)
+            for target in (*self.targets, *self._received_only):
+                await target.create(administration)
         self.introduce()
 
     def introduce(self) -> None:
-        for target in self.targets:
-            self._recorder.say(
-                "entity",
-                entity=target.name,
-                fragments=16 if target.settings.partitioning else 1,
-                has_sessions=target.sessions > 0,
-                duplicate_window_s=target.settings.duplicate_detection_window_s or 0.0,
-                lock_s=target.lock_s,
-            )
+        for target in (*self.targets, *self._received_only):
+            target.introduce(self._recorder)
 
-    def start(self, senders: int, receivers: int) -> None:
-        for at in range(senders):
+    def start(self, senders: int = 0, receivers: int = 0) -> None:
+        """Spread over the targets, and over all that comes out of them, in turn; one each, unless more are wanted."""
+        for at in range(max(senders, len(self.targets))):
             target = self.targets[at % len(self.targets)]
             self._begin(f"sender {at} of {target.name}", partial(self._send, target, at))
-        for at in range(receivers):
-            target = self.targets[at % len(self.targets)]
+        outlets = [(target, path) for target in (*self.targets, *self._received_only) for path in target.outlets]
+        for at in range(max(receivers, len(outlets))):
+            target, path = outlets[at % len(outlets)]
             chance = random.Random(f"{self._recorder.seed} receiver {at}")
-            self._begin(f"receiver {at}", partial(self._receive, target, chance))
+            self._begin(f"receiver {at} of {path}", partial(self._receive, target, path, chance))
 
     async def until_accepted(self, count: int) -> None:
         """Until so many more sends are accepted; by then many others are under way."""
@@ -145,16 +141,23 @@ class Load:
         while self._is_sending and sender.failure is None:
             count += target.batch
             ids = [f"{lane}-{life}-{count - at}" for at in range(target.batch)]
-            messages = _messages(target, chance, ids, lane)
+            messages = target.messages(chance, ids, lane)
+            await self._until_there_is_room(target)
             await self._send_one(sender, target, messages)
             if target.is_deduplicating and chance.randrange(REPEATS) == 0:
                 await self._send_one(sender, target, messages)
+
+    async def _until_there_is_room(self, target: Target) -> None:
+        while self._is_sending and self._waiting[target.outlets[0]] > MOST_WAITING:
+            self._arrival.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._arrival.wait(), WAIT_S)
 
     async def _send_one(self, sender: Sender, target: Target, messages: list[OutgoingMessage]) -> None:
         recorder = self._recorder
         batch = recorder.number() if len(messages) > 1 else 0
         operations = [
-            recorder.sending(target.name, message, key_of(target, message), batch=batch) for message in messages
+            recorder.sending(target.name, message, target.key_of(message), batch=batch) for message in messages
         ]
         failure: BaseException | None = None
         try:
@@ -165,30 +168,42 @@ class Load:
             recorder.sent(operation, failure)
         self._progress.set()
         if failure is not None:
-            await asyncio.sleep(0)  # a refusal on the spot must not keep everybody else from their turn
+            await asyncio.sleep(BREATH_S)
+        else:
+            self._waiting[target.outlets[0]] += len(messages)
 
-    async def _receive(self, target: Target, chance: random.Random, client: ServiceBus) -> None:
+    async def _receive(self, target: Target, path: str, chance: random.Random, client: ServiceBus) -> None:
         if target.sessions:
             while self._is_receiving:
-                await self._receive_session(client, target)
+                await self._receive_session(client, path)
+        elif target.is_at_most_once:
+            mode = ReceiveMode.RECEIVE_AND_DELETE
+            await self._receive_from(await client.receiver(path, mode=mode), path, None)
         else:
-            receiver = await client.receiver(target.name, prefetch=chance.choice((0, FETCH)))
-            await self._receive_from(receiver, target, chance)
+            receiver = await client.receiver(path, prefetch=chance.choice((0, FETCH)))
+            await self._receive_from(receiver, path, chance)
 
-    async def _receive_from(self, receiver: Receiver, target: Target, chance: random.Random) -> None:
+    async def _receive_from(self, receiver: Receiver, path: str, chance: random.Random | None) -> None:
+        """Without a choice of what to do with a message it is gone when it comes."""
         number = self._recorder.number()
         try:
             while self._is_receiving:
                 messages = await receiver.receive(FETCH, WAIT_S)
-                for message in messages:
-                    self._recorder.received(target.name, message, number)
-                await self._settle(receiver, target, messages, chance)
+                self._received(path, messages, number, is_locked=chance is not None)
+                if chance is not None:
+                    await self._settle(receiver, path, messages, chance)
         finally:
             self._recorder.say("closed", receiver=number)
             await receiver.close()
 
+    def _received(self, path: str, messages: Sequence[ReceivedMessage], receiver: int, is_locked: bool = True) -> None:
+        for message in messages:
+            self._recorder.received(path, message, receiver, is_locked)
+        self._waiting[path] -= len(messages)
+        self._arrival.set()
+
     async def _settle(
-        self, receiver: Receiver, target: Target, messages: Sequence[ReceivedMessage], chance: random.Random | None
+        self, receiver: Receiver, path: str, messages: Sequence[ReceivedMessage], chance: random.Random | None
     ) -> None:
         """Nearly all are completed. Some are given back, and a few are forgotten: their locks lapse."""
         settlements = []
@@ -197,17 +212,17 @@ class Load:
             if draw < 0.002:
                 continue
             if draw < 0.03:
-                settlements.append(self._settle_one(target, message, "abandon", receiver.abandon))
+                settlements.append(self._settle_one(path, message, "abandon", receiver.abandon))
             elif draw < 0.05:
-                settlements.append(self._settle_one(target, message, "release", receiver.release))
+                settlements.append(self._settle_one(path, message, "release", receiver.release))
             else:
-                settlements.append(self._settle_one(target, message, "complete", receiver.complete))
+                settlements.append(self._settle_one(path, message, "complete", receiver.complete))
         await asyncio.gather(*settlements)
 
     async def _settle_one(
-        self, target: Target, message: ReceivedMessage, how: str, settle: Callable[..., Awaitable[None]]
+        self, path: str, message: ReceivedMessage, how: str, settle: Callable[..., Awaitable[None]]
     ) -> None:
-        operation = self._recorder.settling(target.name, message, how)
+        operation = self._recorder.settling(path, message, how)
         failure: BaseException | None = None
         try:
             await settle(message)
@@ -215,44 +230,28 @@ class Load:
             failure = error
         self._recorder.done(operation, failure)
 
-    async def _receive_session(self, client: ServiceBus, target: Target) -> None:
+    async def _receive_session(self, client: ServiceBus, path: str) -> None:
         try:
-            receiver = await client.accept_session(target.name, None, WAIT_S)
+            receiver = await client.accept_session(path, None, WAIT_S)
         except BusError:
             return  # none has messages just now, or the fragment that has is away
-        number = self._hold(target, receiver)
+        number = self._hold(path, receiver)
         got = 0
         try:
             while got < IN_A_SESSION and (messages := await receiver.receive(10, 0.05)):
                 got += len(messages)
-                for message in messages:
-                    self._recorder.received(target.name, message, number)
-                await self._settle(receiver, target, messages, None)
+                self._received(path, messages, number)
+                await self._settle(receiver, path, messages, None)
         except BusError:
             pass  # the session's lock is lost, with its broker
         finally:
             self._recorder.say("closed", receiver=number)
             await receiver.close()
 
-    def _hold(self, target: Target, receiver: SessionReceiver) -> int:
+    def _hold(self, path: str, receiver: SessionReceiver) -> int:
         number = self._recorder.number()
         locked_until = receiver.locked_until
         self._recorder.say(
-            "session", entity=target.name, session=receiver.session_id, receiver=number, locked_until=locked_until
+            "session", entity=path, session=receiver.session_id, receiver=number, locked_until=locked_until
         )
         return number
-
-
-def key_of(target: Target, message: OutgoingMessage) -> str | None:
-    """What decides the fragment on a partitioned entity; the id does where duplicates are detected."""
-    if message.session_id is not None or message.partition_key is not None:
-        return message.session_id or message.partition_key
-    return message.message_id if target.is_deduplicating else None
-
-
-def _messages(target: Target, chance: random.Random, ids: list[str], lane: str) -> list[OutgoingMessage]:
-    """What goes in one transfer has one key. A session belongs to one lane of one sender: only so the order in which
-    its messages were sent is known."""
-    session = f"{lane}.{chance.randrange(target.sessions)}" if target.sessions else None
-    key = f"key-{chance.randrange(target.keys)}" if target.keys else None
-    return [OutgoingMessage(body_of(chance, LARGEST_BODY), one, session_id=session, partition_key=key) for one in ids]

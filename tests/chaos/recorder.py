@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import zlib
 from pathlib import Path
 from types import TracebackType
@@ -14,18 +15,21 @@ from tandembus.errors import OperationTimeout, StoreUnavailable
 from tests.chaos.check import judge, report
 from tests.chaos.events import Event, line_of
 from tests.chaos.figures import Figures
+from tests.chaos.history import History
 
 _CLOCK = SystemClock()
 
 
 class Recorder:
-    """One file. Everything in one event loop: the lines are in the order in which things happened."""
+    """One file, written by one event loop and perhaps a few threads beside it: of each the lines are in the order in
+    which things happened."""
 
     def __init__(self, path: Path, seed: int, note: str = "") -> None:
         self.path = path
         self.seed = seed
         self.accepted_count = 0
         self._file = path.open("w")
+        self._writing = threading.Lock()
         self._next = 0
         self.say("run", seed=seed, note=note)
 
@@ -42,12 +46,15 @@ class Recorder:
 
     def say_at(self, at: float, kind: str, **said: Any) -> None:
         """For what is known only later."""
-        self._file.write(line_of(Event(kind, at, **said)) + "\n")
+        line = line_of(Event(kind, at, **said)) + "\n"
+        with self._writing:
+            self._file.write(line)
 
     def number(self) -> int:
         """A new one, for an operation, a receiver, a batch or a transaction."""
-        self._next += 1
-        return self._next
+        with self._writing:
+            self._next += 1
+            return self._next
 
     def sending(self, entity: str, message: OutgoingMessage, key: str | None, **said: Any) -> int:
         operation = self.number()
@@ -96,10 +103,14 @@ class Recorder:
 
     def judge(self) -> Figures:
         """The figures, if nothing is wrong with what happened so far."""
+        return Figures.of(self.judged())
+
+    def judged(self) -> History:
+        """The history so far, if nothing is wrong with it."""
         self._file.flush()
         history, breaches = judge(self.path)
         assert not breaches, f"seed {self.seed}, {self.path}:\n{report(breaches)}"
-        return Figures.of(history)
+        return history
 
 
 def is_refusal(failure: BaseException) -> bool:

@@ -19,7 +19,8 @@ from tandembus.client.entities import EntityInfo, QueueSettings
 from tandembus.client.faults import Faults
 from tandembus.errors import BusError, EntityNotFound, OperationTimeout, StoreUnavailable
 from tandembus.namespace.partitioning import FRAGMENT_COUNT
-from tests.chaos.cluster import CLOCK, PATIENCE_S, PROBE, Cluster, key_in
+from tests.chaos.cluster import CLOCK, PATIENCE_S, PROBE, Cluster
+from tests.chaos.targets import key_in
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace, start_namespace
 from tests.scale import scaled

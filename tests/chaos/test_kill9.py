@@ -12,8 +12,9 @@ import pytest
 from tandembus.client.entities import QueueSettings
 from tandembus.clock import SystemClock
 from tests.chaos.inventory import take_inventory
-from tests.chaos.load import Load, Target
+from tests.chaos.load import Load
 from tests.chaos.recorder import Recorder
+from tests.chaos.targets import Target
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace, start_namespace
 from tests.scale import scaled
@@ -61,7 +62,7 @@ async def _kill_under_load(folder: Path, seed: int, kills: int) -> str:
             await load.prepare()
             load.start(SENDERS, RECEIVERS)
             for number in range(kills):
-                await load.until_accepted(moments.randint(1, 1500))
+                await load.until_accepted(moments.randint(1, 800))
                 began_at = clock.now()
                 await asyncio.to_thread(namespace.kill)
                 recorder.say_at(began_at, "down", took_s=clock.now() - began_at)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.check import judge
-from tests.chaos.cluster import CLOCK, PATIENCE_S, Cluster
+from tests.chaos.cluster import CLOCK, Cluster, Loss, say_lost
 from tests.chaos.inventory import take_inventory
 from tests.chaos.load import Load
 from tests.chaos.recorder import Recorder
@@ -79,10 +79,10 @@ async def _pause_briefly(cluster: Cluster, index: int, seconds: float) -> None:
 async def _pause(cluster: Cluster, recorder: Recorder, index: int) -> None:
     """Until somebody else has its place. What it wakes up to, if it is still there at all, is not its own any more."""
     broker, places = await cluster.broker(index), await cluster.places(index)
-    paused_at = CLOCK.now()
+    loss = Loss(recorder.number(), broker, CLOCK.now())
     os.kill(broker.pid, signal.SIGSTOP)
-    await asyncio.wait_for(cluster.until_replaced(broker), PATIENCE_S)
+    await cluster.until_replaced(broker)
     with suppress(ProcessLookupError):
         os.kill(broker.pid, signal.SIGCONT)
-    recorder.say_at(paused_at, "down", broker=index, places=places, took_s=CLOCK.now() - paused_at)
-    await cluster.until_owned_again(index, paused_at, recorder)
+    say_lost(recorder, loss, places)
+    await cluster.until_owned_again(loss, recorder)

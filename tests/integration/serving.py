@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import json
 import os
 import queue
@@ -10,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,8 @@ KEY = "integration-tests-only-0123456789abcdef"
 READY_WITHIN_S = 60.0
 """Several processes on a machine that has other things to do."""
 STOPS_WITHIN_S = 30.0
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass
@@ -66,9 +70,10 @@ def start_namespace(
     *options: str,
     port: int = 0,
     environment: Mapping[str, str] | None = None,
+    module: str = "tandembus",
 ) -> RunningNamespace:
     """Returns when the ready line is there."""
-    command = [sys.executable, "-m", "tandembus", "serve", "--data", str(data), "--key", KEY]
+    command = [sys.executable, "-m", module, "serve", "--data", str(data), "--key", KEY]
     command += ["--amqp-port", str(port), "--http-port", "0", "--amqps-port", "off", *options]
     process = subprocess.Popen(
         command,
@@ -76,6 +81,7 @@ def start_namespace(
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, **(environment or {})},
+        preexec_fn=_die_with_the_tests,
     )
     # A test that fails does not come to the end of its namespace; the session does.
     atexit.register(process.kill)
@@ -92,6 +98,26 @@ def start_namespace(
         raise RuntimeError("the namespace did not become ready:\n" + "".join(log))
     facts = json.loads((data / "namespace.json").read_text())
     return RunningNamespace(data, process, connection_string, facts["amqp_port"], facts["http_port"], log=log)
+
+
+@contextlib.contextmanager
+def serving(
+    data: Path, *options: str, environment: Mapping[str, str] | None = None, module: str = "tandembus"
+) -> Iterator[RunningNamespace]:
+    """Stopped in order at the end; a test that failed leaves nothing running behind it."""
+    namespace = start_namespace(data, *options, environment=environment, module=module)
+    try:
+        yield namespace
+        assert namespace.stop() == 0, "".join(namespace.log)
+    finally:
+        if namespace.process.poll() is None:
+            namespace.kill()
+
+
+def _die_with_the_tests() -> None:
+    """A session that is ended the hard way, since a test hangs, comes to no end of anything."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _follow(process: subprocess.Popen[str], log: list[str], ready: queue.SimpleQueue[str | None]) -> None:
