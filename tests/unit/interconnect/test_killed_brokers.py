@@ -95,6 +95,7 @@ class RoundRobin:
 
 async def receive_all(front_end: FrontEnd, expected: int) -> list[str]:
     found: list[str] = []
+    assert await front_end.channel.until_up(30.0), "what is down has nothing, and says so at once"
     for key in KEYS:
         receiver = Receiver(front_end.traffic(key)).attach()
         receiver.want(100_000, True)
