@@ -48,6 +48,7 @@ from tandembus.interconnect.frames import (
     LEAVE,
     LOCKS_LOST,
     NOT_DONE,
+    NUMBERS,
     OPERATIONS,
     PUSHES,
     REMOVE_CONSUMER,
@@ -138,6 +139,14 @@ class ChannelCore:
         self._check_can_take(operation.size_bytes)
         self._sends.add(OpenSend(fragment_key, operation, self._deadline()))
         self.wake()
+
+    def schedule(self, fragment_key: i64, operation: SendOperation) -> OpenSend:
+        """A send whose sender wants to know the numbers: they are in what is returned, when the reply is called."""
+        self._check_can_take(operation.size_bytes)
+        schedule = OpenSend(fragment_key, operation, self._deadline(), True)
+        self._sends.add(schedule)
+        self.wake()
+        return schedule
 
     def discharge(self, fragment_key: i64, operation: TransactionOperation) -> None:
         for part in operation.settlements:
@@ -286,6 +295,8 @@ class ChannelCore:
             self._take_pushes(cursor, reader.epoch == self.epoch and self.is_up)
         elif kind == ERRORS:
             self._take_errors(cursor)
+        elif kind == NUMBERS:
+            self._take_numbers(cursor)
         elif kind == EVENTS:
             self._take_events(cursor)
         elif kind == STORE:
@@ -328,6 +339,13 @@ class ChannelCore:
             if operation is not None:
                 operation.answered(error_of(name, text))
             self._heard_of(table)
+
+    def _take_numbers(self, cursor: Cursor) -> None:
+        while cursor.has_more():
+            operation = self._sends.find(cursor.long())
+            numbers = [int(cursor.long()) for _ in range(cursor.u32())]
+            if isinstance(operation, OpenSend):
+                operation.numbers = numbers
 
     def _take_pushes(self, cursor: Cursor, is_valid: bool) -> None:
         now, now_ms = self._clock.monotonic(), i64(self._clock.now_ms())

@@ -14,7 +14,7 @@ from tandembus.broker.operations import SendOperation, TransferSource
 from tandembus.broker.transactions import TransactionOperation, TransactionSettlement
 from tandembus.errors import BusError
 from tandembus.interconnect.fields import write_sized, write_text, write_u8
-from tandembus.interconnect.frames import DISCHARGE, SEND, SETTLE
+from tandembus.interconnect.frames import DISCHARGE, SCHEDULE, SEND, SETTLE
 from tandembus.interconnect.open_operations import OpenOperation
 from tandembus.interconnect.wire_messages import write_sent
 
@@ -73,13 +73,19 @@ def encoded(changes: dict[str, object] | None) -> bytes:
 
 @final
 class OpenSend(OpenOperation):
-    def __init__(self, fragment_key: i64, operation: SendOperation, deadline: float) -> None:
+    def __init__(
+        self, fragment_key: i64, operation: SendOperation, deadline: float, wants_numbers: bool = False
+    ) -> None:
         super().__init__(operation.size_bytes, deadline)
+        self.numbers: list[int] | None = None
+        """Of its messages, where its sender wants them. None when it is known from the mark alone that they are
+        stored."""
+        self._wants_numbers: bool = wants_numbers
         self._fragment_key: i64 = fragment_key
         self._operation: Final = operation
 
     def write(self, out: BytesWriter) -> None:
-        write_u8(out, SEND)
+        write_u8(out, SCHEDULE if self._wants_numbers else SEND)
         write_i64_be(out, self.number)
         write_u32(out, self._fragment_key)
         write_send(out, self._operation)

@@ -52,6 +52,8 @@ ERRORS: Final = 66
 PUSHES: Final = 67
 EVENTS: Final = 68
 """Drains that are over; locks that are void; sessions that are granted, refused, lost or free."""
+NUMBERS: Final = 71
+"""Of messages whose sender wants to know them; before the answers that they belong to."""
 WINDOW: Final = 69
 STORE: Final = 70
 
@@ -64,6 +66,8 @@ TABLES: Final = 2
 SEND: Final = 1
 SETTLE: Final = 2
 DISCHARGE: Final = 3
+SCHEDULE: Final = 4
+"""A send whose numbers are told with its answer."""
 
 # Entries of CONTROL.
 ADD_CONSUMER: Final = 1

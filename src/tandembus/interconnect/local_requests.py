@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import final
 
@@ -18,6 +19,7 @@ from tandembus.broker.session_reading import set_state
 from tandembus.broker.sessions import SESSION_LOST
 from tandembus.errors import MessageLockLost, MessageNotFound, SessionLockLost
 from tandembus.interconnect.answers import tell
+from tandembus.interconnect.local_channel import LocalChannel
 from tandembus.interconnect.requests import NUMBER_BITS, NUMBER_MASK, Browsed, Counts, Listing, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
@@ -25,15 +27,20 @@ from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER, TRANSFE
 
 MOST_REMEMBERED = 100_000
 """Sessions of a listing kept for the next page; beyond that each page is looked for from the start."""
+FIND_COUNT = 1000
+FIND_BYTES = 8 << 20
+"""How many messages, and how many bytes of them, are looked at in one go."""
 
 
 @final
 class LocalRequests:
     """Implements `Requests`."""
 
-    def __init__(self, broker: MessageBroker, fragment: Fragment) -> None:
+    def __init__(self, broker: MessageBroker, fragment: Fragment, channel: LocalChannel | None = None) -> None:
+        """`channel`: as for the fragment's traffic."""
         self._broker = broker
         self._fragment = fragment
+        self._channel = channel
 
     # Sequence numbers.
 
@@ -121,9 +128,33 @@ class LocalRequests:
     async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reply = CallbackSendReply(lambda _operation, error: tell(done, error))
-        self._fragment.send(SendOperation(messages, size_bytes, reply, 0))
+        operation = SendOperation(messages, size_bytes, reply, 0)
+        if self._channel is None:
+            self._fragment.send(operation)
+        else:
+            self._channel.send(self._fragment, operation)
         await done
         return [self._whole(int(one.number)) if one.number else 0 for one in messages]
+
+    async def find_sent(self, from_number: int, sections: Sequence[bytes], others: Sequence[int]) -> Sequence[int]:
+        """The numbers of messages that were stored behind a number, by what is in them; 0 for what is not there any
+        more. `others`: what these numbers name is known to be another's."""
+        wanted: dict[bytes, deque[int]] = {}
+        for position, one in enumerate(sections):
+            wanted.setdefault(one, deque()).append(position)
+        numbers = [0] * len(sections)
+        taken = set(others)
+        at = from_number
+        while wanted and (found := await self.peek(MAIN, at, FIND_COUNT, FIND_BYTES)):
+            for browsed in found:
+                positions = wanted.get(browsed.message.sections)
+                if positions is None or browsed.sequence_number in taken:
+                    continue
+                numbers[positions.popleft()] = browsed.sequence_number
+                if not positions:
+                    del wanted[browsed.message.sections]
+            at = found[-1].sequence_number + 1
+        return numbers
 
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         await browsing.cancel_scheduled(self._broker, self._fragment, self._own(numbers))

@@ -82,10 +82,15 @@ class OpenOperations:
         self.open_bytes += operation.size_bytes
         return operation
 
+    def find(self, number: i64) -> OpenOperation | None:
+        """None where nobody waits for it any more."""
+        operation = self._slots[number & SLOT_MASK]
+        return operation if operation is not None and operation.number == number else None
+
     def take(self, number: i64) -> OpenOperation | None:
         """It is over. None where nobody waits for it any more."""
-        operation = self._slots[number & SLOT_MASK]
-        if operation is None or operation.number != number:
+        operation = self.find(number)
+        if operation is None:
             return None
         self._slots[number & SLOT_MASK] = None
         self.open_count -= 1
@@ -103,8 +108,8 @@ class OpenOperations:
 
     def shorten(self, number: i64, deadline: float) -> None:
         """It is not waited for longer than that."""
-        operation = self._slots[number & SLOT_MASK]
-        if operation is not None and operation.number == number and operation.deadline > deadline:
+        operation = self.find(number)
+        if operation is not None and operation.deadline > deadline:
             operation.deadline = deadline
 
     def has_waiting(self) -> bool:

@@ -1,29 +1,41 @@
-"""Requests to one fragment behind a channel: a call each."""
+"""Requests to one fragment behind a channel: a call each.
+
+But what is scheduled goes the way of every send, numbered and marked: another fragment may take it only when it is
+known that this one did not."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections import deque
 from collections.abc import Sequence
 from typing import Final, final
 
 from tandembus.broker.locks import MessageLock
+from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.sessions import SESSION_LOST
 from tandembus.clock import Clock
-from tandembus.errors import MalformedData, SessionLockLost
+from tandembus.errors import BusError, MalformedData, SessionLockLost
+from tandembus.interconnect.answers import tell
 from tandembus.interconnect.channel import Channel
-from tandembus.interconnect.requests import Browsed, Counts, Listing, Taken
+from tandembus.interconnect.requests import NUMBER_BITS, Browsed, Counts, Listing, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.interconnect.wire_values import (
     Values,
     browsed_of,
     counts_of,
     lock_of,
-    sent_value,
     taken_of,
 )
 from tandembus.message import Message
+from tandembus.store.messaging_store import MAIN
 
 _listing_numbers = itertools.count(1)
+
+MOST_GIVEN: Final = 4096
+"""Numbers of scheduled messages that are remembered, so that none is taken for another's."""
+FIND_TRIES: Final = 3
+"""How often a broker that is back is asked for the numbers of what it has stored."""
 
 
 @final
@@ -39,6 +51,7 @@ class RemoteRequests:
         self._clock: Final = clock
         self._timeout_s: Final = timeout_s
         self._long_timeout_s: Final = long_timeout_s
+        self._given: Final[deque[int]] = deque(maxlen=MOST_GIVEN)
 
     async def _ask(self, name: str, *values: object) -> object:
         return await self._channel.call(name, [self._fragment_key, *values], self._timeout_s)
@@ -85,8 +98,32 @@ class RemoteRequests:
     # Sending.
 
     async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
-        encoded = [sent_value(message) for message in messages]
-        return Values([await self._change("schedule", encoded, size_bytes)]).integers()
+        end = Values([await self._ask("ends", MAIN)]).integers()[0]
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        reply = CallbackSendReply(lambda _operation, error: tell(done, error))
+        sent = self._channel.core.schedule(self._fragment_key, SendOperation(messages, size_bytes, reply, 0))
+        await done
+        if sent.numbers is not None:
+            base = end >> NUMBER_BITS << NUMBER_BITS
+            numbers = [base | one if one else 0 for one in sent.numbers]
+        else:
+            numbers = await self._find_sent(end, messages)
+        self._given.extend(one for one in numbers if one)
+        return numbers
+
+    async def _find_sent(self, end: int, messages: list[Message]) -> list[int]:
+        """They are stored, and the answer that would have said where is lost: they lie behind the end that there was
+        before. When the broker is away once more, they stay without numbers: an error would say that they are to be
+        sent again."""
+        sections = [message.sections for message in messages]
+        for _ in range(FIND_TRIES):
+            await self._channel.until_up(self._timeout_s)
+            try:
+                others = [one for one in self._given if one >= end]
+                return Values([await self._ask("find_sent", end, sections, others)]).integers()
+            except BusError:
+                continue
+        return [0] * len(messages)
 
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         await self._change("cancel_scheduled", list(numbers))

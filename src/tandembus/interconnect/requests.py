@@ -94,7 +94,8 @@ class Requests(Protocol):
 
     async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
         """Send messages whose sequence numbers the sender wants to know: by them, scheduled ones can be cancelled. 0
-        for one that was accepted and dropped: a duplicate, or what no subscription takes."""
+        for one that was accepted and dropped: a duplicate, or what no subscription takes; and for one that was stored
+        for certain, but due or gone before anybody could learn where. Waits out doubt as every send does."""
 
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         """All or none."""

@@ -31,6 +31,7 @@ from tandembus.interconnect.frames import (
     OPERATIONS,
     RESUME,
     RESUMED,
+    SCHEDULE,
     SEND,
     SENDS,
     SETTLE,
@@ -88,6 +89,7 @@ class ServedChannel:
         """By the fragment that is being opened."""
         self._out: BytesWriter = BytesWriter()
         self._sent: Final = _Sent(self)
+        self._scheduled: Final = _Scheduled(self)
         self._settled: Final = _Settled(self)
         self._unanswered: Final = _Unanswered()
 
@@ -158,8 +160,9 @@ class ServedChannel:
             kind = cursor.byte()
             number = cursor.long()
             fragment_key = cursor.u32()
-            if kind == SEND and code == SENDS:
-                operation = self._read_send(cursor, self._sent, number)
+            if (kind == SEND or kind == SCHEDULE) and code == SENDS:
+                reply: SendReply = self._sent if kind == SEND else self._scheduled
+                operation = self._read_send(cursor, reply, number)
                 table.take(number)
                 self._carry_send(fragment_key, operation, is_current)
             elif kind == SETTLE and code == SETTLES:
@@ -383,6 +386,22 @@ class _Sent(SendReply):
         self._channel.collected(SENDS, operation.delivery_id)
 
     def sent(self, operation: SendOperation, error: BusError | None) -> None:
+        self._channel.answer(SENDS, operation.delivery_id, error)
+
+
+@final
+class _Scheduled(SendReply):
+    """For a send whose sender wants to know the numbers."""
+
+    def __init__(self, channel: ServedChannel) -> None:
+        self._channel: Final = channel
+
+    def collected(self, operation: SendOperation) -> None:
+        self._channel.collected(SENDS, operation.delivery_id)
+
+    def sent(self, operation: SendOperation, error: BusError | None) -> None:
+        if error is None:
+            self._channel.sends.tell_numbers(operation.delivery_id, operation.messages)
         self._channel.answer(SENDS, operation.delivery_id, error)
 
 

@@ -10,6 +10,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64, u8
 
+from tandembus.amqp.encoding.encoder import write_u32
 from tandembus.broker.channel_marks import ChannelMark
 from tandembus.errors import BusError, FragmentUnavailable, MalformedData
 from tandembus.interconnect.fields import write_text, write_u8
@@ -17,6 +18,7 @@ from tandembus.interconnect.frames import (
     ANSWERS,
     DONE,
     NOT_DONE,
+    NUMBERS,
     UNDER_WAY,
     begin_frame,
     end_frame,
@@ -25,6 +27,7 @@ from tandembus.interconnect.marked_numbers import NOT_CARRIED_OUT, MarkedNumbers
 from tandembus.interconnect.number_ranges import NumberRanges
 from tandembus.interconnect.open_operations import SLOT_MASK
 from tandembus.interconnect.wire_errors import name_of, text_of
+from tandembus.message import Message
 from tandembus.store.messaging_store import MARK_NUMBERS
 
 
@@ -37,6 +40,7 @@ class ServedOperations:
         self._is_under_way: BytesWriter = BytesWriter()
         self._is_under_way.write(bytes(MARK_NUMBERS))
         self._done: Final = NumberRanges()
+        self._numbered: BytesWriter = BytesWriter()
         self._errors: BytesWriter = BytesWriter()
 
     # Taking.
@@ -67,6 +71,14 @@ class ServedOperations:
         elif not self.numbers.is_doubtful(number, error):
             self.refuse(number, refusal_of(error))
 
+    def tell_numbers(self, number: i64, messages: list[Message]) -> None:
+        """Of a send that has been carried out, to a sender that wants to know."""
+        out = self._numbered
+        write_i64_be(out, number)
+        write_u32(out, len(messages))
+        for message in messages:
+            write_i64_be(out, message.number)
+
     def refuse(self, number: i64, error: BusError) -> None:
         self._end(number)
         out = self._errors
@@ -91,6 +103,12 @@ class ServedOperations:
     # Out.
 
     def write_answers(self, out: BytesWriter, epoch: i64) -> None:
+        """Numbers stand before the answers that they belong to."""
+        if len(self._numbered) > 0:
+            at = begin_frame(out, NUMBERS, epoch)
+            out.write(self._numbered.getvalue())
+            end_frame(out, at)
+            self._numbered = BytesWriter()
         if not self._done.is_empty():
             at = begin_frame(out, ANSWERS, epoch)
             write_u8(out, self.code)
@@ -106,4 +124,5 @@ class ServedOperations:
     def forget_answers(self) -> None:
         """The connection is gone; whoever comes back asks."""
         self._done.clear()
+        self._numbered = BytesWriter()
         self._errors = BytesWriter()

@@ -21,7 +21,6 @@ from tandembus.interconnect.wire_values import (
     browsed_value,
     counts_value,
     lock_value,
-    sent_of,
     taken_value,
 )
 
@@ -143,9 +142,9 @@ async def _take_waiting(asked: Asked, values: Values) -> object:
     return [taken_value(taken.messages), taken.next_number]
 
 
-async def _schedule(asked: Asked, values: Values) -> object:
-    messages = [sent_of(one) for one in values.parts()]
-    return list(await asked.requests.schedule(messages, values.integer()))
+async def _find_sent(asked: Asked, values: Values) -> object:
+    from_number, sections, others = values.integer(), values.parts(), values.integers()
+    return list(await asked.requests.find_sent(from_number, sections, others))
 
 
 async def _cancel_scheduled(asked: Asked, values: Values) -> object:
@@ -189,7 +188,7 @@ REQUESTS: Final[dict[str, Request]] = {
     "renew": _renew,
     "receive_deferred": _receive_deferred,
     "take_waiting": _take_waiting,
-    "schedule": _schedule,
+    "find_sent": _find_sent,
     "cancel_scheduled": _cancel_scheduled,
     "delete_batch": _delete_batch,
     "delete_one": _delete_one,

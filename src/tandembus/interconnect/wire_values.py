@@ -10,7 +10,7 @@ from tandembus.broker.locks import MessageLock
 from tandembus.errors import MalformedData
 from tandembus.interconnect.fields import Cursor
 from tandembus.interconnect.requests import Browsed, Counts
-from tandembus.interconnect.wire_messages import read_sent, read_stored, write_sent, write_stored
+from tandembus.interconnect.wire_messages import read_stored, write_stored
 from tandembus.message import Message
 from tandembus.store.messaging_store import LANES
 
@@ -89,16 +89,6 @@ class Values:
         if not isinstance(value, list):
             raise MalformedData("no list where one must be")
         return value
-
-
-def sent_value(message: Message) -> bytes:
-    out = BytesWriter()
-    write_sent(out, message)
-    return out.getvalue()
-
-
-def sent_of(value: bytes) -> Message:
-    return read_sent(Cursor(value, 0, len(value)))
 
 
 def stored_value(message: Message) -> bytes:

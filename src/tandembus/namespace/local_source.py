@@ -40,7 +40,7 @@ class LocalSource:
         broker = host.broker
         channel = self._channel(host) if entry.is_partitioned and self._is_pinning else None
         traffic = LocalTraffic(fragment, broker.want, broker.session_serving.want, channel)
-        return traffic, LocalRequests(broker, fragment)
+        return traffic, LocalRequests(broker, fragment, channel)
 
     def _channel(self, host: FragmentHost) -> LocalChannel:
         """What became of a send to one of many fragments must be known before another one may take it."""

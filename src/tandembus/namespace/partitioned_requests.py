@@ -25,7 +25,7 @@ from tandembus.errors import (
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
-from tandembus.namespace.partitioned_traffic import PartitionedTraffic, may_go_elsewhere
+from tandembus.namespace.partitioned_traffic import TRY_FOR_S, PartitionedTraffic, may_go_elsewhere, worse_of
 from tandembus.namespace.partitioning import (
     fragment_of_key,
     fragment_of_number,
@@ -301,15 +301,16 @@ class PartitionedRequests:
 
     async def _schedule_anywhere(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
         tried = 0
+        late_at = self._traffic.clock.monotonic() + TRY_FOR_S
         last: BusError | None = self._outage()
         while (index := int(self._traffic.next_turn(tried))) >= 0:
             tried |= 1 << index
             try:
                 return await self._requests[index].schedule(messages, size_bytes)
             except BusError as error:
-                if not may_go_elsewhere(error):
-                    raise
-                last = error
+                last = worse_of(last, error)
+                if not may_go_elsewhere(error) or self._traffic.clock.monotonic() >= late_at:
+                    break
                 for message in messages:
                     message.number = 0
         assert last is not None, "every fragment was tried, and refused"

@@ -18,6 +18,7 @@ from tandembus.errors import (
     FragmentUnavailable,
     InvalidOperation,
     OperationTimeout,
+    OutcomeUnknown,
     QuotaExceeded,
     ServerBusy,
     StoreUnavailable,
@@ -49,6 +50,12 @@ def may_go_elsewhere(error: BusError) -> bool:
     return isinstance(error, (StoreUnavailable, OperationTimeout, QuotaExceeded, ServerBusy))
 
 
+def worse_of(before: BusError | None, error: BusError) -> BusError:
+    """What is said of a send that nobody took. Once it may have been stored somewhere, a later refusal does not make
+    that undone."""
+    return before if isinstance(before, OutcomeUnknown) else error
+
+
 @final
 class RoutedSend(SendReply):
     """A send without a key, on its way to the fragment that takes it."""
@@ -59,14 +66,19 @@ class RoutedSend(SendReply):
         self.tried: i64 = 0
         """Bits of the fragments that did not take it."""
         self.failed_at: float = 0.0
+        self.error: BusError | None = None
+        """Why nobody has taken it so far."""
 
     def sent(self, operation: SendOperation, error: BusError | None) -> None:
-        if error is not None and may_go_elsewhere(error) and not self._is_late():
-            try:
-                self.traffic.send_on(self, error)
-                return
-            except BusError as last:
-                error = last
+        if error is not None:
+            self.error = worse_of(self.error, error)
+            if may_go_elsewhere(error) and not self._is_late():
+                try:
+                    self.traffic.send_on(self)
+                    return
+                except BusError as last:
+                    self.error = last
+            error = self.error
         self.operation.reply.sent(self.operation, error)
 
     def _is_late(self) -> bool:
@@ -133,19 +145,20 @@ class PartitionedTraffic(CachedTraffic):
                 self._send_split(operation)
                 return
         if key is None:
-            self.send_on(RoutedSend(self, operation), None)
+            self.send_on(RoutedSend(self, operation))
         else:
             self.fragments[fragment_of_key(key)].send(operation)
 
-    def send_on(self, routed: RoutedSend, error: BusError | None) -> None:
-        """To the next fragment in turn that takes it. Raises when none does: why the last one did not."""
+    def send_on(self, routed: RoutedSend) -> None:
+        """To the next fragment in turn that takes it. Raises when none does: why the last one did not, unless nobody
+        knows whether an earlier one did."""
         operation = routed.operation
         while True:
             index = self.next_turn(routed.tried)
             if index < 0:
-                raise error if error is not None else self._all_out()
+                raise routed.error if routed.error is not None else self._all_out()
             routed.tried |= 1 << index
-            if error is not None:
+            if routed.error is not None:
                 _forget_numbers(operation.messages)
             try:
                 self.fragments[index].send(
@@ -155,9 +168,9 @@ class PartitionedTraffic(CachedTraffic):
                 )
                 return
             except BusError as refusal:
+                routed.error = worse_of(routed.error, refusal)
                 if not may_go_elsewhere(refusal):
-                    raise
-                error = refusal
+                    raise routed.error from None
 
     def next_turn(self, tried: i64) -> i64:
         """The fragment whose turn it is, of those that are up and were not tried; -1: there is none."""

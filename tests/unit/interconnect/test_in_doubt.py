@@ -20,6 +20,7 @@ from tandembus.errors import (
 )
 from tandembus.interconnect.frames import OPERATIONS, frame
 from tandembus.interconnect.peer import connect_peer
+from tandembus.message import Message
 from tandembus.store.memory import Fault, MemoryDisk
 from tests.covers import covers
 from tests.unit.broker.one_queue import Answer, body_of, message, small
@@ -32,6 +33,7 @@ from tests.unit.interconnect.two_ends import (
     Receiver,
     TwoEnds,
     discharge,
+    in_the_turn,
     send,
     settle,
     stage,
@@ -310,6 +312,53 @@ async def test_locks_of_an_earlier_life_are_lost(run_folder: Path) -> None:
             ends.traffic.settle(receiver.locks[1], COMPLETE, None)
         assert await receiver.take(2) == ["a", "b"], "what was locked comes again"
         assert [int(lock.delivery_count) for lock in receiver.locks[2:]] == [0, 0]
+
+
+# Schedules.
+
+
+def _later(ends: TwoEnds, *bodies: str) -> list[Message]:
+    at_ms = ends.clock.now_ms() + 3_600_000
+    return [message(body, scheduled_at_ms=at_ms) for body in bodies]
+
+
+@covers("P13", "P15", "P24")
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_the_numbers_of_what_was_scheduled_are_found_when_the_answer_is_lost(
+    run_folder: Path, is_killed: bool
+) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "before")
+        requests = ends.front_end.requests(KEY + 1)
+        assert list(await requests.schedule(_later(ends, "a", "b"), 100)) == [(1 << 48) + 1, (1 << 48) + 2]
+        commits = ends.disk.commit_count
+        if is_killed:
+            ends.disk.faults[commits + 1] = Fault.UNKNOWN_KEPT
+            ends.broker.open_faults = [StoreUnavailable("not yet")] * 1_000_000
+        scheduling = asyncio.ensure_future(requests.schedule(_later(ends, "b", "c", "b"), 100))
+        await in_the_turn(lambda: ends.disk.commit_count > commits)
+        await (ends.restart_broker() if is_killed else _cut(ends))
+        numbers = await asyncio.wait_for(scheduling, 10.0)
+        assert [number & 0xFFFF for number in numbers] == [3, 4, 5], "not that of the other message with the same body"
+        assert ends.broker.bodies(KEY + 1) == ["a", "b", "b", "c", "b"]
+        assert await ends.front_end.channel.until_up(10.0)
+        await requests.cancel_scheduled(numbers)
+        assert (await requests.counts()).scheduled == 2
+
+
+@covers("P13", "P15")
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_schedule_in_doubt_is_told_when_the_store_is_open_again(run_folder: Path, is_kept: bool) -> None:
+    async with TwoEnds(run_folder) as ends:
+        requests = ends.front_end.requests()
+        await requests.counts()
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_KEPT if is_kept else Fault.UNKNOWN_LOST
+        if is_kept:
+            assert list(await requests.schedule(_later(ends, "a"), 100)) == [1]
+        else:
+            with pytest.raises(FragmentUnavailable):
+                await requests.schedule(_later(ends, "a"), 100)
+        assert ends.broker.bodies() == (["a"] if is_kept else [])
 
 
 # Transactions.

@@ -22,6 +22,7 @@ from tandembus.errors import (
 )
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.in_process import InProcessChannel
+from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.store.memory import Fault
 from tests.covers import covers
@@ -70,6 +71,24 @@ async def test_a_send_in_doubt_is_answered_with_what_the_store_says_when_it_is_b
     errors = [await answer.wait() for answer in answers]
     assert [type(error) for error in errors] == [type(None) if is_kept else FragmentUnavailable] * 2
     assert await marked.queue.peek() == ["before", *(["a", "b"] if is_kept else [])]
+
+
+@covers("P13", "P15", "P24")
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_schedule_in_doubt_is_answered_with_its_number_or_a_refusal_when_the_store_is_back(
+    marked: MarkedQueue, is_kept: bool
+) -> None:
+    await send(marked.traffic, "before")
+    marked.queue.fault_next(Fault.UNKNOWN_KEPT if is_kept else Fault.UNKNOWN_LOST)
+    requests = LocalRequests(marked.queue.broker, marked.queue.fragment, marked.channel.core)
+    later = message("later", scheduled_at_ms=marked.queue.clock.now_ms() + 60_000)
+    if is_kept:
+        assert await requests.schedule([later], 100) == [2]
+        await requests.cancel_scheduled([2])
+    else:
+        with pytest.raises(FragmentUnavailable):
+            await requests.schedule([later], 100)
+    assert await marked.queue.peek() == ["before"]
 
 
 async def test_what_was_staged_behind_the_failed_commit_was_not_taken(marked: MarkedQueue) -> None:

@@ -112,6 +112,18 @@ async def test_numbers_are_told_of_what_was_sent_and_none_of_what_was_dropped() 
         assert await requests.schedule([message("two"), message("three")], 100) == [0, 3]
 
 
+async def test_numbers_are_found_by_what_is_in_the_messages_behind_a_number() -> None:
+    async with OneQueue() as queue:
+        await queue.send("a", "b", "c", "b", "gone", "b")
+        await queue.receiver().take(5)
+        requests = requests_to(queue)
+        await requests.delete_one(MAIN, 6)
+        wanted = [message(body).sections for body in ("b", "gone", "x", "b", "c")]
+        assert list(await requests.find_sent(2, wanted, [])) == [2, 5, 0, 4, 3]
+        assert list(await requests.find_sent(3, wanted, [])) == [4, 5, 0, 0, 3]
+        assert list(await requests.find_sent(2, wanted, [2, 5])) == [4, 0, 0, 0, 3]
+
+
 # What waits, for whoever moves it.
 
 

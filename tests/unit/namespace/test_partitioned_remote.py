@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,14 @@ import pytest
 from tandembus.broker.locks import COMPLETE
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.clock import ManualClock
-from tandembus.errors import FragmentUnavailable, MessageLockLost
+from tandembus.errors import FragmentUnavailable, MessageLockLost, OutcomeUnknown
 from tandembus.interconnect.requests import Requests
 from tandembus.interconnect.traffic import SessionHold, SessionWish, Traffic
 from tandembus.message import Message
 from tandembus.namespace.partitioned_requests import PartitionedRequests
 from tandembus.namespace.partitioned_traffic import PartitionedTraffic
 from tandembus.namespace.partitioning import PartitionSettings, fragment_of_key
-from tandembus.store.memory import MemoryDisk
+from tandembus.store.memory import Fault, MemoryDisk
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.broker.one_queue import body_of, message, small
@@ -298,6 +299,43 @@ async def test_what_is_on_its_way_to_be_kept_ready_is_deleted_with_the_rest(run_
         receiver.want(0)
         deleted = await front_end.requests.delete_batch(MAIN, 100, two.clock.now_ms() + 1)
         assert (deleted, receiver.bodies, two.locked_count()) == (16, [], 0)
+
+
+@covers("P13", "P15", "P24")
+async def test_a_schedule_without_a_key_over_a_line_that_breaks_is_stored_once(run_folder: Path) -> None:
+    async with TwoBrokers(run_folder) as two:
+        later = keyed("later", scheduled_at_ms=two.clock.now_ms() + 60_000)
+        commits = two.disks[0].commit_count
+        scheduling = asyncio.ensure_future(two.front_end.requests.schedule([later], 100))
+        await in_the_turn(lambda: two.disks[0].commit_count > commits)
+        for peer in two.brokers[0].server._listener.peers:
+            peer.connection.end(FragmentUnavailable("cut"))
+        numbers = await asyncio.wait_for(scheduling, 10.0)
+        assert sum(two.counts()) == 1
+        await two.front_end.requests.cancel_scheduled(numbers)
+        assert sum(two.counts()) == 0
+
+
+@covers("P15")
+@pytest.mark.parametrize("is_scheduled", [False, True])
+async def test_that_nobody_knows_is_said_although_all_others_refuse(run_folder: Path, is_scheduled: bool) -> None:
+    async with TwoBrokers(run_folder) as two:
+        front_end = two.front_end
+        await front_end.send(*[message(body) for body in SIXTEEN])
+        two.disks[0].faults[two.disks[0].commit_count + 1] = Fault.HANG
+        if is_scheduled:
+            later = keyed("later", scheduled_at_ms=two.clock.now_ms() + 60_000)
+            scheduling = asyncio.ensure_future(front_end.requests.schedule([later], 100))
+        else:
+            answer = stage(front_end.traffic, keyed("now"))
+        await two.disks[0].is_hanging.wait()
+        await two.crash(0)
+        for number in range(100):
+            two.disks[1].faults[two.disks[1].commit_count + number] = Fault.FULL
+        two.clock.advance(5.1)
+        front_end.channels[0].channel.core.tick(two.clock.monotonic())
+        error = (await asyncio.gather(scheduling, return_exceptions=True))[0] if is_scheduled else await answer.wait()
+        assert isinstance(error, OutcomeUnknown)
 
 
 @covers("P4", "M7")
