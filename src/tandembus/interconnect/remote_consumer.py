@@ -129,6 +129,13 @@ class RemoteConsumer:
             self.drain_number += 1
             self._core.tell(self)
 
+    def drain_away(self) -> None:
+        """Its broker is away, and has nothing for it. But what is being removed for it may have been: it is told when
+        that is decided, so nothing is transferred behind it."""
+        self.is_draining = True
+        self._drain_is_due = True
+        self._finish_drain()
+
     def undrain(self) -> None:
         self.is_draining = False
         self._drain_is_due = False
@@ -177,7 +184,7 @@ class RemoteConsumer:
         self.is_unwritten = False
         self.consumer.locks_lost()
         if self.is_draining:
-            self._end_drain()
+            self.drain_away()
 
 
 @final

@@ -30,10 +30,6 @@ class RemoteTraffic(Traffic):
     def failure(self) -> BusError | None:
         return self._core.failure()
 
-    def is_in_use(self) -> bool:
-        """Whether somebody stands in line here."""
-        return len(self._receivers) > 0
-
     # Sending.
 
     def send(self, operation: SendOperation) -> None:
@@ -67,7 +63,7 @@ class RemoteTraffic(Traffic):
             if self._core.is_up:
                 receiver.drain()
             else:
-                consumer.drained()
+                receiver.drain_away()
 
     def is_draining(self, consumer: Consumer, lane: i64) -> bool:
         receiver = self._receivers.get(consumer)

@@ -9,7 +9,7 @@ import pytest
 
 from tandembus.broker.locks import ABANDON, COMPLETE, RELEASE, MessageLock
 from tandembus.broker.operations import CallbackConsumer
-from tandembus.errors import BusError, StoreFull
+from tandembus.errors import BusError, StoreFull, StoreUnavailable
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.message import Message
 from tandembus.store.memory import Fault
@@ -201,6 +201,31 @@ async def test_in_receive_and_delete_the_removal_is_committed_before_the_transfe
         await until(lambda: receiver.bodies == ["a"])
         assert ends.broker.broker.by_key[KEY].main.live_count == 1
         assert receiver.consumer.credit == 0
+
+
+@covers("M12", "P15")
+@pytest.mark.parametrize("is_drained_first", [True, False])
+@pytest.mark.parametrize("is_back", [True, False])
+async def test_a_drain_waits_for_removals_that_are_in_doubt(
+    run_folder: Path, is_drained_first: bool, is_back: bool
+) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        ends.broker.open_faults = [StoreUnavailable("not yet")] * 1_000_000
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_KEPT
+        receiver = ends.receiver(is_destructive=True)
+        receiver.want(3, is_drained_first)
+        await until(lambda: not ends.front_end.channel.is_up)
+        if not is_drained_first:
+            receiver.want(2, is_draining=True)
+        assert (receiver.drain_count, receiver.bodies) == (0, []), "it may still be transferred"
+        if is_back:
+            ends.broker.open_faults.clear()
+        else:
+            await ends.pass_time(5.1)
+        await until(lambda: receiver.drain_count == 1)
+        assert receiver.bodies == (["a"] if is_back else [])
+        ends.broker.open_faults.clear()
 
 
 @covers("P6")
