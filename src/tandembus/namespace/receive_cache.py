@@ -326,10 +326,12 @@ class ReceiveCache(Fed):
             self._later(REFUSED_S, self.give_back_refused)
 
     def give_back_refused(self) -> None:
+        """And ask for what their receivers still want."""
         refused = self._refused
         self._refused = []
         for lock in refused:
             self._release(lock)
+        self.run_ended()
 
     # Keeping and giving back.
 

@@ -270,6 +270,22 @@ async def test_a_settlement_of_a_lock_from_before_the_outage_is_lost(run_folder:
                 assert await settle(two.front_end.traffic, lock, COMPLETE).wait() is None
 
 
+@covers("P6", "P15")
+async def test_receive_and_delete_goes_on_after_a_removal_that_came_to_nothing(run_folder: Path) -> None:
+    async with TwoBrokers(run_folder) as two:
+        await two.front_end.send(keyed("a", pinned_to_broker(0)))
+        two.disks[0].faults[two.disks[0].commit_count + 1] = Fault.HANG
+        receiver = two.front_end.receiver(is_destructive=True)
+        receiver.want(1)
+        await two.disks[0].is_hanging.wait()
+        await two.crash(0)
+        await two.restart(0)
+        await until(lambda: int(receiver.consumer.credit) == 1)
+        two.front_end.timers.advance(0.1)
+        await until(lambda: receiver.bodies == ["a"])
+        assert (int(receiver.consumer.credit), sum(two.counts())) == (0, 0)
+
+
 @covers("P22", "P24")
 async def test_peek_counts_and_schedules_work_over_the_sockets(run_folder: Path) -> None:
     async with TwoBrokers(run_folder) as two:
