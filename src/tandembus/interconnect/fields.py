@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from librt.strings import BytesWriter, read_i64_be, write_i64_be
+from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64, u8
 
 from tandembus.amqp.encoding.encoder import write_u32
@@ -76,10 +76,6 @@ class Cursor:
 
 def write_u8(out: BytesWriter, number: i64) -> None:
     out.append(u8(number & 255))
-
-
-def write_i64(out: BytesWriter, number: i64) -> None:
-    write_i64_be(out, number)
 
 
 def write_sized(out: BytesWriter, content: bytes) -> None:
