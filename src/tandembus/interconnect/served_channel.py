@@ -28,6 +28,7 @@ from tandembus.interconnect.frames import (
     DOWN,
     ERRORS,
     HANDED,
+    HANGING,
     OPERATIONS,
     RESUME,
     RESUMED,
@@ -55,6 +56,7 @@ from tandembus.store.messaging_store import MARK_NUMBERS
 MAX_MESSAGES: Final = 100_000
 """Messages in one operation; far more than the front end lets through."""
 
+_HANGS: Final = "The messaging store does not answer."
 _OTHER_LIFE: Final = "The messaging store was opened anew meanwhile; nothing was taken."
 
 
@@ -73,6 +75,8 @@ class ServedChannel:
         end of the turn; `feed_soon`: call `feed` in the next turn."""
         self.is_connected: bool = False
         self.is_store_open: bool = True
+        self.is_hanging: bool = False
+        """The store is open and does not answer, as all front ends were told."""
         self.epoch: i64 = 0
         self.sends: Final = ServedOperations(SENDS, sends)
         self.settles: Final = ServedOperations(SETTLES, settles)
@@ -301,12 +305,13 @@ class ServedChannel:
 
     # Coming and going.
 
-    def connected(self, epoch: i64, is_store_open: bool) -> None:
+    def connected(self, epoch: i64, is_store_open: bool, is_hanging: bool) -> None:
         """On a new connection; the one before is closed, and nothing of it will be read any more."""
         self.is_connected = True
         self._is_woken = False
         self.epoch = epoch
         self.is_store_open = is_store_open
+        self.is_hanging = is_hanging
 
     def disconnected(self) -> None:
         self.is_connected = False
@@ -333,6 +338,8 @@ class ServedChannel:
                 count -= 1
         end_frame(out, at)
         self._write_window(out)
+        if self.is_store_open and self.is_hanging:
+            self._tell_store(HANGING, _HANGS)
         self.wake()
 
     def _write_window(self, out: BytesWriter) -> None:
@@ -354,8 +361,9 @@ class ServedChannel:
             table.resolve()
         self._tell_store(UP, "")
 
-    def store_hangs(self, state: i64) -> None:
-        self._tell_store(state, "The messaging store does not answer.")
+    def store_hangs(self, is_hanging: bool) -> None:
+        self.is_hanging = is_hanging
+        self._tell_store(HANGING if is_hanging else UP, _HANGS)
 
     def _tell_store(self, state: i64, text: str) -> None:
         if self.is_connected:

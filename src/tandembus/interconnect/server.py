@@ -13,7 +13,7 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound, FragmentUnavailable, InvalidArgument, StoreUnavailable
 from tandembus.interconnect.channel_settings import ChannelSettings
-from tandembus.interconnect.frames import HANGING, MAX_FRAME_BYTES, UP, FrameReader
+from tandembus.interconnect.frames import MAX_FRAME_BYTES, FrameReader
 from tandembus.interconnect.handshake import Agreement, Party
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.peer import HANDSHAKE_TIMEOUT_S, Handlers, Peer, PeerListener
@@ -67,7 +67,7 @@ class ServedStore:
         self._peers[channel_id] = peer
         for mark in (channel.sends.numbers.mark, channel.settles.numbers.mark):
             self.broker.channel_marks.open(mark.channel, self._clock.now_ms())
-        channel.connected(self.epoch, self.broker.failure is None)
+        channel.connected(self.epoch, self.broker.failure is None, self._is_hanging)
         peer.epoch = self.epoch
         connection = peer.connection
         connection.on_flush = channel.collect
@@ -160,7 +160,7 @@ class ServedStore:
             channel.forget_closed()
             channel.receivers.forget_lapsed()
             if is_hanging != self._is_hanging and self.broker.failure is None:
-                channel.store_hangs(HANGING if is_hanging else UP)
+                channel.store_hangs(is_hanging)
         self._is_hanging = is_hanging
         self._forget_idle()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -221,6 +222,30 @@ async def test_a_hanging_store_is_told_before_anything_times_out(run_folder: Pat
         assert await answer.wait() is None
         ends.broker.served.tick()
         await until(lambda: ends.traffic.failure() is None)
+
+
+def _is_told_that_it_hangs(front_end: FrontEnd) -> bool:
+    return front_end.channel.is_up and isinstance(front_end.traffic().failure(), OperationTimeout)
+
+
+@covers("P19")
+async def test_whoever_connects_while_the_store_hangs_is_told_too(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "before")
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
+        answer = stage(ends.traffic, message("a"))
+        await ends.disk.is_hanging.wait()
+        ends.clock.advance(6.0)
+        ends.broker.served.tick()
+        newcomer = await FrontEnd(ends.path, ends.clock).start()
+        await _cut(ends)
+        for one in (newcomer, ends.front_end):
+            await until(partial(_is_told_that_it_hangs, one))
+        ends.disk.go_on.set()
+        assert await answer.wait() is None
+        ends.broker.served.tick()
+        await until(lambda: newcomer.traffic().failure() is None and ends.traffic.failure() is None)
+        await newcomer.stop()
 
 
 async def test_what_never_left_the_front_end_can_go_elsewhere_at_once(run_folder: Path) -> None:
