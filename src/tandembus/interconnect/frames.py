@@ -99,6 +99,9 @@ UP: Final = 0
 DOWN: Final = 1
 HANGING: Final = 2
 
+OTHER_LIFE: Final = "The messaging store was opened anew meanwhile; nothing was taken."
+"""To whoever speaks to an earlier life of the store."""
+
 PRE_AUTH_FRAME_BYTES: Final = 16 * 1024
 """The longest frame taken from somebody who has not shown that it has the key."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024

@@ -28,7 +28,7 @@ from tandembus.errors import (
     StoreUnavailable,
 )
 from tandembus.interconnect.connection import CallerSteps, Connection, ListenerSteps
-from tandembus.interconnect.frames import CALL, FAILURE, MAX_FRAME_BYTES, NOTICE, RESULT, FrameReader, frame
+from tandembus.interconnect.frames import CALL, FAILURE, MAX_FRAME_BYTES, NOTICE, OTHER_LIFE, RESULT, FrameReader, frame
 from tandembus.interconnect.handshake import Agreement, CallerHandshake, ListenerHandshake, Party
 from tandembus.interconnect.wire_errors import error_of, name_of, text_of
 
@@ -60,6 +60,8 @@ class Peer:
         self.handlers: Final = handlers
         self.epoch = 0
         """Of the store that this connection is about; stands in every frame."""
+        self.is_meant_for_us: Callable[[int], bool] = _any_life
+        """Whether a call that was made of this epoch is still to be carried out."""
         self.on_lost: Callable[[Peer], None] = _nothing
         self.on_other_frame: Callable[[FrameReader], None] | None = None
         """For frames that are neither calls nor notices."""
@@ -122,7 +124,7 @@ class Peer:
     def _take(self, reader: FrameReader) -> None:
         kind = int(reader.kind)
         if kind == CALL:
-            self._take_call(_values(reader, 3))
+            self._take_call(_values(reader, 3), int(reader.epoch))
         elif kind == RESULT:
             number, value = _values(reader, 2)
             self._answered(number, value, None)
@@ -153,13 +155,15 @@ class Peer:
         else:
             handler(self, value)
 
-    def _take_call(self, values: list[object]) -> None:
+    def _take_call(self, values: list[object], epoch: int) -> None:
         number, name, value = values
         if not isinstance(number, int) or not isinstance(name, str):
             raise MalformedData("a call without a number or a name")
         handler = self.handlers.calls.get(name)
         if handler is None:
             self._fail(number, NotSupported(f"This version does not know '{name}'."))
+        elif not self.is_meant_for_us(epoch):
+            self._fail(number, FragmentUnavailable(OTHER_LIFE))
         elif len(self._answering) >= MAX_CALLS:
             self._fail(number, ServerBusy("Too many requests of one process at the same time."))
         else:
@@ -201,6 +205,10 @@ class Peer:
 
 def _nothing(_peer: Peer) -> None:
     return
+
+
+def _any_life(_epoch: int) -> bool:
+    return True
 
 
 def _values(reader: FrameReader, count: int) -> list[object]:

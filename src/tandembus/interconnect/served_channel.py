@@ -30,6 +30,7 @@ from tandembus.interconnect.frames import (
     HANDED,
     HANGING,
     OPERATIONS,
+    OTHER_LIFE,
     RESUME,
     RESUMED,
     SCHEDULE,
@@ -57,7 +58,6 @@ MAX_MESSAGES: Final = 100_000
 """Messages in one operation; far more than the front end lets through."""
 
 _HANGS: Final = "The messaging store does not answer."
-_OTHER_LIFE: Final = "The messaging store was opened anew meanwhile; nothing was taken."
 
 
 @final
@@ -199,7 +199,7 @@ class ServedChannel:
     def _carry_send(self, fragment_key: i64, operation: SendOperation, is_current: bool) -> None:
         traffic = self.traffic(fragment_key)
         if not is_current:
-            self.refuse(SENDS, operation.delivery_id, FragmentUnavailable(_OTHER_LIFE))
+            self.refuse(SENDS, operation.delivery_id, FragmentUnavailable(OTHER_LIFE))
         elif traffic is None:
             self.defer(fragment_key, _DeferredSend(self, operation))
         else:
@@ -262,7 +262,7 @@ class ServedChannel:
     def _carry_discharge(self, fragment_key: i64, discharge: Discharge, is_current: bool) -> None:
         traffic = self.traffic(fragment_key)
         if not is_current:
-            self.refuse(SENDS, discharge.number, FragmentUnavailable(_OTHER_LIFE))
+            self.refuse(SENDS, discharge.number, FragmentUnavailable(OTHER_LIFE))
         elif traffic is None:
             self.defer(fragment_key, discharge)
         else:

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.sessions import SESSION_LOST
-from tandembus.errors import SessionLockLost, StoreUnavailable
+from tandembus.errors import FragmentUnavailable, SessionLockLost, StoreUnavailable
+from tandembus.interconnect.frames import OTHER_LIFE
 from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.interconnect.peer import CallHandler, Peer
 from tandembus.interconnect.requests import Listing
@@ -97,7 +98,10 @@ class ServedRequests:
             if served.broker.failure is not None:
                 raise StoreUnavailable(str(served.broker.failure))
             values = Values(value)
+            epoch = served.channel.epoch
             fragment = await served.find(values.integer())
+            if served.channel.epoch != epoch:
+                raise FragmentUnavailable(OTHER_LIFE)
             return await request(Asked(served, LocalRequests(served.broker, fragment)), values)
 
         return answer

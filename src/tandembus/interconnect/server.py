@@ -71,6 +71,7 @@ class ServedStore:
         peer.epoch = self.epoch
         connection = peer.connection
         connection.on_flush = channel.collect
+        peer.is_meant_for_us = lambda epoch: epoch == channel.epoch
         peer.on_other_frame = lambda reader: self._take(channel, peer, reader)
         peer.on_lost = lambda _: self._leave(channel_id, channel, peer)
         return channel
