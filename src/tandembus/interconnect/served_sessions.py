@@ -90,6 +90,8 @@ def _is_live(held: _ServedHold) -> bool:
 class _ServedWatch(Deferred):
     def __init__(self, sessions: ServedSessions, fragment_key: i64) -> None:
         self.fragment_key: i64 = fragment_key
+        self.traffic: LocalTraffic | None = None
+        """None before its fragment is open."""
         self._sessions: Final = sessions
 
     def carry_out(self, traffic: LocalTraffic) -> None:
@@ -99,7 +101,7 @@ class _ServedWatch(Deferred):
         return
 
     def available(self, _index: int, enqueued_at: int) -> None:
-        self._sessions.available(self.fragment_key, enqueued_at)
+        self._sessions.available(self, enqueued_at)
 
 
 @final
@@ -109,7 +111,8 @@ class ServedSessions:
         self._receivers: Final = receivers
         self._wishes: dict[int, ServedWish] = {}
         self._holds: dict[int, _ServedHold] = {}
-        self._watched: dict[int, LocalTraffic] = {}
+        self._watches: dict[int, _ServedWatch] = {}
+        """By fragment."""
 
     def hold_of(self, number: int) -> SessionHold | None:
         """For requests of the holder."""
@@ -211,6 +214,7 @@ class ServedSessions:
 
     def _watch(self, fragment_key: i64) -> None:
         watch = _ServedWatch(self, fragment_key)
+        self._watches[int(fragment_key)] = watch
         traffic = self._channel.traffic(fragment_key)
         if traffic is None:
             self._channel.defer(fragment_key, watch)
@@ -218,29 +222,34 @@ class ServedSessions:
             watch.carry_out(traffic)
 
     def watch(self, watch: _ServedWatch, traffic: LocalTraffic) -> None:
+        if self._watches.get(int(watch.fragment_key)) is not watch:
+            return  # whoever looked out was gone before the fragment was open
         try:
             traffic.watch_sessions(SessionWatch(watch.available))
         except BusError:
             return  # the entity has no sessions any more; nobody is told of any
-        self._watched[int(watch.fragment_key)] = traffic
+        watch.traffic = traffic
 
-    def available(self, fragment_key: i64, enqueued_at: i64) -> None:
-        if self._watched.pop(int(fragment_key), None) is not None:
+    def available(self, watch: _ServedWatch, enqueued_at: i64) -> None:
+        if self._watches.get(int(watch.fragment_key)) is watch:
+            self._watches.pop(int(watch.fragment_key))
             out = self._receivers.event(AVAILABLE)
-            write_u32(out, fragment_key)
+            write_u32(out, watch.fragment_key)
             write_i64_be(out, enqueued_at)
 
     # The end.
 
     def end(self) -> None:
         """Sessions are free at once."""
-        wishes, holds, watched = self._wishes, self._holds, self._watched
+        wishes, holds, watches = self._wishes, self._holds, self._watches
         self._wishes = {}
         self._holds = {}
-        self._watched = {}
+        self._watches = {}
         for wish in wishes.values():
             wish.give_up()
         for held in holds.values():
             self._end_hold(held)
-        for traffic in watched.values():
-            traffic.unwatch_sessions()
+        for watch in watches.values():
+            traffic = watch.traffic
+            if traffic is not None:
+                traffic.unwatch_sessions()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tandembus.broker.locks import COMPLETE
 from tandembus.errors import BusError, FragmentUnavailable, OperationTimeout, SessionCannotBeLocked, SessionLockLost
+from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.remote_traffic import RemoteTraffic
 from tandembus.interconnect.requests import Listing
 from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish
@@ -148,7 +150,7 @@ async def test_a_lapsed_session_is_lost_to_its_holder(run_folder: Path) -> None:
         assert hold.is_over
         assert isinstance(await settle(ends.traffic, receiver.locks[0], COMPLETE).wait(), BusError)
         ends.traffic.leave_session(hold)
-        assert not ends.traffic.is_in_use()
+        assert ends.traffic._receivers == {}
 
 
 async def test_a_session_that_lapsed_before_it_was_held_stays_with_its_next_holder(run_folder: Path) -> None:
@@ -247,3 +249,40 @@ async def test_thousands_of_wishes_meet_single_sessions(run_folder: Path) -> Non
         await fill(ends, "a.1", "b.1")
         await until(lambda: sum(one.hold is not None for one in wishes) == 2)
         assert [one.hold.session_id for one in wishes[:2] if one.hold is not None] == ["a", "b"]
+
+
+async def test_who_looked_out_and_was_gone_before_the_fragment_was_open_leaves_nothing_there(run_folder: Path) -> None:
+    async with sessions(run_folder) as ends:
+        opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ends.broker.before_open = lambda _key: opening
+        told: list[int] = []
+        ends.traffic.watch_sessions(SessionWatch(lambda index, _at: told.append(index)))
+        await until(lambda: ends.broker.opened == [KEY])
+        await ends.front_end.kill()
+        await until(lambda: not ends.broker.served._peers)
+        opening.set_result(None)
+        await until(lambda: not ends.broker.served._opening)
+        index = ends.broker.broker.by_key[KEY].sessions
+        assert index is not None
+        assert index.watchers == []
+
+
+@covers("P4")
+async def test_whoever_leaves_a_session_and_wishes_for_it_again_gets_it_behind_all_settlements(
+    run_folder: Path,
+) -> None:
+    ends = TwoEnds(run_folder, settings=ChannelSettings(window_count=2), requires_session=True)
+    ends.traffic = ends.front_end.traffic(requires_session=True)
+    async with ends:
+        await fill(ends, *[f"a.{number}" for number in range(8)])
+        hold = await Wisher(ends.traffic, "a").granted()
+        receiver = holder(ends, hold)
+        await receiver.take(8)
+        answers = [settle(ends.traffic, lock, COMPLETE) for lock in receiver.locks[:7]]
+        ends.traffic.leave_session(hold)
+        again = Wisher(ends.traffic, "a")
+        given_up = Wisher(ends.traffic, "b")
+        ends.traffic.give_up_session(given_up.wish)
+        assert await holder(ends, await again.granted()).take(1) == ["a.7"]
+        assert [await answer.wait() for answer in answers] == [None] * 7
+        await Wisher(ends.traffic, "b").granted()
