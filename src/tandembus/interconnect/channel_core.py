@@ -43,6 +43,7 @@ from tandembus.interconnect.frames import (
     DRAINED,
     ERRORS,
     EVENTS,
+    GIVE_UP,
     HANDED,
     HANGING,
     LEAVE,
@@ -60,6 +61,7 @@ from tandembus.interconnect.frames import (
     TABLES,
     UP,
     WINDOW,
+    WISH,
     FrameReader,
     begin_frame,
     end_frame,
@@ -109,8 +111,10 @@ class ChannelCore:
         """The numbers that the broker was asked for when it came back."""
         self._is_woken: bool = False
         self._control: BytesWriter = BytesWriter()
-        self._says_farewell: bool = False
-        """Somebody leaves, as the control frame to be written says."""
+        self._farewells: BytesWriter = BytesWriter()
+        """Who leaves, behind all that the control frame says; not before what they have settled was carried there."""
+        self._frees_session: bool = False
+        """One of those who leave holds a session, which others may wish for."""
         self._untold: list[RemoteConsumer] = []
         self._handed: Final = NumberRanges()
         self._next_consumer: i64 = 1
@@ -238,10 +242,16 @@ class ChannelCore:
         receiver.granted = limit
 
     def begin_control(self, kind: i64) -> BytesWriter:
-        write_u8(self._control, kind)
-        if kind == REMOVE_CONSUMER or kind == LEAVE:
-            self._says_farewell = True
-        return self._control
+        """Where it is to be written. A wish must not overtake the farewell of whoever has the session; nothing else has
+        to wait for anybody who leaves."""
+        is_farewell = kind == REMOVE_CONSUMER or kind == LEAVE
+        if kind == LEAVE:
+            self._frees_session = True
+        out = self._control
+        if is_farewell or (self._frees_session and (kind == WISH or kind == GIVE_UP)):
+            out = self._farewells
+        write_u8(out, kind)
+        return out
 
     def end_control(self) -> None:
         self.wake()
@@ -263,14 +273,20 @@ class ChannelCore:
         for receiver in self._untold:
             self._write_credit(receiver)
         self._untold = []
-        if len(self._control) > 0 and not (self._says_farewell and self._settles.has_waiting()):
+        self._write_control(out)
+        self._write_operations(out, SENDS)
+        return out.getvalue()
+
+    def _write_control(self, out: BytesWriter) -> None:
+        if len(self._farewells) > 0 and not self._settles.has_waiting():
+            self._control.write(self._farewells.getvalue())
+            self._farewells = BytesWriter()
+            self._frees_session = False
+        if len(self._control) > 0:
             at = begin_frame(out, CONTROL, self.epoch)
             out.write(self._control.getvalue())
             end_frame(out, at)
             self._control = BytesWriter()
-            self._says_farewell = False
-        self._write_operations(out, SENDS)
-        return out.getvalue()
 
     def _write_operations(self, out: BytesWriter, code: i64) -> None:
         table = self._tables[code]
@@ -473,7 +489,8 @@ class ChannelCore:
         was_up = self.is_up
         self.is_up = False
         self._control = BytesWriter()
-        self._says_farewell = False
+        self._farewells = BytesWriter()
+        self._frees_session = False
         self._untold = []
         self._handed.clear()
         if not was_up:
@@ -503,6 +520,13 @@ class ChannelCore:
                 operation = table.take(number)
                 if operation is not None:
                     operation.answered(OutcomeUnknown(_UNKNOWN))
+
+    def is_idle(self) -> bool:
+        """Nothing is in doubt or under way, and nothing waits to be."""
+        for table in self._tables:
+            if table.open_count > 0 or table.has_waiting():
+                return False
+        return True
 
     def open_counts(self) -> tuple[int, int]:
         """Sends and settlements that are in doubt or under way."""

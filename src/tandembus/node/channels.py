@@ -53,7 +53,7 @@ class Channels:
         await comes_true(self._is_idle, within_s)
 
     def _is_idle(self) -> bool:
-        return not any(any(channel.core.open_counts()) for channel in self.by_store.values())
+        return all(channel.core.is_idle() for channel in self.by_store.values())
 
     async def stop(self) -> None:
         await asyncio.gather(*[channel.stop() for channel in self.by_store.values()])

@@ -25,7 +25,7 @@ from tandembus.store.memory import Fault
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTER_LANE
 from tests.covers import covers
 from tests.unit.broker.one_queue import Answer, body_of, message, properties_of
-from tests.unit.interconnect.two_ends import KEY, TwoEnds, discharge, send, settle, stage, until
+from tests.unit.interconnect.two_ends import KEY, Receiver, TwoEnds, discharge, send, settle, stage, until
 
 
 @covers("P1")
@@ -155,6 +155,29 @@ async def test_what_a_consumer_settled_before_it_left_stays_settled(run_folder: 
         assert ends.broker.bodies()[-1:] == ["m8"]
 
 
+@covers("M12")
+async def test_whoever_leaves_holds_nobody_else_up(run_folder: Path) -> None:
+    """More is settled than may be under way, in a store that hangs: the one who leaves has to wait, and a drain not."""
+    async with TwoEnds(run_folder, settings=ChannelSettings(window_count=2)) as ends:
+        await send(ends.traffic, *[f"m{number}" for number in range(9)])
+        other = ends.front_end.traffic(KEY + 1)
+        await send(other, "x")
+        receiver = ends.receiver()
+        await receiver.take(9)
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
+        answers = [settle(ends.traffic, lock, COMPLETE) for lock in receiver.locks[:8]]
+        await ends.disk.is_hanging.wait()
+        receiver.leave()
+        draining = Receiver(other).attach()
+        draining.want(2, is_draining=True)
+        await until(lambda: draining.drain_count == 1)
+        assert draining.bodies == ["x"]
+        assert not answers[-1].is_given
+        ends.disk.go_on.set()
+        assert [await answer.wait() for answer in answers] == [None] * 8
+        assert await ends.receiver().take(1) == ["m8"]
+
+
 async def test_a_lapsed_lock_is_lost(run_folder: Path) -> None:
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, "a")
@@ -200,6 +223,17 @@ async def test_4096_sends_are_under_way_at_most_and_all_are_answered(run_folder:
         ends.disk.go_on.set()
         assert [await answer.wait() for answer in answers] == [None] * 5_000
         assert ends.broker.bodies() == ["first"] + [f"m{number}" for number in range(5_000)]
+
+
+async def test_what_waits_to_be_carried_to_the_broker_is_not_over(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        core = ends.front_end.channel.core
+        await send(ends.traffic, "first")
+        assert core.is_idle()
+        answer = stage(ends.traffic, message("a"))
+        assert (core.open_counts(), core.is_idle()) == ((0, 0), False)
+        assert await answer.wait() is None
+        assert core.is_idle()
 
 
 async def test_settlements_have_numbers_of_their_own(run_folder: Path) -> None:
