@@ -26,6 +26,7 @@ from tandembus.broker.locks import (
     DEFER,
     EXPIRE,
     LAPSE,
+    LOCK_LOST,
     OPEN,
     RELEASE,
     REMOVE,
@@ -70,11 +71,6 @@ from tandembus.store.messaging_store import (
 
 MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
-
-_LOCK_LOST: Final = (
-    "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
-    "Receive the message again."
-)
 
 
 @final
@@ -210,7 +206,7 @@ class Fragment:
         """The live lock of this token; raises MessageLockLost."""
         lock = self.locks.find(token)
         if lock is None:
-            raise MessageLockLost(_LOCK_LOST)
+            raise MessageLockLost(LOCK_LOST)
         self.check_lock(lock)
         return lock
 
@@ -221,7 +217,7 @@ class Fragment:
         if session_lock is not None and not session_lock.is_live(now):
             raise SessionLockLost(SESSION_LOST)
         if not lock.is_live(now):
-            raise MessageLockLost(_LOCK_LOST)
+            raise MessageLockLost(LOCK_LOST)
 
     def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
         """Stage a settlement. From here on nobody else can settle it. Raises MessageLockLost. A lapse is asked for when

@@ -28,6 +28,12 @@ EXPIRE: Final = 7
 REMOVE: Final = 8
 """Taken out of the queue by its owner or by a receive-and-delete; no settlement of a client."""
 
+TOKEN_BYTES: Final = 16
+LOCK_LOST: Final = (
+    "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
+    "Receive the message again."
+)
+
 LEAST_OVER: Final = 1024
 """Entries of locks that are over, before it is worth the while to look for them."""
 
@@ -311,11 +317,11 @@ def _disown(lock: MessageLock) -> None:
 
 def fragment_index_of(token: bytes) -> i64:
     """Which fragment of its entity gave this token; what is no token names none."""
-    return i64(token[0]) << 8 | i64(token[1]) if len(token) == 16 else -1
+    return i64(token[0]) << 8 | i64(token[1]) if len(token) == TOKEN_BYTES else -1
 
 
 def is_of_epoch(token: bytes, epoch: int) -> bool:
-    return len(token) == 16 and int.from_bytes(token[2:6], "big") == epoch & 0xFFFFFFFF
+    return len(token) == TOKEN_BYTES and int.from_bytes(token[2:6], "big") == epoch & 0xFFFFFFFF
 
 
 def gives_back(lock: MessageLock) -> bool:

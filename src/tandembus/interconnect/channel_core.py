@@ -15,7 +15,7 @@ from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.encoder import write_u32
-from tandembus.broker.locks import OPEN, MessageLock, SettleReply, is_of_epoch
+from tandembus.broker.locks import LOCK_LOST, OPEN, TOKEN_BYTES, MessageLock, SettleReply, is_of_epoch
 from tandembus.broker.operations import Consumer, SendOperation
 from tandembus.broker.transactions import TransactionOperation
 from tandembus.clock import Clock
@@ -43,6 +43,7 @@ from tandembus.interconnect.frames import (
     DRAINED,
     ERRORS,
     EVENTS,
+    FRAME_GOAL_BYTES,
     GIVE_UP,
     HANDED,
     HANGING,
@@ -73,15 +74,7 @@ from tandembus.interconnect.wire_errors import error_of
 from tandembus.interconnect.wire_messages import read_stored
 from tandembus.store.messaging_store import MARK_NUMBERS
 
-FRAME_GOAL_BYTES: Final = 256 * 1024
-"""A frame of operations is ended at this size: the broker begins with it while the next one is on its way."""
-TOKEN_BYTES: Final = 16
-
 _AWAY: Final = "The message broker of this fragment cannot be reached."
-_LOST: Final = (
-    "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
-    "Receive the message again."
-)
 _NOT_DONE: Final = "The message broker was away; the operation was not carried out."
 _UNKNOWN: Final = "The message broker did not answer in time: the operation may have been carried out, or not."
 
@@ -174,7 +167,7 @@ class ChannelCore:
     def check_lock(self, lock: MessageLock) -> None:
         """As far as that is known here: the broker has the last word."""
         if lock.settlement != OPEN or (self.is_up and not is_of_epoch(lock.token, int(self.epoch))):
-            raise MessageLockLost(_LOST)
+            raise MessageLockLost(LOCK_LOST)
 
     def settle(self, fragment_key: i64, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> OpenSettle:
         self.check_lock(lock)
@@ -448,7 +441,7 @@ class ChannelCore:
         elif operation.epoch == epoch:
             self._repeat(table, operation)
         else:
-            operation.answered(MessageLockLost(_LOST))
+            operation.answered(MessageLockLost(LOCK_LOST))
 
     def _repeat(self, table: OpenOperations, operation: OpenOperation) -> None:
         """It is known not to have been carried out, and never will be under its old number."""

@@ -102,6 +102,8 @@ HANGING: Final = 2
 OTHER_LIFE: Final = "The messaging store was opened anew meanwhile; nothing was taken."
 """To whoever speaks to an earlier life of the store."""
 
+FRAME_GOAL_BYTES: Final = 256 * 1024
+"""A frame of operations or pushes ends at this size: the other end begins with it while the next one is on its way."""
 PRE_AUTH_FRAME_BYTES: Final = 16 * 1024
 """The longest frame taken from somebody who has not shown that it has the key."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from tandembus.amqp.encoding.encoder import write_u32
 from tandembus.broker.channel_marks import ChannelMark
-from tandembus.broker.locks import MessageLock, SettleReply
+from tandembus.broker.locks import LOCK_LOST, MessageLock, SettleReply
 from tandembus.broker.operations import SendOperation, SendReply, TransferSource
 from tandembus.errors import BusError, FragmentUnavailable, MalformedData, MessageLockLost, OperationTimeout
 from tandembus.interconnect.channel_operations import HAS_SOURCE, IS_VIA
@@ -48,7 +48,7 @@ from tandembus.interconnect.frames import (
 )
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.served_operations import ServedOperations
-from tandembus.interconnect.served_parts import LOCK_LOST, Discharge, Settlement, read_settlement
+from tandembus.interconnect.served_parts import Discharge, Settlement, read_settlement
 from tandembus.interconnect.served_receivers import ServedReceivers
 from tandembus.interconnect.wire_messages import read_sent
 from tandembus.message import Message

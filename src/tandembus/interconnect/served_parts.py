@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode_between
-from tandembus.broker.locks import COMPLETE, LAPSE, REMOVE
+from tandembus.broker.locks import COMPLETE, LAPSE, LOCK_LOST, REMOVE, TOKEN_BYTES
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.transactions import TransactionOperation, TransactionReply, TransactionSettlement
 from tandembus.errors import BusError, MalformedData, MessageLockLost
@@ -19,13 +19,6 @@ from tandembus.interconnect.local_traffic import LocalTraffic
 
 if TYPE_CHECKING:
     from tandembus.interconnect.served_channel import ServedChannel
-
-TOKEN_BYTES: Final = 16
-
-LOCK_LOST: Final = (
-    "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
-    "Receive the message again."
-)
 
 
 @final

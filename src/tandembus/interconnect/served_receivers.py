@@ -25,6 +25,7 @@ from tandembus.interconnect.frames import (
     DRAIN,
     DRAINED,
     EVENTS,
+    FRAME_GOAL_BYTES,
     LOCKS_LOST,
     PUSHES,
     REMOVE_CONSUMER,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 MAX_CONSUMERS: Final = 200_000
 MAX_REPORT: Final = 1 << 24
-FRAME_GOAL_BYTES: Final = 256 * 1024
 
 
 @final
