@@ -9,12 +9,21 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tandembus.clock import Clock
-from tandembus.errors import BusError, EntityNotFound, QuotaExceeded, ServerBusy, StoreFull, StoreUnavailable
+from tandembus.errors import (
+    BusError,
+    EntityNotFound,
+    OperationTimeout,
+    QuotaExceeded,
+    ServerBusy,
+    StoreFull,
+    StoreUnavailable,
+)
 from tandembus.faults.effects import DISK_FULL, NEVER, SLOW, THROTTLED, UNAVAILABLE, Effect, FaultState
 from tandembus.faults.fault import Fault, Kind, Scope, Topology, read_fault
 from tandembus.faults.gate import FaultGate
@@ -107,7 +116,7 @@ class FaultBoard:
         return count
 
     def tick(self) -> None:
-        """Faults whose time is over end. Called before one is felt, and several times a second."""
+        """Faults whose time is over end. Called before one hits anything, and several times a second."""
         now = self._clock.monotonic() if self.state.next_end != NEVER else 0.0
         if now < self.state.next_end:
             return
@@ -182,11 +191,11 @@ class FaultBoard:
         return FaultGate(inner, self.state, functools.partial(self.effects, place))
 
     def effects(self, place: FragmentPlace) -> list[Effect]:
-        """What concerns one fragment, as far as its traffic feels it. A store that is out, slow or full is felt where
-        its commits are (`FaultyStore`)."""
-        return [_effect(fault) for fault in self._all() if self._hits(fault, place)]
+        """What concerns one fragment, as far as its traffic is hit. A store that is out, slow or full is hit where its
+        commits are (`FaultyStore`)."""
+        return [_effect(fault) for fault in self._all() if self._concerns(fault, place)]
 
-    def _hits(self, fault: Fault, place: FragmentPlace) -> bool:
+    def _concerns(self, fault: Fault, place: FragmentPlace) -> bool:
         target = fault.target
         match target.scope:
             case Scope.NAMESPACE:
@@ -207,38 +216,50 @@ class FaultBoard:
                 return StoreUnavailable(fault_text(fault))
         return None
 
-    async def strike_namespace(self, *, grows: bool = False) -> None:
+    async def hit_namespace(self, *, grows: bool = False) -> None:
         """What a fault of the whole namespace does to a request that is about no fragment. Raises, or takes its
         time."""
         if not self._standing:
             return
         delay_s = 0.0
         for fault in self._faults(Scope.NAMESPACE):
-            if not self.is_drawn(fault):
+            if not self.hits(fault):
                 continue
             match fault.kind:
                 case Kind.SLOW:
-                    delay_s += fault.latency_ms / 1000
+                    delay_s += _latency_s(fault)
                 case Kind.THROTTLED:
                     raise ServerBusy(fault_text(fault))
                 case Kind.UNAVAILABLE:
                     raise StoreUnavailable(fault_text(fault))
                 case Kind.DISK_FULL if grows:
                     raise StoreFull(fault_text(fault))
-        await self.hold_up(delay_s, lambda: bool(self._faults(Scope.NAMESPACE, Kind.SLOW)))
+        await self.delay(delay_s, lambda: bool(self._faults(Scope.NAMESPACE, Kind.SLOW)))
 
-    async def strike_change(self, places: Sequence[FragmentPlace], is_new: bool = False) -> None:
+    async def hit_change(
+        self, places: Sequence[FragmentPlace], is_new: bool = False, within_s: float = math.inf
+    ) -> None:
         """Before an entity is created, changed or deleted: raises when any of these fragments of it cannot be told,
-        and takes its time where one is slow. A store that is out or slow says so itself. `is_new`: faults of an entity
-        wait until it is there."""
-        felt = [fault for fault in self._all() if not (is_new and fault.target.name)]
-        hit = [fault for fault in felt if any(self._hits(fault, place) for place in places)]
-        for fault in hit:
-            if fault.kind is Kind.UNAVAILABLE and self.is_drawn(fault):
+        and takes its time where one is slow, but no longer than `within_s`: others wait to change it, too. Then it is
+        OperationTimeout. A store that is out or slow says so itself. `is_new`: faults of an entity wait until it is
+        there."""
+        standing = [fault for fault in self._all() if not (is_new and fault.target.name)]
+        concerning = [fault for fault in standing if any(self._concerns(fault, place) for place in places)]
+        for fault in concerning:
+            if fault.kind is Kind.UNAVAILABLE and self.hits(fault):
                 raise StoreUnavailable(fault_text(fault))
-        slow = [fault for fault in hit if fault.kind is Kind.SLOW and fault.target.scope is not Scope.NAMESPACE]
-        latency_ms = max((fault.latency_ms for fault in slow if self.is_drawn(fault)), default=0)
-        await self.hold_up(latency_ms / 1000, lambda: any(fault in self._all() for fault in slow))
+        slow = [fault for fault in concerning if fault.kind is Kind.SLOW and fault.target.scope is not Scope.NAMESPACE]
+        slowest = max((fault for fault in slow if self.hits(fault)), key=_latency_s, default=None)
+        if slowest is not None:
+            latency_s = _latency_s(slowest)
+            is_still_slow = functools.partial(self._is_any_standing, slow)
+            await self.delay(min(latency_s, within_s), is_still_slow)
+            if latency_s > within_s and is_still_slow():
+                raise OperationTimeout(fault_text(slowest))
+
+    def _is_any_standing(self, faults: Sequence[Fault]) -> bool:
+        standing = self._all()
+        return any(fault in standing for fault in faults)
 
     def broker_outage(self, store: int) -> StoreUnavailable | None:
         """While the broker of this store cannot be asked for anything."""
@@ -255,7 +276,7 @@ class FaultBoard:
         return None
 
     def of_store(self, index: int) -> list[Fault]:
-        """What the store of this number feels itself."""
+        """What hits the store of this number itself."""
         return [fault for fault in self._faults(Scope.STORE) if fault.target.index == index]
 
     def _faults(self, scope: Scope, kind: Kind | None = None) -> list[Fault]:
@@ -265,11 +286,11 @@ class FaultBoard:
     def _all(self) -> list[Fault]:
         return [each.fault for each in self.standing()] if self._standing else []
 
-    def is_drawn(self, fault: Fault) -> bool:
-        """Whether it hits this time."""
+    def hits(self, fault: Fault) -> bool:
+        """An operation that it concerns, this time."""
         return fault.probability >= 1.0 or self._draw() < fault.probability
 
-    async def hold_up(self, delay_s: float, is_slow: Callable[[], bool]) -> None:
+    async def delay(self, delay_s: float, is_slow: Callable[[], bool]) -> None:
         """Returns after so long, or as soon as nothing is slow any more."""
         due = self._clock.monotonic() + delay_s
         while (left_s := due - self._clock.monotonic()) > 0 and is_slow():
@@ -308,8 +329,12 @@ def fault_text(fault: Fault) -> str:
     return f"{_TEXTS[fault.kind].format(target=target)} (injected fault '{fault.id}')."
 
 
+def _latency_s(fault: Fault) -> float:
+    return fault.latency_ms / 1000
+
+
 def _effect(fault: Fault) -> Effect:
-    return Effect(_KINDS[fault.kind], fault_text(fault), fault.probability, fault.latency_ms / 1000)
+    return Effect(_KINDS[fault.kind], fault_text(fault), fault.probability, _latency_s(fault))
 
 
 def _standing(record: Mapping[str, object], now: float, now_wall: float) -> StandingFault:

@@ -1,4 +1,4 @@
-"""Where faults are asked for. One process of a namespace decides, and all of them feel it."""
+"""Where faults are asked for. One process of a namespace decides, and it holds in all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandembus.faults.fault import Fault
 
 
 class FaultDesk(Protocol):
-    """Each returns when every process of the namespace feels the change."""
+    """Each returns when the change holds in every process of the namespace."""
 
     async def put(self, fault: Fault) -> bool:
         """Returns whether it is a new one. Raises QuotaExceeded."""

@@ -52,7 +52,7 @@ class StoreFaults:
     def check(self) -> None:
         """Raises StoreUnavailable when it is hit."""
         for fault in self._board.of_store(self._index):
-            if fault.kind is Kind.UNAVAILABLE and self._board.is_drawn(fault):
+            if fault.kind is Kind.UNAVAILABLE and self._board.hits(fault):
                 raise StoreUnavailable(fault_text(fault))
 
     def check_reach(self) -> None:
@@ -77,11 +77,11 @@ class StoreFaults:
             return False  # what waits must learn of it
         return any(fault.kind is Kind.SLOW for fault in self._board.of_store(self._index))
 
-    async def hold_up(self) -> None:
+    async def delay(self) -> None:
         slow = [fault for fault in self._board.of_store(self._index) if fault.kind is Kind.SLOW]
-        latency_ms = sum(fault.latency_ms for fault in slow if self._board.is_drawn(fault))
+        latency_ms = sum(fault.latency_ms for fault in slow if self._board.hits(fault))
         if latency_ms:
-            await self._board.hold_up(latency_ms / 1000, self._is_slow)
+            await self._board.delay(latency_ms / 1000, self._is_slow)
 
     def opening(self, open_store: Callable[[], Awaitable[MessagingStore]]) -> Callable[[], Awaitable[MessagingStore]]:
         """The same, with these faults from the first moment on."""
@@ -93,7 +93,7 @@ class StoreFaults:
         return open_faulty
 
     def watch(self, owner: StoreOwner) -> Callable[[], None]:
-        """The owner feels what begins and ends at once, not only when it commits. Returns what ends it."""
+        """The owner learns at once of what begins and ends, not only when it commits. Returns what ends it."""
 
         def look() -> None:
             outage = self.outage()
@@ -120,7 +120,7 @@ class FaultyStore:
     async def commit(self, changes: Changes) -> None:
         faults = self._faults
         faults.check()
-        await faults.hold_up()
+        await faults.delay()
         faults.check_reach()
         await self.inner.commit(changes)
 

@@ -13,7 +13,7 @@ from tandembus.message import Message
 
 
 class FaultyRequests:
-    """`Requests` of one fragment, hit by the faults that its gate feels, too.
+    """`Requests` of one fragment, hit by the same faults as its traffic.
 
     Throttling turns away what can come again later; whoever holds a lock may settle and renew it all the same."""
 
@@ -28,7 +28,7 @@ class FaultyRequests:
             return
         delay_s = faults.hit(is_new, grows)
         if delay_s > 0.0:
-            await self._board.hold_up(delay_s, faults.is_slow)
+            await self._board.delay(delay_s, faults.is_slow)
             faults.check_reach()
 
     async def counts(self) -> Counts:
@@ -36,7 +36,7 @@ class FaultyRequests:
         faults = self._faults
         if not faults.is_clear():
             faults.check_reach()
-            await self._board.hold_up(faults.delay_s(), faults.is_slow)
+            await self._board.delay(faults.delay_s(), faults.is_slow)
             faults.check_reach()
         return await self._inner.counts()
 

@@ -48,9 +48,11 @@ class FaultyStorePort:
     """Implements `StorePort`: a broker that a fault makes unreachable cannot be asked either, and nothing of an entity
     changes while a part of it is out."""
 
-    def __init__(self, inner: StorePort, board: FaultBoard) -> None:
+    def __init__(self, inner: StorePort, board: FaultBoard, change_within_s: float) -> None:
+        """`change_within_s`: what is slower than this has not changed."""
         self._inner = inner
         self._board = board
+        self._change_within_s = change_within_s
 
     @property
     def index(self) -> int:
@@ -72,4 +74,5 @@ class FaultyStorePort:
         await self._inner.check(entry)
 
     async def _check(self, entry: Entry, is_new: bool = False) -> None:
-        await self._board.strike_change([place_of(entry, index) for index in entry.indexes_in(self.index)], is_new)
+        places = [place_of(entry, index) for index in entry.indexes_in(self.index)]
+        await self._board.hit_change(places, is_new, self._change_within_s)

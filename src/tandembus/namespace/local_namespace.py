@@ -48,7 +48,8 @@ class LocalNamespace(CatalogNamespace):
             FragmentHost(store, broker, catalog, limits, clock, compiled) for store, broker in enumerate(brokers)
         ]
         self.followers = Followers(catalog)
-        ports = {host.store: FaultyStorePort(LocalStorePort(host), board) for host in self.hosts}
+        within_s = limits.operation_timeout_s
+        ports = {host.store: FaultyStorePort(LocalStorePort(host), board, within_s) for host in self.hosts}
         for_new = range(len(self.hosts) if new_stores is None else new_stores)
         administration = Administration(name, catalog, ports, for_new, self.followers, limits, clock)
         source = LocalSource({host.store: host for host in self.hosts})

@@ -133,7 +133,10 @@ class SupervisorNode:
         administration = Administration(
             settings.name,
             self._catalog,
-            {index: FaultyStorePort(store, self.faults) for index, store in self.stores.items()},
+            {
+                index: FaultyStorePort(store, self.faults, limits.operation_timeout_s)
+                for index, store in self.stores.items()
+            },
             range(stores_for_new_entities(settings)),
             self.followers,
             limits,

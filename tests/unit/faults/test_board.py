@@ -12,6 +12,7 @@ from tandembus.errors import (
     EntityNotFound,
     FragmentUnavailable,
     InvalidArgument,
+    OperationTimeout,
     QuotaExceeded,
     ServerBusy,
     StoreFull,
@@ -183,21 +184,21 @@ async def test_a_fault_of_the_namespace_hits_requests_that_are_about_no_fragment
     kind: str, error: type[BusError], grows: bool
 ) -> None:
     board = FaultBoard(ManualClock())
-    await board.strike_namespace(grows=True)
+    await board.hit_namespace(grows=True)
     put(board, "namespace", kind)
     with pytest.raises(error, match="injected fault 'f1'"):
-        await board.strike_namespace(grows=grows)
+        await board.hit_namespace(grows=grows)
     board.clear()
-    await board.strike_namespace(grows=True)
+    await board.hit_namespace(grows=True)
 
 
 @covers("B3")
 async def test_a_full_disk_is_felt_by_what_needs_room_only() -> None:
     board = FaultBoard(ManualClock())
     put(board, "namespace", "disk-full")
-    await board.strike_namespace(grows=False)
+    await board.hit_namespace(grows=False)
     with pytest.raises(StoreFull):
-        await board.strike_namespace(grows=True)
+        await board.hit_namespace(grows=True)
 
 
 @covers("B3")
@@ -217,14 +218,14 @@ async def test_nothing_changes_an_entity_with_a_fragment_out_of_reach() -> None:
     orders = [FragmentPlace("orders", index, index % 4) for index in range(16)]
     put(board, "fragment/orders/9")
     with pytest.raises(StoreUnavailable):
-        await board.strike_change(orders)
-    await board.strike_change([FragmentPlace("other", index, index % 4) for index in range(16)])
-    await board.strike_change(orders, is_new=True)
+        await board.hit_change(orders)
+    await board.hit_change([FragmentPlace("other", index, index % 4) for index in range(16)])
+    await board.hit_change(orders, is_new=True)
     put(board, "broker/1")
     with pytest.raises(StoreUnavailable):
-        await board.strike_change(orders, is_new=True)
+        await board.hit_change(orders, is_new=True)
     put(board, "fragment/orders/9", "throttled")
-    await board.strike_change(orders)
+    await board.hit_change(orders)
 
 
 @covers("B3", "P18")
@@ -232,12 +233,30 @@ async def test_a_change_takes_as_long_as_the_slowest_fragment() -> None:
     clock = ManualClock()
     board = FaultBoard(clock, SPREAD)
     put(board, "broker/1", "slow", latency_ms=60_000)
-    change = asyncio.create_task(board.strike_change([FragmentPlace("orders", 1, 1)]))
-    await board.strike_change([FragmentPlace("orders", 0, 0)])
+    change = asyncio.create_task(board.hit_change([FragmentPlace("orders", 1, 1)]))
+    await board.hit_change([FragmentPlace("orders", 0, 0)])
     await asyncio.sleep(0)
     assert not change.done()
     board.clear()
     await change
+
+
+@covers("B3", "P18")
+async def test_a_change_that_would_take_too_long_is_not_made() -> None:
+    clock = ManualClock()
+    board = FaultBoard(clock, SPREAD)
+    put(board, "broker/1", "slow", latency_ms=600_000)
+    late = asyncio.create_task(board.hit_change([FragmentPlace("orders", 1, 1)], within_s=60.0))
+    await asyncio.sleep(0)
+    clock.advance(60.0)
+    put(board, "broker/1", "slow", latency_ms=600_000)  # whatever wakes it
+    with pytest.raises(OperationTimeout, match="injected fault 'f1'"):
+        await late
+    in_time = asyncio.create_task(board.hit_change([FragmentPlace("orders", 1, 1)], within_s=60.0))
+    await asyncio.sleep(0)
+    clock.advance(60.0)
+    board.clear()
+    await in_time
 
 
 @covers("B3", "P18")

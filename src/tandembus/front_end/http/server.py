@@ -154,7 +154,7 @@ class HttpFrontEnd:
         folded = path.lower()
         if self._amqp is not None and folded.rstrip("/") == WEBSOCKET_PATH:
             return await self._carry_amqp(request, self._amqp)
-        await self._namespace.faults.strike_namespace(grows=request.method == "PUT")
+        await self._namespace.faults.hit_namespace(grows=request.method == "PUT")
         await self._namespace.refresh()
         policy_path = parse_policy_path(path)
         if policy_path is not None:
