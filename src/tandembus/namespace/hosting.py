@@ -73,7 +73,7 @@ class FragmentHost:
     async def start(self) -> None:
         """Compare with what is there, and finish what an earlier life left undone."""
         await self._compare_with_store()
-        self.resume_dropping()
+        self._resume_dropping()
 
     async def stop(self) -> None:
         for task in list(self._resuming):
@@ -81,8 +81,8 @@ class FragmentHost:
         await asyncio.gather(*self._resuming, return_exceptions=True)
         await self.dropper.stop()
 
-    def resume_dropping(self) -> None:
-        """What the catalog has buried in this store. Also for who has caught up with the catalog after a while."""
+    def _resume_dropping(self) -> None:
+        """What the catalog has buried in this store."""
         self.dropper.start([one for one in self._view.tombstones() if one.store == self.store])
         self.dropper.retry()
 
@@ -288,14 +288,16 @@ class FragmentHost:
             if fragment is not None and self._has(entry.fragment_key + index):
                 fragment.rules = await self._compiled.rule_set(entry)
 
-    async def follow_view(self) -> None:
-        """What is open becomes what the catalog says of it. For whoever begins to serve, or has missed what a change
-        meant: due work opens fragments at any time, also while nobody is told of changes."""
+    async def catch_up(self) -> None:
+        """What is open becomes what the catalog says of it, and what it buried goes. For whoever begins to serve, or
+        has missed what a change meant: due work opens fragments at any time, also while nobody is told of changes."""
+        self._resume_dropping()
         for fragment in self.broker.fragments():
             head_key = int(fragment.key)
             entry = self._view.find_by_fragment(head_key) if fragment.topic is None else None
             if entry is not None:
                 await self._set_family(entry, head_key)
+        self.broker.forwarding.retry_all()
 
     async def _set_family(self, head: Entry, head_key: int) -> None:
         index = head_key - head.fragment_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 from tandembus.broker.message_broker import MessageBroker
@@ -55,7 +55,7 @@ class LocalNamespace(CatalogNamespace):
         source = LocalSource({host.store: host for host in self.hosts})
         super().__init__(name, catalog, source, administration, limits, clock, board)
         self.brokers = list(brokers)
-        self._following = HostsFollowing(self.hosts)
+        self._following = HostsFollowing(self.hosts, self._hosts_lost_track)
         self.followers.add(self._following, None)
         catalog.listeners.append(self._catalog_changed)
         between = LocalSource({host.store: host for host in self.hosts}, is_pinning=False)
@@ -75,6 +75,11 @@ class LocalNamespace(CatalogNamespace):
         self.apply(events)
         self._following.heard(events)
         self.followers.publish(change)
+
+    def _hosts_lost_track(self, reason: BusError) -> None:
+        """Nothing that is answered from now on would be true of them: better to begin anew."""
+        log.critical("a change of the catalog is not in effect: %s", reason)
+        self.when_broken(reason)
 
     def _is_known_fragment(self, fragment_key: int) -> bool:
         return self.catalog.find_by_fragment(fragment_key) is not None
@@ -141,8 +146,9 @@ class HostsFollowing:
 
     name = "the message brokers of this process"
 
-    def __init__(self, hosts: Sequence[FragmentHost]) -> None:
+    def __init__(self, hosts: Sequence[FragmentHost], when_lost: Callable[[BusError], None]) -> None:
         self._hosts = hosts
+        self._when_lost = when_lost
         self._heard: deque[Sequence[CatalogEvent]] = deque()
 
     def heard(self, events: Sequence[CatalogEvent]) -> None:
@@ -152,7 +158,17 @@ class HostsFollowing:
         while self._heard:
             events = self._heard.popleft()
             for host in self._hosts:
-                await host.apply(events)
+                await _tell(host, events)
 
     def cut_off(self, reason: BusError) -> None:
-        log.error("a change of the catalog is not in effect: %s", reason)
+        self._when_lost(reason)
+
+
+async def _tell(host: FragmentHost, events: Sequence[CatalogEvent]) -> None:
+    """One that fails to do what a change means does what the catalog says as a whole, before anybody is told that the
+    change is made: nobody would tell it a second time."""
+    try:
+        await host.apply(events)
+    except Exception:
+        log.exception("store %d could not follow a change of the catalog, and is compared with it", host.store)
+        await host.catch_up()

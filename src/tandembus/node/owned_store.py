@@ -82,13 +82,11 @@ class OwnedStore:
 
     async def start_hosting(self, when_broken: WhenBroken) -> None:
         """Once the copy of the catalog is what it must be; again after each time when it was not."""
-        if self.is_hosting:
-            self.host.resume_dropping()
-        else:
+        if not self.is_hosting:
             await self.host.start()
             self.is_hosting = True
             self._resuming = essential(self.transfers.resume(), "resuming transfers", when_broken)
-        await self.host.follow_view()
+        await self.host.catch_up()
 
     async def stop(self) -> None:
         """Commit what was accepted, then close."""

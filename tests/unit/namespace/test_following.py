@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from tandembus.descriptions import QueueDescription
+from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from tandembus.errors import BusError, OperationTimeout, StoreUnavailable
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog
-from tandembus.namespace.catalog_change import CatalogChange
+from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent, EntityCreated
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.following import Followers
+from tandembus.namespace.hosting import FragmentHost
 from tandembus.store.memory_records import MemoryRecords
 from tests.covers import covers
+from tests.unit.namespace.namespace_lives import Machine
+from tests.unit.namespace.partitioned_use import peek, send
 
 NOW = 1_700_000_000.0
 
@@ -155,3 +159,42 @@ async def test_who_has_left_is_told_nothing_more(followed: Followed) -> None:
     await followed.followers.confirmed()
     assert follower.view.find_queue("orders") is None
     assert follower.cut_off_for == []
+
+
+@covers("P7", "P18")
+async def test_a_store_of_this_process_that_failed_to_follow_a_change_is_compared_with_the_catalog(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Machine(stores=2).life() as life:
+        namespace = life.namespace
+        await namespace.create_topic(TopicDescription("news", enable_partitioning=True))
+        await send(life, "news", "before")
+        apply, failures = FragmentHost.apply, [RuntimeError("a fault of ours")]
+
+        async def failing(host: FragmentHost, events: Sequence[CatalogEvent]) -> None:
+            if failures and any(isinstance(event, EntityCreated) for event in events):
+                raise failures.pop()
+            await apply(host, events)
+
+        monkeypatch.setattr(FragmentHost, "apply", failing)
+        for name in ("first", "second"):
+            await namespace.create_subscription(SubscriptionDescription("news", name))
+        assert failures == []
+        bodies = [f"m{number:02}" for number in range(32)]
+        await send(life, "news", *bodies)
+        for name in ("first", "second"):
+            assert sorted(await peek(life, f"news/subscriptions/{name}")) == bodies
+
+
+@covers("P18")
+async def test_a_process_whose_stores_cannot_follow_the_catalog_serves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(_host: FragmentHost, *_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    async with Machine(stores=2).life() as life:
+        broken: list[BaseException] = []
+        life.namespace.when_broken = broken.append
+        monkeypatch.setattr(FragmentHost, "apply", failing)
+        monkeypatch.setattr(FragmentHost, "catch_up", failing)
+        await life.namespace.create_queue(QueueDescription("orders"))
+        assert [type(error) for error in broken] == [StoreUnavailable]

@@ -257,7 +257,7 @@ async def test_what_is_open_becomes_what_the_catalog_says_when_nobody_was_told()
         await life.namespace.update_subscription(replace(AUDIT, max_delivery_count=3))
         await life.namespace.delete_rule("news", "audit", "$Default")
         listeners.extend(told)
-        await host.follow_view()
+        await host.catch_up()
         family = life.brokers[host.store].by_key[topic.fragment_key + 3].fan_out
         assert family is not None
         assert set(family.subscriptions) == {audit.fragment_key + 3, late.fragment_key + 3}
