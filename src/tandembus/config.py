@@ -102,6 +102,9 @@ class ServeSettings:
         maximum=256,
     )
     front_ends: int = setting(1, "front-end processes that share the ports", minimum=1, maximum=64)
+    spare_brokers: int = setting(
+        1, "processes kept loaded, to take the place of a message broker that ended", minimum=0, maximum=16
+    )
     restart_delay_s: float = setting(
         0.0, "a message broker or front end that ended is started again after this", minimum=0.0, maximum=3_600.0
     )

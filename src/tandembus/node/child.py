@@ -1,6 +1,7 @@
-"""`python -m tandembus.node.child ROLE INDEX NAME`: a process that a supervisor starts, and nobody else.
+"""`python -m tandembus.node.child ROLE LABEL NAME`: a process that a supervisor starts, and nobody else.
 
-The lifeline comes first of all; what takes long to import follows.
+The lifeline comes first of all. What the role needs is loaded before the orders are read: a spare waits for them with
+everything loaded.
 """
 
 from __future__ import annotations
@@ -8,44 +9,65 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.node.lifeline import Lifeline
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s [{who}]: %(message)s"
+if TYPE_CHECKING:
+    from tandembus.node.orders import Orders
+
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [{who}]: %(message)s"
+BROKER: Final = "broker"
+
+Live = Callable[[dict[str, object]], Awaitable[int]]
+"""The life of a process with these orders; returns its exit code."""
+Run = Callable[[Coroutine[Any, Any, int]], int]
 
 
 def main() -> None:
     lifeline = Lifeline()
-    role, index = sys.argv[1], sys.argv[2]
-    sys.exit(_run(_live(lifeline, role, f"{role} {index}")))
+    live, run = _load(sys.argv[1]), _load_loop()
+    sys.exit(run(_live(lifeline, live, lifeline.orders())))
 
 
-async def _live(lifeline: Lifeline, role: str, who: str) -> int:
+async def _live(lifeline: Lifeline, live: Live, orders: dict[str, object]) -> int:
     lifeline.watch()
+    return await live(orders)
+
+
+def _load(role: str) -> Live:
     from tandembus.node.orders import orders_from_document
     from tandembus.node.tuning import tune_process
 
-    orders = orders_from_document(lifeline.orders)
-    logging.basicConfig(level=orders.settings.log_level.upper(), format=LOG_FORMAT.format(who=who))
-    if role == "broker":
+    process = _load_process(role)
+
+    async def live(document: dict[str, object]) -> int:
+        orders = orders_from_document(document)
+        log_format = LOG_FORMAT.format(who=f"{role} {orders.index}")
+        logging.basicConfig(level=orders.settings.log_level.upper(), format=log_format)
+        tune_process(orders.settings.limits.max_connections)
+        return await process(orders)
+
+    return live
+
+
+def _load_process(role: str) -> Callable[[Orders], Awaitable[int]]:
+    if role == BROKER:
         from tandembus.node.broker_process import BrokerProcess
 
-        tune_process(orders.settings.limits.max_connections)
-        return await BrokerProcess(orders).run()
+        return lambda orders: BrokerProcess(orders).run()
     from tandembus.node.front_end_process import FrontEndProcess
 
-    tune_process(orders.settings.limits.max_connections)
-    return await FrontEndProcess(orders).run()
+    return lambda orders: FrontEndProcess(orders).run()
 
 
-def _run(work: Coroutine[Any, Any, int]) -> int:
+def _load_loop() -> Run:
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(work)
-    return uvloop.run(work)
+        return asyncio.run
+    return uvloop.run
 
 
 if __name__ == "__main__":

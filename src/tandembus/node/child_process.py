@@ -1,8 +1,9 @@
-"""A process of the namespace as its supervisor holds it: started, spoken to once, ended, awaited.
+"""A process of the namespace as its supervisor holds it: started, given its orders, ended, awaited.
 
-Its standard input is one end of a socket pair, its *lifeline*. Over it the child is handed its settings, which hold
-keys and so must not stand on a command line. Later nothing is said on it: when the child finds it closed, its
-supervisor is gone, and so must it be; when the supervisor finds it closed, the child has ended.
+Its standard input is one end of a socket pair, its *lifeline*. Over it the child is given its orders, which hold keys
+and so must not stand on a command line; one that is kept as a spare gets them later. After that nothing is said on it:
+when the child finds it closed, its supervisor is gone, and so must it be; when the supervisor finds it closed, the
+child has ended.
 """
 
 from __future__ import annotations
@@ -32,6 +33,19 @@ class ChildProcess:
         self._lifeline = lifeline
         self.pid = process.pid
 
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def give(self, orders: dict[str, object]) -> None:
+        """What it needs to know, keys included."""
+        content = json.dumps({**orders, "supervisor_pid": os.getpid()}).encode()
+        self._lifeline.setblocking(True)
+        try:
+            self._lifeline.sendall(len(content).to_bytes(4, "big") + content)
+        except OSError:
+            pass  # It has ended already, which `wait` will tell.
+        self._lifeline.setblocking(False)
+
     def kill(self) -> None:
         """Also ends a process that is stopped and answers to nothing else."""
         if self._process.poll() is None:
@@ -57,12 +71,10 @@ class ChildProcess:
         self._lifeline.close()
 
 
-def start_child(
-    role: str, index: int, namespace_name: str, orders: dict[str, object], module: str = CHILD_MODULE
-) -> ChildProcess:
-    """`orders`: what the child needs to know, keys included. Role, index and name are for the list of processes."""
+def start_child(role: str, label: str, namespace_name: str, module: str = CHILD_MODULE) -> ChildProcess:
+    """It loads what its role needs, and waits for its orders. Label and name are for the list of processes."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, *_flags(), "-m", module, role, str(index), namespace_name]
+    command = [sys.executable, *_flags(), "-m", module, role, label, namespace_name]
     try:
         process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=STANDARD_ERROR, env=_environment())
     except BaseException:
@@ -70,12 +82,6 @@ def start_child(
         raise
     finally:
         theirs.close()
-    try:
-        content = json.dumps({**orders, "supervisor_pid": os.getpid()}).encode()
-        ours.sendall(len(content).to_bytes(4, "big") + content)
-    except OSError:
-        pass  # It has ended already, which `wait` will tell.
-    ours.setblocking(False)
     return ChildProcess(process, ours)
 
 

@@ -3,6 +3,8 @@ it needs itself, so that they load at the same time. Imports little, on purpose.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import final
 
 from tandembus.clock import Clock, SystemClock
@@ -13,6 +15,8 @@ from tandembus.node.orders import Orders
 from tandembus.node.run_folder import RunFolder, ensure_install_key, private_folder
 from tandembus.node.store_folders import store_count
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
+
+log = logging.getLogger("tandembus.node")
 
 
 @final
@@ -26,6 +30,7 @@ class Launch:
         self.run = RunFolder(settings.data)
         self.install_key = ensure_install_key(settings.data)
         self.store_count = store_count(settings)
+        self._spares: list[ChildProcess] = []
         self.ports: Ports | None = None
         """To be known before a front end is started."""
         brokers = [ProcessId(Role.BROKER, index) for index in range(settings.brokers)]
@@ -39,9 +44,39 @@ class Launch:
         )
 
     def _start_child(self, process: ProcessId) -> ChildProcess:
+        child = self._spare() if process.role is Role.BROKER else None
+        if child is None:
+            child = start_child(process.role.value, str(process.index), self._settings.name)
         ports = self.ports if process.role is Role.FRONT_END else None
-        orders = Orders(self._settings, self.install_key, process.index, self.store_count, ports)
-        return start_child(process.role.value, process.index, self._settings.name, orders.document())
+        child.give(Orders(self._settings, self.install_key, process.index, self.store_count, ports).document())
+        return child
+
+    # Spares: loading takes longer than all else, and while a broker is started again its entities are out.
+
+    def _spare(self) -> ChildProcess | None:
+        """One that is there still, if there is any."""
+        self._forget_dead_spares()
+        return self._spares.pop() if self._spares else None
+
+    def keep_spares(self) -> None:
+        """Start those that are missing. They own nothing and do nothing until they are given orders."""
+        self._forget_dead_spares()
+        try:
+            while len(self._spares) < self._settings.spare_brokers:
+                self._spares.append(start_child(Role.BROKER.value, "spare", self._settings.name))
+        except OSError as error:
+            log.warning("no process can be kept as a spare: %s", error)
+
+    def _forget_dead_spares(self) -> None:
+        for spare in [one for one in self._spares if not one.is_alive()]:
+            self._spares.remove(spare)
+            spare.let_go()
+
+    async def end_spares(self) -> None:
+        spares, self._spares = self._spares, []
+        for spare in spares:
+            spare.kill()
+        await asyncio.gather(*[spare.wait() for spare in spares])
 
     def start_brokers(self) -> None:
         self.supervisor.start(self.supervisor.of(Role.BROKER))

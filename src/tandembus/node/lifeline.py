@@ -31,9 +31,13 @@ class Lifeline:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, descriptor)
         os.close(null)
-        self.orders = self._read_orders()
-        if os.getppid() != self.orders.get("supervisor_pid"):
+
+    def orders(self) -> dict[str, object]:
+        """Waits for them, once; a supervisor that is gone gives none."""
+        orders = self._read_orders()
+        if os.getppid() != orders.get("supervisor_pid"):
             self._end()
+        return orders
 
     def watch(self) -> None:
         """From now on the process ends at once when its supervisor is gone. Nothing is finished: what was not

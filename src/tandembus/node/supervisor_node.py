@@ -58,6 +58,7 @@ log = logging.getLogger("tandembus.node")
 SETTLED_WITHIN_S: Final = 60.0
 CHANNELS_UP_WITHIN_S: Final = 2.0
 ENDS_WITHIN_S: Final = 8.0
+SPARE_AFTER_S: Final = 0.25
 
 
 @final
@@ -123,6 +124,7 @@ class SupervisorNode:
         self.door.open(sockets)
         write_facts(settings, self.ports)
         self.door.is_ready = True
+        self._launch.keep_spares()
 
     async def _build(self, opened: contextlib.AsyncExitStack) -> None:
         settings, limits, clock = self.settings, self.settings.limits, self.clock
@@ -231,6 +233,13 @@ class SupervisorNode:
             task = asyncio.ensure_future(self._skip_known_keys())
             self._joining.add(task)
             task.add_done_callback(self._joining.discard)
+            if self.door.is_ready:
+                # Who came just now has enough to do at first.
+                asyncio.get_running_loop().call_later(SPARE_AFTER_S, self._keep_spares)
+
+    def _keep_spares(self) -> None:
+        if self.door.is_ready:
+            self._launch.keep_spares()
 
     async def _skip_known_keys(self) -> None:
         newest = max(store.newest_key for store in self.stores.values())
@@ -343,6 +352,7 @@ class SupervisorNode:
     async def stop(self) -> None:
         """Front ends first, so that nothing new comes; then the brokers commit and close."""
         self.door.close()
+        await self._launch.end_spares()
         self._fault_task.cancel()
         await self.namespace.fault_desk.clear()  # what was accepted must be stored, whatever people were playing
         await self._end(self.supervisor.of(Role.FRONT_END))

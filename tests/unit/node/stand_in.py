@@ -18,11 +18,12 @@ async def live(lifeline: Lifeline) -> None:
 
 def main() -> None:
     lifeline = Lifeline()
-    folder = Path(str(lifeline.orders["folder"]))
+    orders = lifeline.orders()
+    folder = Path(str(orders["folder"]))
     folder.mkdir(exist_ok=True)
     lock = FolderLock(folder)
     (folder / f"{'-'.join(sys.argv[1:3])}.{os.getpid()}").touch()
-    exit_code = lifeline.orders.get("exit_code")
+    exit_code = orders.get("exit_code")
     if isinstance(exit_code, int):
         sys.exit(exit_code)
     asyncio.run(live(lifeline))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 import signal
 import subprocess
@@ -48,7 +49,9 @@ class Stage:
         if self.refusals > 0:
             self.refusals -= 1
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return start_child(one.role.value, one.index, "shop", self.orders, STAND_IN)
+        child = start_child(one.role.value, str(one.index), "shop", STAND_IN)
+        child.give(self.orders)
+        return child
 
     def pids(self) -> list[int]:
         """Of all lives that came so far as to hold the lock, oldest first."""
@@ -184,7 +187,8 @@ async def test_neither_an_interrupt_nor_a_termination_reaches_a_child(stage: Sta
 SUPERVISING = f"""
 import sys, time
 from tandembus.node.child_process import start_child
-child = start_child("broker", 1, "shop", {{"folder": sys.argv[1]}}, "{STAND_IN}")
+child = start_child("broker", "1", "shop", "{STAND_IN}")
+child.give({{"folder": sys.argv[1]}})
 sys.stdin.read()
 """
 
@@ -228,3 +232,24 @@ async def test_a_process_that_cannot_be_started_now_is_started_later(stage: Stag
     assert process.lives.state is ProcessState.DOWN
     await comes(lambda: len(stage.pids()) == 2)
     assert broken == []
+
+
+async def test_a_spare_waits_for_its_orders_and_ends_with_its_supervisor_too(stage: Stage) -> None:
+    spare = start_child("broker", "1", "shop", STAND_IN)
+    await asyncio.sleep(0.1)
+    assert spare.is_alive()
+    assert stage.pids() == []
+    spare.give(stage.orders)
+    await comes(lambda: stage.pids() == [spare.pid])
+    other = start_child("broker", "1", "shop", STAND_IN)
+    for one in (spare, other):
+        one.let_go()
+        await comes(functools.partial(is_gone, one.pid))
+
+
+async def test_orders_for_a_process_that_has_ended_already_harm_nobody(stage: Stage) -> None:
+    child = start_child("broker", "1", "shop", STAND_IN)
+    child.kill()
+    await comes(lambda: not child.is_alive())
+    child.give(stage.orders)
+    assert await child.wait() == -signal.SIGKILL
