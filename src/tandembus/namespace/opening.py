@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from random import randrange
 
 from tandembus.clock import Clock
 from tandembus.errors import EntityNotFound
@@ -99,7 +100,8 @@ class OpenEntities:
     def _assembled(self, entry: Entry, traffic: list[Traffic], requests: list[Requests]) -> tuple[Traffic, Requests]:
         if entry.is_partitioned:
             settings = partition_settings(entry.description, self._limits)
-            whole = PartitionedTraffic(traffic, settings, self._clock)
+            first_turn = randrange(len(traffic))
+            whole = PartitionedTraffic(traffic, settings, self._clock, first_turn=first_turn)
             return whole, PartitionedRequests(requests, whole)
         return traffic[0], requests[0]
 

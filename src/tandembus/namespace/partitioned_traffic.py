@@ -35,7 +35,7 @@ from tandembus.namespace.partitioning import (
     partition_key_of,
     split_by_fragment,
     transaction_key_of,
-    via_key_of,
+    via_key_of_batch,
 )
 from tandembus.namespace.receive_cache import Later, call_later
 
@@ -108,10 +108,17 @@ class SplitSend(SendReply):
 @final
 class PartitionedTraffic(CachedTraffic):
     def __init__(
-        self, fragments: list[Traffic], settings: PartitionSettings, clock: Clock, later: Later = call_later
+        self,
+        fragments: list[Traffic],
+        settings: PartitionSettings,
+        clock: Clock,
+        later: Later = call_later,
+        first_turn: i64 = 0,
     ) -> None:
+        """`first_turn`: the fragment that the first send without a key goes to. If it were the same in each front end
+        and each life, an entity that is seldom used would fill that one only."""
         super().__init__(fragments, settings, clock, later)
-        self._turn: i64 = 0
+        self._turn: i64 = first_turn
         self._line: Final = SessionLine(fragments, later)
 
     def failure(self) -> BusError | None:
@@ -136,7 +143,7 @@ class PartitionedTraffic(CachedTraffic):
         messages = operation.messages
         key: str | None
         if operation.is_via:
-            key = via_key_of(messages[0])
+            key = via_key_of_batch(messages)
         elif len(messages) == 1:
             key = partition_key_of(messages[0], self.settings.requires_duplicate_detection)
         else:
@@ -216,7 +223,7 @@ class PartitionedTraffic(CachedTraffic):
 
     def transaction_key(self, operation: SendOperation) -> str | None:
         if operation.is_via:
-            return via_key_of(operation.messages[0])
+            return via_key_of_batch(operation.messages)
         settings = self.settings
         return transaction_key_of(operation.messages, settings.requires_duplicate_detection, settings.requires_session)
 

@@ -25,6 +25,9 @@ VIA_PARTITION_KEY: Final = "x-opt-via-partition-key"
 DIFFERENT_KEYS: Final = (
     "The messages of a batch must have the same SessionId and PartitionKey: a batch is stored in one partition."
 )
+DIFFERENT_VIA_KEYS: Final = (
+    "The messages of a batch must have the same ViaPartitionKey: they pass through one partition together."
+)
 NO_TRANSACTION_KEY: Final = (
     "In a transaction on a partitioned entity every message needs a SessionId or PartitionKey, the same for all."
 )
@@ -111,6 +114,15 @@ def via_key_of(message: Message) -> str | None:
 
 
 # Batches.
+
+
+def via_key_of_batch(messages: list[Message]) -> str | None:
+    """The same of messages that pass through together. Raises InvalidOperation where they differ."""
+    key = via_key_of(messages[0])
+    for message in messages:
+        if via_key_of(message) != key:
+            raise InvalidOperation(DIFFERENT_VIA_KEYS)
+    return key
 
 
 def key_of_batch(messages: list[Message]) -> str | None:

@@ -21,7 +21,9 @@ from tandembus.namespace.administration import Administration
 from tandembus.namespace.catalog import Entry
 from tandembus.namespace.entity import EntityCounts
 from tandembus.namespace.local_source import LocalStorePort
+from tandembus.namespace.partitioning import fragment_of_number
 from tandembus.namespace.store_port import StorePort
+from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.namespace.namespace_lives import Machine, assert_disks_hold_just_the_entities
 from tests.unit.namespace.partitioned_use import peek, receive_all, send
@@ -212,6 +214,19 @@ async def test_a_change_that_waits_never_meets_the_next_queue_of_that_name(is_up
             assert (left.description.requires_session, left.description.max_delivery_count) == (False, 10)
         else:
             assert isinstance(outcomes[1], EntityNotFound), "it was gone when its turn came"
+
+
+@covers("P5")
+async def test_what_comes_one_by_one_in_many_lives_does_not_always_go_to_the_same_fragment() -> None:
+    async with Machine().life() as life:
+        used = set()
+        for number in range(20):
+            name = f"orders-{number}"
+            await life.namespace.create_queue(replace(ORDERS, name=name))
+            await send(life, name, "only")
+            (found,) = await (await life.namespace.entity(name)).requests.peek(MAIN, 0, 10, 1 << 20)
+            used.add(fragment_of_number(found.sequence_number))
+        assert len(used) > 1
 
 
 @covers("P8")

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tandembus.amqp.encoding.sections import data_section, message_annotations_section, properties_section
 from tandembus.broker.locks import COMPLETE, MessageLock
 from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.transactions import CallbackTransactionReply, TransactionOperation, TransactionSettlement
@@ -18,7 +19,7 @@ from tandembus.errors import (
     StoreUnavailable,
 )
 from tandembus.interconnect.traffic import ANY_FRAGMENT
-from tandembus.message import Message
+from tandembus.message import Message, parse_message
 from tandembus.namespace.partitioning import fragment_of_key
 from tandembus.store.memory import Fault
 from tests.covers import covers
@@ -344,6 +345,26 @@ async def test_what_has_no_key_can_be_in_no_transaction_but_what_only_passes_thr
                 send_in_transaction(keyed("a", partition_key="a"), keyed("b", partition_key="b"))
             )
         assert queue.traffic.transaction_index(send_in_transaction(keyed("a"), is_via=True)) == ANY_FRAGMENT
+
+
+def via(body: str, key: str | None) -> Message:
+    annotations = message_annotations_section({"x-opt-via-partition-key": key}) if key is not None else b""
+    return parse_message(annotations + properties_section(body) + data_section(body.encode()))
+
+
+@covers("P16", "P27")
+@pytest.mark.parametrize("other", ["b", None])
+async def test_a_batch_that_passes_through_has_one_key_for_it(other: str | None) -> None:
+    async with PartitionedQueue() as queue:
+        same = send_in_transaction(via("1", "a"), via("2", "a"), is_via=True)
+        assert queue.traffic.transaction_key(same) == "a"
+        assert queue.traffic.transaction_index(same) == fragment_of_key("a")
+        for keys in (("a", other), (other, "a")):
+            mixed = send_in_transaction(*[via("m", key) for key in keys], is_via=True)
+            for refuse in (queue.traffic.send, queue.traffic.transaction_key, queue.traffic.transaction_index):
+                with pytest.raises(InvalidOperation):
+                    refuse(mixed)
+        assert sum(queue.counts()) == 0
 
 
 @covers("P16")

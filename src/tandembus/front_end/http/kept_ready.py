@@ -20,8 +20,6 @@ from tandembus.front_end.http.connection import HttpConnection
 from tandembus.message import Message
 from tandembus.namespace.entity import Entity
 
-KEEPS_S: Final = 10.0
-"""After that nothing of what was kept ready is left, and the connection counts as one that does not receive."""
 MOST_ENTITIES: Final = 8
 """That one connection stands in line at; of more, those that it asked last."""
 
@@ -51,7 +49,7 @@ class StandIn:
 
     def request_ends(self) -> None:
         """From now on there is a while for the next one."""
-        self._timer = asyncio.get_running_loop().call_later(KEEPS_S, self.leave)
+        self._timer = asyncio.get_running_loop().call_later(self._standing.keeps_s, self.leave)
 
     def leave(self) -> None:
         if self._standing.forget(self):
@@ -73,8 +71,11 @@ class StandIn:
 class StandIns:
     """Of all connections."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, keeps_s: float) -> None:
+        """`keeps_s`: after that nothing of what was kept ready is left, and a connection counts as one that does not
+        receive."""
         self.clock: Final = clock
+        self.keeps_s: Final = keeps_s
         self._places: dict[HttpConnection, dict[Place, StandIn]] = {}
 
     @contextmanager

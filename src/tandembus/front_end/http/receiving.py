@@ -42,7 +42,7 @@ class HttpReceiver:
         self._meter = meter
         self._clock = clock
         self._waiting: set[HeadReceiver] = set()
-        self._stand_ins = StandIns(clock)
+        self._stand_ins = StandIns(clock, namespace.limits.receive_cache_s)
         self._is_stopping = False
 
     def stop_waiting(self) -> None:

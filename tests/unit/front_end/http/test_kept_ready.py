@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tandembus.descriptions import QueueDescription
 from tandembus.front_end.http import kept_ready
+from tandembus.limits import Limits
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.partitioned_traffic import PartitionedTraffic
 from tandembus.namespace.partitioning import FRAGMENT_COUNT
@@ -95,16 +97,14 @@ async def test_nothing_is_kept_for_a_request_that_wants_the_connection_closed(fr
 
 
 @covers("P21")
-async def test_the_place_is_given_up_when_no_other_request_comes(
-    front_end: RunningFrontEnd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_ready, "KEEPS_S", 0.05)
-    entity = await filled(front_end, "orders")
-    client = Client(front_end)
-    await client.receive("orders")
-    await until(lambda: kept_count(entity) == 0 and not entity.links)
-    assert (await client.receive("orders"))[0] == 200
-    await client.close()
+async def test_the_place_is_given_up_with_what_was_kept_when_no_other_request_comes(tmp_path: Path) -> None:
+    async with running_front_end(tmp_path, limits=Limits(receive_cache_s=0.05)) as front_end:
+        entity = await filled(front_end, "orders")
+        client = Client(front_end)
+        await client.receive("orders")
+        await asyncio.wait_for(until(lambda: kept_count(entity) == 0 and not entity.links), 5.0)
+        assert (await client.receive("orders"))[0] == 200
+        await client.close()
 
 
 async def test_a_connection_that_asks_everywhere_keeps_its_last_places(
