@@ -20,6 +20,7 @@ from tandembus.broker.handing_over import hand_over
 from tandembus.broker.housekeeping import check_windows
 from tandembus.broker.loading import load
 from tandembus.broker.moving import has_transfers
+from tandembus.broker.session_locks import send_watchers_away
 from tandembus.broker.session_serving import SessionServing
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.store_room import StoreRoom
@@ -221,6 +222,7 @@ class MessageBroker:
         for one in family:
             self.by_key.pop(int(one.key), None)
             one.close()
+            send_watchers_away(one)
         return True
 
     async def commit_alone(self, changes: Changes) -> None:

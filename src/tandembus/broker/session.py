@@ -45,6 +45,20 @@ class SessionLock:
 
 
 @final
+class SessionWatcher:
+    """Somebody who looks out for free sessions of a fragment, and waits in no line for them."""
+
+    __slots__ = ("available", "is_answered", "nothing")
+
+    def __init__(self, available: Callable[[int, int], None], nothing: Callable[[int], None]) -> None:
+        self.available: Final = available
+        """Told the fragment's index and when the oldest one's first message was enqueued; then the watch is over."""
+        self.nothing: Final = nothing
+        """Told the fragment's index, once, when there is none at first; the watch goes on."""
+        self.is_answered: bool = False
+
+
+@final
 class Session:
     __slots__ = (
         "consumer",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
@@ -10,8 +9,8 @@ from mypy_extensions import i64
 from tandembus.broker.budget import NO_ROOM
 from tandembus.broker.locks import OPEN
 from tandembus.broker.operations import Consumer, StateOperation
-from tandembus.broker.session import Session, SessionAccept, SessionLock
-from tandembus.broker.sessions import SESSION_LOST, SessionIndex
+from tandembus.broker.session import Session, SessionAccept, SessionLock, SessionWatcher
+from tandembus.broker.sessions import NOTHING, SESSION_LOST, SessionIndex
 from tandembus.errors import BusError, InvalidOperation, SessionLockLost, StoreFull, anew
 from tandembus.store.messaging_store import MAIN
 
@@ -54,19 +53,25 @@ def await_session(fragment: Fragment, accept: SessionAccept) -> None:
     session_index(fragment).waiting.add(accept)
 
 
-def watch_sessions(fragment: Fragment, available: Callable[[int, int], None]) -> None:
-    """Somebody looks out for free sessions, and waits in no line for them: told the fragment's index and when the
-    oldest one's first message was enqueued, once, as soon as there is one that nobody in line takes. All who look out
-    are told: who comes first gets it."""
+def watch_sessions(fragment: Fragment, watcher: SessionWatcher) -> None:
+    """Somebody looks out for free sessions: told once, as soon as there is one that nobody in line takes. All who look
+    out are told: who comes first gets it."""
     watchers = session_index(fragment).watchers
-    if available not in watchers:
-        watchers.append(available)
+    if watcher not in watchers:
+        watchers.append(watcher)
 
 
-def unwatch_sessions(fragment: Fragment, available: Callable[[int, int], None]) -> None:
+def unwatch_sessions(fragment: Fragment, watcher: SessionWatcher) -> None:
     """Whoever looked out for free sessions is gone."""
-    if fragment.sessions is not None and available in fragment.sessions.watchers:
-        fragment.sessions.watchers.remove(available)
+    if fragment.sessions is not None and watcher in fragment.sessions.watchers:
+        fragment.sessions.watchers.remove(watcher)
+
+
+def send_watchers_away(fragment: Fragment) -> None:
+    """The fragment leaves the memory. Whoever looks out is told as if there were a session: they see for themselves,
+    and look out at the fragment that is opened for them."""
+    if fragment.sessions is not None:
+        _tell_all(fragment, fragment.sessions, i64(fragment.clock.now_ms()))
 
 
 def gave_up_session(fragment: Fragment, accept: SessionAccept) -> None:
@@ -121,12 +126,20 @@ def grant_sessions(fragment: Fragment) -> None:
 def _tell_watchers(fragment: Fragment, sessions: SessionIndex) -> None:
     session = sessions.next_session()
     message = sessions.first_message(session) if session is not None else None
-    if message is None:
-        return  # none is free, or something has to be read first
+    if message is not None:
+        _tell_all(fragment, sessions, message.enqueued_at)
+    elif sessions.wants == NOTHING:  # else something has to be read first
+        for watcher in list(sessions.watchers):
+            if not watcher.is_answered:
+                watcher.is_answered = True
+                watcher.nothing(int(fragment.index))
+
+
+def _tell_all(fragment: Fragment, sessions: SessionIndex, enqueued_at: i64) -> None:
     watchers = sessions.watchers
     sessions.watchers = []
-    for available in watchers:
-        available(int(fragment.index), int(message.enqueued_at))
+    for watcher in watchers:
+        watcher.available(int(fragment.index), int(enqueued_at))
 
 
 def held_session(fragment: Fragment, session_id: str) -> SessionLock | None:

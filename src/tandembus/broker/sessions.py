@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -20,7 +19,7 @@ from mypy_extensions import i64
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import MessageLock
 from tandembus.broker.operations import Consumer
-from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionLock
+from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionLock, SessionWatcher
 from tandembus.broker.session_columns import end_of_run, entry_count, hash_at, offset_at, offsets_of, session_hash
 from tandembus.broker.session_memory import BodyCache, SessionTable
 from tandembus.broker.session_orders import LEAST_OVER, AcceptQueue, LapseOrder
@@ -73,7 +72,7 @@ class SessionIndex:
         self._stirred: list[Session] = []
         self.waiting: Final = AcceptQueue()
         self.lapses: Final = LapseOrder()
-        self.watchers: list[Callable[[int, int], None]] = []
+        self.watchers: list[SessionWatcher] = []
         """Who is to be told of a free session, each once."""
         self._table: Final = SessionTable()
         self._bodies: Final = BodyCache(lane, settings.window_messages, settings.window_bytes)

@@ -19,6 +19,7 @@ from tandembus.interconnect.frames import (
     HOLD,
     LEAVE,
     LOST_SESSION,
+    NONE_AVAILABLE,
     REFUSED_SESSION,
     WATCH,
     WISH,
@@ -158,6 +159,10 @@ class ChannelSessions:
             enqueued_at = cursor.long()
             if watched is not None:
                 watched.watch.available(int(watched.index), int(enqueued_at))
+        elif kind == NONE_AVAILABLE:
+            watched = self._watched.get(int(cursor.u32()))
+            if watched is not None:
+                watched.watch.nothing(int(watched.index))
         else:
             raise MalformedData("an event that nobody here knows")
 

@@ -87,6 +87,7 @@ REFUSED_SESSION: Final = 3
 LOST_SESSION: Final = 4
 AVAILABLE: Final = 5
 LOCKS_LOST: Final = 6
+NONE_AVAILABLE: Final = 7
 
 # What RESUMED says of each number.
 NOT_DONE: Final = 0

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import MessageLock, SettleReply
 from tandembus.broker.operations import Consumer, SendOperation
-from tandembus.broker.session import SessionAccept, SessionLock
+from tandembus.broker.session import SessionAccept, SessionLock, SessionWatcher
 from tandembus.broker.session_locks import (
     accept_session,
     await_session,
@@ -70,7 +70,7 @@ class LocalTraffic(Traffic):
         self._channel: Final = channel
         self._want: Final = want
         self._serve_sessions: Final = serve_sessions
-        self._watch: SessionWatch | None = None
+        self._watcher: SessionWatcher | None = None
 
     def failure(self) -> BusError | None:
         return self.fragment.failure
@@ -169,14 +169,14 @@ class LocalTraffic(Traffic):
                 self._serve_sessions(self.fragment)
 
     def watch_sessions(self, watch: SessionWatch) -> None:
-        if self._watch is not None:
-            unwatch_sessions(self.fragment, self._watch.available)
-        self._watch = watch
-        watch_sessions(self.fragment, watch.available)
+        self.unwatch_sessions()
+        watcher = SessionWatcher(watch.available, watch.nothing)
+        watch_sessions(self.fragment, watcher)
+        self._watcher = watcher
         self._serve_sessions(self.fragment)
 
     def unwatch_sessions(self) -> None:
         """Whoever looked out for free sessions is gone."""
-        if self._watch is not None:
-            unwatch_sessions(self.fragment, self._watch.available)
-            self._watch = None
+        if self._watcher is not None:
+            unwatch_sessions(self.fragment, self._watcher)
+            self._watcher = None

@@ -20,6 +20,7 @@ from tandembus.interconnect.frames import (
     HOLD,
     LEAVE,
     LOST_SESSION,
+    NONE_AVAILABLE,
     REFUSED_SESSION,
     WATCH,
     WISH,
@@ -102,6 +103,9 @@ class _ServedWatch(Deferred):
 
     def available(self, _index: int, enqueued_at: int) -> None:
         self._sessions.available(self, enqueued_at)
+
+    def nothing(self, _index: int) -> None:
+        self._sessions.nothing_available(self)
 
 
 @final
@@ -225,7 +229,7 @@ class ServedSessions:
         if self._watches.get(int(watch.fragment_key)) is not watch:
             return  # whoever looked out was gone before the fragment was open
         try:
-            traffic.watch_sessions(SessionWatch(watch.available))
+            traffic.watch_sessions(SessionWatch(watch.available, watch.nothing))
         except BusError:
             return  # the entity has no sessions any more; nobody is told of any
         watch.traffic = traffic
@@ -236,6 +240,10 @@ class ServedSessions:
             out = self._receivers.event(AVAILABLE)
             write_u32(out, watch.fragment_key)
             write_i64_be(out, enqueued_at)
+
+    def nothing_available(self, watch: _ServedWatch) -> None:
+        if self._watches.get(int(watch.fragment_key)) is watch:
+            write_u32(self._receivers.event(NONE_AVAILABLE), watch.fragment_key)
 
     # The end.
 

@@ -72,16 +72,22 @@ class SessionWish:
         """For whoever grants it."""
 
 
+def _unheard(_index: int) -> None:
+    return
+
+
 @final
 class SessionWatch:
     """Somebody looks out for free sessions of several fragments. It holds none of them and takes nobody's turn."""
 
-    __slots__ = ("available",)
+    __slots__ = ("available", "nothing")
 
-    def __init__(self, available: Callable[[int, int], None]) -> None:
+    def __init__(self, available: Callable[[int, int], None], nothing: Callable[[int], None] = _unheard) -> None:
         self.available: Final = available
         """Told the fragment's index and when the first message of its oldest free session was enqueued (wall time in
-        milliseconds); once, then the watch has to be set again."""
+        milliseconds); once, then the watch has to be set again. There may be none after all when it is asked for."""
+        self.nothing: Final = nothing
+        """Told the fragment's index, once, when it has none at first: it has been asked, and goes on being watched."""
 
 
 class Traffic:

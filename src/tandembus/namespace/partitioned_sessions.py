@@ -17,11 +17,13 @@ from tandembus.interconnect.local_traffic import NO_SESSION
 from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish, Traffic
 from tandembus.namespace.receive_cache import Later
 
-GATHER_S: Final = 0.005
-"""When nothing is known of any fragment, so long is waited for their answers: the oldest session is next, not that of
-the fragment that answers first."""
+GATHER_S: Final = 0.25
+"""Whoever comes first waits at most so long until all fragments have said what they have: the oldest session is next,
+not that of the fragment that answers first."""
 LOOK_AGAIN_S: Final = 1.0
 """While somebody waits: fragments that could not be watched before are watched now."""
+ALL_AGAIN: Final = 30
+"""Each so many times all are, whatever may have become of the watches."""
 LEAST_OVER: Final = 64
 
 
@@ -69,7 +71,7 @@ class SessionLine:
     def __init__(self, fragments: list[Traffic], later: Later) -> None:
         self._fragments: Final = fragments
         self._later: Final = later
-        self._watch: Final = SessionWatch(self.available)
+        self._watch: Final = SessionWatch(self.available, self.nothing)
         self._waiting: deque[SessionWish] = deque()
         self._over_count: i64 = 0
         """Of those in line: have given up."""
@@ -77,6 +79,9 @@ class SessionLine:
         """Fragments that have a free session, and since when it waits."""
         self._asking: i64 = 0
         self._watched: i64 = 0
+        self._unknown: i64 = 0
+        """Bits of those that are watched and have not said yet whether they have one."""
+        self._look_count: i64 = 0
         self._is_matching: bool = False
         self._is_gathering: bool = False
         self._is_timed: bool = False
@@ -88,11 +93,11 @@ class SessionLine:
 
     def wish(self, wish: SessionWish) -> None:
         if wish.is_patient:
-            if not self._waiting and not self._offers and not self._is_gathering:
-                self._is_gathering = True
-                self._later(GATHER_S, self.gathered)
+            is_first = not self._waiting and not self._offers
             wish.tag = self
             self._waiting.append(wish)
+            if is_first:
+                self._gather()
             self._match()
             return
         order = self._offered()
@@ -141,8 +146,27 @@ class SessionLine:
 
     def available(self, index: int, enqueued_at_ms: int) -> None:
         self._watched &= ~(1 << index)
+        self._unknown &= ~(1 << index)
         self._offers[index] = enqueued_at_ms
         self._match()
+
+    def nothing(self, index: int) -> None:
+        self._unknown &= ~(1 << index)
+        if self._is_gathering:
+            self._match()
+
+    def _gather(self) -> None:
+        self._watch_all()
+        if not self._is_gathering and not self._is_known():
+            self._is_gathering = True
+            self._later(GATHER_S, self.gathered)
+
+    def _is_known(self) -> bool:
+        """Whether all that can be reached have said what they have."""
+        for index in range(len(self._fragments)):
+            if self._unknown & (1 << index) and self._fragments[index].failure() is None:
+                return False
+        return True
 
     def gathered(self) -> None:
         self._is_gathering = False
@@ -162,8 +186,9 @@ class SessionLine:
             return
         self._is_matching = True
         self._tidy()
-        is_complete = len(self._offers) == len(self._fragments)
-        while self._waiting and self._offers and (is_complete or not self._is_gathering):
+        if self._is_gathering and self._is_known():
+            self._is_gathering = False
+        while self._waiting and self._offers and not self._is_gathering:
             self._ask(self._offered()[0])
             self._tidy()
         self._is_matching = False
@@ -224,13 +249,16 @@ class SessionLine:
 
     def _watch_one(self, index: int) -> None:
         self._watched |= 1 << index
+        self._unknown |= 1 << index
         try:
             self._fragments[index].watch_sessions(self._watch)
         except BusError:
             self._watched &= ~(1 << index)
+            self._unknown &= ~(1 << index)
 
     def due(self) -> None:
-        """A fragment that began a new life may have forgotten who watches it."""
         self._is_timed = False
-        self._watched = 0
+        self._look_count += 1
+        if self._look_count % ALL_AGAIN == 0:
+            self._watched = 0
         self._match()

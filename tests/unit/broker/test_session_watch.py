@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandembus.broker.session import SessionWatcher
 from tandembus.broker.session_locks import leave_session, unwatch_sessions, watch_sessions
 from tandembus.store.memory import Fault
 from tests.covers import covers
@@ -12,14 +13,19 @@ class Lookout:
     def __init__(self, queue: SessionQueue) -> None:
         self._queue = queue
         self.seen: list[tuple[int, int]] = []
+        self.nothing_count = 0
+        self.watcher = SessionWatcher(self.available, self.nothing)
 
     async def watch(self) -> None:
-        watch_sessions(self._queue.fragment, self.available)
+        watch_sessions(self._queue.fragment, self.watcher)
         self._queue.session_work()
         await self._queue.quiet()
 
     def available(self, index: int, enqueued_at_ms: int) -> None:
         self.seen.append((index, enqueued_at_ms))
+
+    def nothing(self, index: int) -> None:
+        self.nothing_count += 1
 
 
 @covers("M7", "P6")
@@ -34,6 +40,38 @@ async def test_whoever_looks_out_is_told_when_a_message_makes_a_session_availabl
         assert lookout.seen == [(0, sent_at)]
         await lookout.watch()
         assert lookout.seen == [(0, sent_at)] * 2
+
+
+@covers("M7", "P6")
+async def test_whoever_looks_out_is_told_once_that_there_is_none_and_goes_on_looking_out() -> None:
+    async with session_queue() as queue:
+        lookout = Lookout(queue)
+        await lookout.watch()
+        assert (lookout.nothing_count, lookout.seen) == (1, [])
+        queue.session_work()
+        await queue.quiet()
+        await queue.send_to("a", "1")
+        assert (lookout.nothing_count, len(lookout.seen)) == (1, 1)
+
+
+@covers("M7", "P6")
+async def test_nobody_is_told_that_there_is_none_before_all_was_read() -> None:
+    async with session_queue() as queue:
+        for number in range(30):
+            await queue.send_to(f"s{number}", "1", "2")
+        async with await queue.again() as again:
+            lookout = Lookout(again)
+            await lookout.watch()
+            assert (lookout.nothing_count, len(lookout.seen)) == (0, 1)
+
+
+@covers("M7", "P6")
+async def test_who_looks_out_at_a_fragment_that_leaves_the_memory_is_told_to_look_again() -> None:
+    async with session_queue() as queue:
+        lookout = Lookout(queue)
+        await lookout.watch()
+        assert queue.broker.close_fragment(int(queue.fragment.key))
+        assert lookout.seen == [(0, queue.clock.now_ms())]
 
 
 @covers("M7", "P6")
@@ -111,7 +149,7 @@ async def test_all_who_look_out_are_told_but_not_who_is_gone() -> None:
         first, second, third = Lookout(queue), Lookout(queue), Lookout(queue)
         for one in (first, second, third, third):
             await one.watch()
-        unwatch_sessions(queue.fragment, second.available)
+        unwatch_sessions(queue.fragment, second.watcher)
         await queue.send_to("a", "1")
         assert (len(first.seen), len(second.seen), len(third.seen)) == (1, 0, 1)
 

@@ -224,6 +224,18 @@ async def test_whoever_looks_out_for_sessions_is_told_once_also_after_a_restart(
         await until(lambda: not served.is_connected)
 
 
+@covers("P4", "M7")
+async def test_whoever_looks_out_is_told_that_there_is_none_and_goes_on_looking_out(run_folder: Path) -> None:
+    async with sessions(run_folder) as ends:
+        told: list[tuple[int, int]] = []
+        nothing: list[int] = []
+        ends.traffic.watch_sessions(SessionWatch(lambda index, at: told.append((index, at)), nothing.append))
+        await until(lambda: nothing == [0])
+        await fill(ends, "a.1")
+        await until(lambda: told == [(0, ends.clock.now_ms())])
+        assert nothing == [0]
+
+
 async def test_states_renewals_and_listings(run_folder: Path) -> None:
     async with sessions(run_folder) as ends:
         await fill(ends, "a.1", "b.1", "c.1")

@@ -379,6 +379,31 @@ async def test_next_sessions_are_found_on_either_broker(run_folder: Path) -> Non
 
 
 @covers("P4", "M7")
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_the_oldest_session_is_next_though_its_broker_answers_last(run_folder: Path, is_late: bool) -> None:
+    async with TwoBrokers(run_folder, requires_session=True) as two:
+        await two.front_end.send(keyed("m", session_id=pinned_to_broker(0)))
+        two.clock.advance(1.0)
+        await two.front_end.send(keyed("m", session_id=pinned_to_broker(1)))
+        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        two.brokers[0].before_open = lambda _key: held
+        other = await two.another_front_end()
+        holds: list[SessionHold] = []
+        other.traffic.wish_session(SessionWish(None, True, holds.append, lambda _error: None))
+        await until(lambda: len(other.traffic._line._offers) == 1)
+        other.timers.advance(0.2)
+        assert holds == []
+        if is_late:
+            other.timers.advance(0.1)
+        else:
+            held.set_result(None)
+        await until(lambda: len(holds) == 1)
+        assert holds[0].session_id == pinned_to_broker(1 if is_late else 0)
+        if is_late:
+            held.set_result(None)
+
+
+@covers("P4", "M7")
 async def test_sessions_of_two_front_ends_are_shared_and_freed_when_one_dies(run_folder: Path) -> None:
     async with TwoBrokers(run_folder, requires_session=True) as two:
         other = await two.another_front_end()

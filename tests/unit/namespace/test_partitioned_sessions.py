@@ -6,9 +6,12 @@ import random
 
 import pytest
 
+from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import COMPLETE
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.errors import OperationTimeout, SessionCannotBeLocked, SessionLockLost, StoreUnavailable
+from tandembus.interconnect.local_traffic import LocalTraffic
+from tandembus.interconnect.traffic import Traffic
 from tandembus.message import Message
 from tandembus.namespace.partitioning import fragment_of_key
 from tandembus.store.messaging_store import MAIN
@@ -201,14 +204,45 @@ async def test_the_holder_of_a_session_is_told_when_its_store_fails() -> None:
         assert Wish(queue, name).hold is not None
 
 
+class CountedQueue(PartitionedQueue):
+    """How often fragments were asked for sessions, or to be watched, is counted."""
+
+    def __init__(self) -> None:
+        super().__init__(small(requires_session=True, window_messages=100, block_size=64))
+        self.asked_count = 0
+
+    def locals(self) -> list[Traffic]:
+        return [LocalTraffic(one, self.broker_of(0).want, self._serve) for one in self.fragments]
+
+    def _serve(self, fragment: Fragment) -> None:
+        self.asked_count += 1
+        self.broker_of(int(fragment.index)).session_serving.want(fragment)
+
+
 @covers("M7")
 async def test_nothing_is_done_again_and_again_while_wishes_wait() -> None:
-    async with session_queue() as queue:
+    queue = CountedQueue()
+    async with queue:
         Wish(queue)
         await settle_down(queue)
         before = queue.timers.count
-        queue.timers.advance(60.0)
-        assert queue.timers.count - before <= 61
+        queue.timers.advance(59.0)
+        await settle_down(queue)
+        assert queue.timers.count - before <= 60
+        assert queue.asked_count <= 16 + 16 * 2
+
+
+@covers("P20", "M7")
+@pytest.mark.parametrize("stays_down", [True, False])
+async def test_a_watch_outlasts_the_outage_of_a_store(stays_down: bool) -> None:
+    async with session_queue() as queue:
+        wish = Wish(queue)
+        await settle_down(queue)
+        await queue.fail(1, stays_down=stays_down)
+        await queue.heal(1)
+        await queue.send(keyed("m", session_id=session_in(1)))
+        await settle_down(queue)
+        assert wish.session == session_in(1)
 
 
 @covers("P4", "M7")
