@@ -70,7 +70,7 @@ async def test_a_killed_broker_costs_no_accepted_message_and_no_send_without_a_k
 async def _kill_brokers(folder: Path, seed: int, kills: int) -> str:
     chance = random.Random(seed)
     with (
-        serving(folder / "data", "--brokers", str(BROKERS)) as namespace,
+        serving(folder / "data", "--brokers", str(BROKERS), "--heartbeat-timeout", "30") as namespace,
         Recorder(folder / "history.jsonl", seed, "kill -9 of brokers") as recorder,
     ):
         async with (

@@ -80,7 +80,7 @@ def start_namespace(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, **(environment or {}), **_python_path(module)},
         preexec_fn=_die_with_the_tests,
     )
     # A test that fails does not come to the end of its namespace; the session does.
@@ -112,6 +112,14 @@ def serving(
     finally:
         if namespace.process.poll() is None:
             namespace.kill()
+
+
+def _python_path(module: str) -> dict[str, str]:
+    """A module of the tests is found whatever folder they run in."""
+    if not module.startswith("tests."):
+        return {}
+    root = str(Path(__file__).parents[2])
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
 
 
 def _die_with_the_tests() -> None:
