@@ -81,7 +81,7 @@ def test_a_message_without_a_session_is_refused_only_where_it_matches(
 
 @covers("M7", "F2")
 def test_after_a_crash_sessions_are_free_in_order_and_keep_their_state(
-    connect: Connect, namespace: Restartable
+    connect: Connect, namespace: Restartable, shape: Shape
 ) -> None:
     bus = namespace.bus
     queue, topic = bus.make_queue(requires_session=True), bus.make_topic()
@@ -102,9 +102,9 @@ def test_after_a_crash_sessions_are_free_in_order_and_keep_their_state(
     assert namespace.bus.counts(queue).active == 119  # fragments are open now: one that is being opened answers late
 
     again = connect(namespace.connection_string)
-    from_queue = again.receiver(queue, session_id=NEXT_AVAILABLE_SESSION)
-    assert from_queue.session.session_id == "b", "it has the oldest message now"
     second = again.receiver(queue, session_id="a")
+    from_queue = again.receiver(queue, session_id=NEXT_AVAILABLE_SESSION)
+    assert from_queue.session.session_id in ("bc" if shape.is_partitioned else "b"), "the oldest, in each fragment"
     assert second.session.get_state() == b"one is done"
     assert bodies_of(receive(second, 39)) == [f"a{number}".encode() for number in range(1, 40)]
     from_topic = again.subscription_receiver(topic, "s", session_id="c")

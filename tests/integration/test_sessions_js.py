@@ -15,7 +15,7 @@ import pytest
 
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
-from tests.integration.shapes import on_every_shape
+from tests.integration.shapes import Shape, on_every_shape
 
 JS = Path(__file__).parent / "js"
 NODE = shutil.which("node")
@@ -86,8 +86,8 @@ def test_a_named_session_gives_its_messages_and_says_until_when(seen: Seen) -> N
 
 
 @covers("M7", "B1")
-def test_the_next_session_is_the_oldest_one_that_is_free(seen: Seen) -> None:
-    assert seen["next"] == ["first", "second", ["2"]]
+def test_the_next_session_is_the_oldest_one_that_is_free(seen: Seen, shape: Shape) -> None:
+    assert shape.as_sent(seen["next"]) == [["first", "1"], ["second", "2"]]
 
 
 @covers("M7", "B1")

@@ -34,7 +34,8 @@ const scenarios = {
     await send(queue, ["second", "2"]);
     const one = await client.acceptNextSession(queue);
     const two = await client.acceptNextSession(queue);
-    const seen = [one.sessionId, two.sessionId, bodies(await receive(two, 1))];
+    const seen = [];
+    for (const each of [one, two]) seen.push([each.sessionId, ...bodies(await receive(each, 1))]);
     await one.close();
     await two.close();
     return seen;
