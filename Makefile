@@ -59,7 +59,7 @@ bench: $(STAMPS)/package ## side by side with RabbitMQ; the table goes to benchm
 	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
 
 chaos: install ## the rows of the fault matrix (SCALE=ci|nightly|release)
-	SCALE=$(SCALE) $(BIN)/python -m pytest -m chaos -o faulthandler_timeout=0 $(PYTEST_ARGS)
+	SCALE=$(SCALE) $(BIN)/python -m pytest -m chaos -o timeout=0 -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
 clean: ## remove what make made: environment, builds, caches
 	rm -rf $(VENV) .build build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(JS)/node_modules

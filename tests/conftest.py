@@ -3,11 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tandembus import build
 
 SOURCES = Path(__file__).parent.parent.resolve() / "src" / "tandembus"
+
+# How long an example takes depends on the neighbours of the machine, and says nothing about the code.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 MARKS = (
     "shapes(*shapes): the kinds of entities on which the module's tests run, see tests/integration/shapes.py",

@@ -133,7 +133,7 @@ def commits(draw: st.DrawFn) -> Changes:
 
 
 @covers("M1")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(commits(), min_size=1, max_size=6), st.sets(st.integers(0, 5)))
 def test_both_stores_hold_the_same_after_any_history(history: list[Changes], reopened_after: set[int]) -> None:
     asyncio.run(_compare(history, reopened_after))

@@ -30,10 +30,19 @@ def test_a_broken_environment_variable_is_refused_by_name(data_folder: Path) -> 
     assert "TANDEMBUS_AMQP_PORT" in result.output
 
 
-@pytest.mark.parametrize("count", ["1", "2"])
-@covers("M13")
-def test_broker_processes_are_refused_with_a_clear_message(data_folder: Path, count: str) -> None:
-    result = CliRunner().invoke(main, ["serve", "--data", str(data_folder), "--brokers", count])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--brokers", "-1"], "flag --brokers: -1 is below the least allowed value, 0"),
+        (["--brokers", "65"], "flag --brokers: 65 is above the largest allowed value, 64"),
+        (["--front-ends", "2"], "brokers must be 1 or more"),
+    ],
+)
+@covers("M13", "P1")
+def test_processes_that_cannot_be_are_refused_before_anything_is_made(
+    data_folder: Path, flags: list[str], said: str
+) -> None:
+    result = CliRunner().invoke(main, ["serve", "--data", str(data_folder), *flags])
     assert result.exit_code != 0
-    assert "--brokers must be 0" in result.output
+    assert said in " ".join(result.output.split())
     assert not data_folder.exists()

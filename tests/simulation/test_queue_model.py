@@ -220,7 +220,6 @@ def run(machine: type[QueueMachine], examples: int, steps: int) -> None:
             stateful_step_count=steps,
             derandomize=os.environ.get("SCALE", "ci") == "ci",
             database=None,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

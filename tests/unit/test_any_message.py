@@ -22,7 +22,7 @@ from tests.unit.any_message import messages, sections_apart
 
 
 @given(messages())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_it_parses_and_keeps_all_but_header_and_delivery_annotations(sent: MessageSections) -> None:
     found = decode_message(parse_message(encode_message(sent)).sections, typed=True)
     assert (found.header, found.delivery_annotations) == (None, None)
@@ -34,7 +34,7 @@ def test_it_parses_and_keeps_all_but_header_and_delivery_annotations(sent: Messa
 
 
 @given(messages(), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_order_of_its_sections_does_not_matter(sent: MessageSections, order: random.Random) -> None:
     sent.properties = ["id"]
     parts = sections_apart(sent)
@@ -44,7 +44,7 @@ def test_the_order_of_its_sections_does_not_matter(sent: MessageSections, order:
 
 @covers("M1")
 @given(messages())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_delivery_has_its_properties_and_body_byte_for_byte(sent: MessageSections) -> None:
     message = parse_message(encode_message(sent))
     delivery = encode_delivery(message, 7, 0, 0, b"", 0)
@@ -52,7 +52,7 @@ def test_a_delivery_has_its_properties_and_body_byte_for_byte(sent: MessageSecti
 
 
 @given(messages())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_delivery_has_its_annotations_with_their_types(sent: MessageSections) -> None:
     delivery = encode_delivery(parse_message(encode_message(sent)), 7, 0, 0, b"", 0)
     found = decode_message(delivery, typed=True).message_annotations or {}
@@ -61,7 +61,7 @@ def test_a_delivery_has_its_annotations_with_their_types(sent: MessageSections) 
 
 
 @given(messages())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_delivery_can_be_sent_again_as_it_is(sent: MessageSections) -> None:
     message = parse_message(encode_message(sent))
     again = parse_message(encode_delivery(message, 7, 9, 0, b"", 0))

@@ -129,7 +129,7 @@ steps = st.one_of(
 
 
 @covers("M8")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(steps, max_size=80))
 def test_the_table_knows_exactly_what_a_list_would(history: list[tuple[str, int]]) -> None:
     recent, known, now = RecentIds(), list[tuple[int, int]](), 10

@@ -66,7 +66,7 @@ def test_a_message_of_any_size_arrives_whole(size: int) -> None:
     assert link.credit == peer.credit == 99
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.binary(max_size=3_000), max_size=8), st.integers(512, 2_000))
 def test_frames_never_exceed_what_the_peer_takes(payloads: list[bytes], max_frame_size: int) -> None:
     pair = Pair(server_settings(max_frame_size)).open()

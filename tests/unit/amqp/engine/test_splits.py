@@ -111,7 +111,7 @@ def test_one_byte_at_a_time_gives_the_same_events_and_answers() -> None:
     assert play([CONVERSATION[at : at + 1] for at in range(len(CONVERSATION))]) == play([CONVERSATION])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, len(CONVERSATION) - 1), max_size=12))
 def test_any_split_gives_the_same_events_and_answers(places: list[int]) -> None:
     assert play(cut(CONVERSATION, places)) == play([CONVERSATION])

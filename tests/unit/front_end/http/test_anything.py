@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tandembus.amqp.encoding import codec
@@ -72,7 +72,6 @@ def _message(properties: object, headers: dict[str, str], body: bytes) -> Messag
 
 
 @covers("B1")
-@settings(deadline=None)
 @given(JSON, st.dictionaries(st.text("abcDEF-_", min_size=1), st.text()), st.binary(max_size=100))
 def test_any_message_that_is_taken_comes_out_as_it_went_in(
     properties: object, headers: dict[str, str], body: bytes

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from azure.servicebus.management._generated.models import QueueDescriptionEntry, QueueDescriptionFeed
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tandembus.descriptions import AuthorizationRule, EntityStatus, QueueDescription, shown_size_in_megabytes
@@ -214,7 +214,6 @@ def test_the_python_sdk_reads_every_property_of_our_entry() -> None:
     assert queue.updated_at.timestamp() == 1_700_000_001.5
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=10_000_000_000))
 def test_the_python_sdk_reads_our_durations(milliseconds: int) -> None:
     document = document_of(QueueDescription("q", lock_duration_s=milliseconds / 1000))
@@ -270,7 +269,6 @@ seconds = st.integers(1, 10**9).map(float)
 xml_texts = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), min_size=1)
 
 
-@settings(deadline=None)
 @given(
     st.builds(
         QueueDescription,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tandembus.descriptions import NEVER_S
@@ -100,7 +100,6 @@ def test_a_time_span_that_nothing_can_hold_is_refused(text: str) -> None:
         parse_time_span(text, "length")
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=10_675_198 * 86_400 * 10_000_000))
 def test_a_duration_read_back_is_the_duration_written(ticks: int) -> None:
     duration_s = ticks / 10_000_000
