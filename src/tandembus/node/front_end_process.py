@@ -151,9 +151,10 @@ class FrontEndProcess:
             self._namespace.renew_root_key = self._namespace.renew_key
         await door.start(tls)
         assert self._orders.ports is not None
+        door.take_key(self._root_key)  # it may be another one by now
+        self._door = door
         door.open(bind(settings, self._orders.ports, is_shared=True))
         door.is_ready = True
-        self._door = door
 
     def _cut_off(self) -> None:
         """At once: nobody may meet a front end that does not know what others have acknowledged."""
