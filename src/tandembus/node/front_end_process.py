@@ -58,26 +58,7 @@ class FrontEndProcess:
 
     async def run(self) -> int:
         """Returns the exit code, once it was asked to stop or has broken down."""
-        orders, settings = self._orders, self._settings
-        self._copies = CatalogCopies()
-        self._link = self._build_link()
-        self._meter = Meter(
-            self._clock,
-            settings.data / "meter" / f"front-end-{orders.index}",
-            settings.name,
-            meter_settings(settings.limits),
-        )
-        self._channels = Channels(
-            orders.run, orders.install_key, Party(Role.FRONT_END.value, {"index": orders.index}), settings, self._clock
-        )
-        source = self._channels.open(range(orders.store_count), self._when_broken)
-        self._faults = build_faults(settings, orders.store_count, self._clock)
-        self._namespace = FrontEndNamespace(
-            settings.name, self._copies, source, self._link, settings.limits, self._clock, self._faults
-        )
-        self._namespace.when_broken = self._when_broken
-        self._channels.on_turn_end(self._namespace.turn_ended)
-        self._copies.on_changed = self._changed
+        self._build()
         meter_stop = asyncio.Event()
         tasks = [
             essential(self._link.run(), "control connection", self._when_broken),
@@ -92,6 +73,23 @@ class FrontEndProcess:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._meter.close()
         return 1 if self.broken.is_set() else 0
+
+    def _build(self) -> None:
+        orders, settings = self._orders, self._settings
+        self._copies = CatalogCopies()
+        self._link = self._build_link()
+        folder = settings.data / "meter" / f"front-end-{orders.index}"
+        self._meter = Meter(self._clock, folder, settings.name, meter_settings(settings.limits))
+        party = Party(Role.FRONT_END.value, {"index": orders.index})
+        self._channels = Channels(orders.run, orders.install_key, party, settings, self._clock)
+        source = self._channels.open(range(orders.store_count), self._when_broken)
+        self._faults = build_faults(settings, orders.store_count, self._clock)
+        self._namespace = FrontEndNamespace(
+            settings.name, self._copies, source, self._link, settings.limits, self._clock, self._faults
+        )
+        self._namespace.when_broken = self._when_broken
+        self._channels.on_turn_end(self._namespace.turn_ended)
+        self._copies.on_changed = self._changed
 
     def _build_link(self) -> ControlLink:
         orders = self._orders

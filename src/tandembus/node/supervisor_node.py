@@ -27,6 +27,7 @@ from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
+from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.store_port import CatalogFollower
 from tandembus.node.catalog_wire import SNAPSHOT
 from tandembus.node.channels import Channels
@@ -127,55 +128,69 @@ class SupervisorNode:
         self._launch.keep_spares()
 
     async def _build(self, opened: contextlib.AsyncExitStack) -> None:
-        settings, limits, clock = self.settings, self.settings.limits, self.clock
-        stores = range(self._launch.store_count)
+        administration = self._build_administration()
+        source = self._open_channels(opened)
+        self.meter = Meter(
+            self.clock, self.settings.data / "meter", self.settings.name, meter_settings(self.settings.limits)
+        )
+        opened.callback(self.meter.close)
+        self._build_namespace(source, administration)
+        self._catalog.listeners.append(self._catalog_changed)
+        self._serve_control(administration)
+        self._build_door()
+        await self.namespace.start()
+        opened.push_async_callback(self.namespace.stop)
+        self._tasks.append(essential(self.meter.run(self._meter_stop), "meter", self._when_broken))
+        self._fault_task = essential(self.faults.run(), "faults", self._when_broken)
+
+    def _build_administration(self) -> Administration:
+        settings, control = self.settings, self.control
         self.followers = Followers(self._catalog)
-        self.stores = {store: RemoteStore(store, store % settings.brokers, self.control) for store in stores}
-        self.faults = build_faults(settings, self._launch.store_count, clock)
-        administration = Administration(
+        self.stores = {
+            store: RemoteStore(store, store % settings.brokers, control) for store in range(self._launch.store_count)
+        }
+        self.faults = build_faults(settings, self._launch.store_count, self.clock)
+        timeout_s = settings.limits.operation_timeout_s
+        return Administration(
             settings.name,
             self._catalog,
-            {
-                index: FaultyStorePort(store, self.faults, limits.operation_timeout_s)
-                for index, store in self.stores.items()
-            },
+            {index: FaultyStorePort(store, self.faults, timeout_s) for index, store in self.stores.items()},
             range(stores_for_new_entities(settings)),
             self.followers,
-            limits,
-            clock,
+            settings.limits,
+            self.clock,
         )
-        self._channels = Channels(
-            self._launch.run, self._launch.install_key, Party(Role.FRONT_END.value, {"index": 0}), settings, clock
-        )
-        source = self._channels.open(stores, self._when_broken)
+
+    def _open_channels(self, opened: contextlib.AsyncExitStack) -> FragmentSource:
+        launch, party = self._launch, Party(Role.FRONT_END.value, {"index": 0})
+        self._channels = Channels(launch.run, launch.install_key, party, self.settings, self.clock)
+        source = self._channels.open(range(launch.store_count), self._when_broken)
         opened.push_async_callback(self._channels.stop)
-        self.meter = Meter(clock, settings.data / "meter", settings.name, meter_settings(limits))
-        opened.callback(self.meter.close)
+        return source
+
+    def _build_namespace(self, source: FragmentSource, administration: Administration) -> None:
+        settings = self.settings
         self.namespace = CatalogNamespace(
-            settings.name, self._catalog, source, administration, limits, clock, self.faults
+            settings.name, self._catalog, source, administration, settings.limits, self.clock, self.faults
         )
         self.namespace.fault_desk = LocalDesk(self.faults, self._tell_faults)
         self.namespace.when_broken = self._when_broken
         self.namespace.on_deleted = self.meter.forget
         self.namespace.gather_accesses = self._gather_accesses
         self._channels.on_turn_end(self.namespace.turn_ended)
-        self._catalog.listeners.append(self._catalog_changed)
-        self._serve_control(administration)
+
+    def _build_door(self) -> None:
         self.door = FrontDoor(
-            settings,
+            self.settings,
             self.namespace,
             self.meter,
             self.key,
-            clock,
+            self.clock,
             Surroundings(self.topology, self.meter_totals),
             self._when_broken,
         )
-        if settings.key is None:
+        if self.settings.key is None:
             self.namespace.renew_root_key = self._renew_root_key
-        await self.namespace.start()
-        opened.push_async_callback(self.namespace.stop)
-        self._tasks.append(essential(self.meter.run(self._meter_stop), "meter", self._when_broken))
-        self._fault_task = essential(self.faults.run(), "faults", self._when_broken)
 
     def _serve_control(self, administration: Administration) -> None:
         control, namespace = self.control, self.namespace

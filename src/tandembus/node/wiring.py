@@ -99,38 +99,19 @@ class NamespaceNode:
             opened.pop_all()
 
     async def _start(self, sockets: ListeningSockets, opened: contextlib.AsyncExitStack) -> None:
-        settings, limits = self.settings, self.settings.limits
-        data = settings.data
-        private_folder(data)
-        self.key = ensure_key(data, settings.key)
+        settings = self.settings
+        private_folder(settings.data)
+        self.key = ensure_key(settings.data, settings.key)
         names = certificate_names(settings.host, settings.tls_names)
         self.tls = ensure_certificate(
-            data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
+            settings.data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
         )
         self._catalog = self._open_catalog()
         opened.callback(self._catalog.close)
-        budget = build_budget(limits, self.clock)
-        self.faults = build_faults(settings, store_count(settings), self.clock)
-        self.brokers = [self._build_broker(store, budget) for store in range(store_count(settings))]
-        for broker in self.brokers:
-            broker.when_broken = self._when_broken
-            await broker.start()
-            opened.push_async_callback(broker.stop)
-        self.meter = Meter(self.clock, data / "meter", settings.name, meter_settings(limits))
+        await self._start_brokers(opened)
+        self.meter = Meter(self.clock, settings.data / "meter", settings.name, meter_settings(settings.limits))
         opened.callback(self.meter.close)
-        self.namespace = LocalNamespace(
-            settings.name,
-            self._catalog,
-            self.brokers,
-            limits,
-            self.clock,
-            stores_for_new_entities(settings),
-            self.faults,
-        )
-        self.namespace.on_deleted = self.meter.forget
-        for broker in self.brokers:
-            broker.forwarding.on_forwarded = self._count_forwarded
-        self.namespace.when_broken = self._when_broken
+        self._build_namespace()
         opened.push_async_callback(self.namespace.stop)
         await self.namespace.start()
         await self._keep_copies(opened)
@@ -141,6 +122,26 @@ class NamespaceNode:
         self._fault_task = essential(self.faults.run(), "faults", self._when_broken)
         write_facts(settings, self.ports)
         self._door.is_ready = True
+
+    async def _start_brokers(self, opened: contextlib.AsyncExitStack) -> None:
+        stores = store_count(self.settings)
+        budget = build_budget(self.settings.limits, self.clock)
+        self.faults = build_faults(self.settings, stores, self.clock)
+        self.brokers = [self._build_broker(store, budget) for store in range(stores)]
+        for broker in self.brokers:
+            broker.when_broken = self._when_broken
+            await broker.start()
+            opened.push_async_callback(broker.stop)
+
+    def _build_namespace(self) -> None:
+        settings, new_stores = self.settings, stores_for_new_entities(self.settings)
+        self.namespace = LocalNamespace(
+            settings.name, self._catalog, self.brokers, settings.limits, self.clock, new_stores, self.faults
+        )
+        self.namespace.on_deleted = self.meter.forget
+        self.namespace.when_broken = self._when_broken
+        for broker in self.brokers:
+            broker.forwarding.on_forwarded = self._count_forwarded
 
     def _open_catalog(self) -> Catalog:
         if self._is_in_memory:
