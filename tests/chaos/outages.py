@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tandembus.namespace.partitioning import FRAGMENT_COUNT, fragment_of_key
+from tandembus.descriptions.changes import FRAGMENT_COUNT
+from tandembus.namespace.partitioning import fragment_of_key
 from tests.chaos.checks import missing
 from tests.chaos.figures import is_pinned
 from tests.chaos.history import NEVER, History, Operation, name_of

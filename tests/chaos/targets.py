@@ -9,7 +9,8 @@ from functools import cache
 from tandembus.client import OutgoingMessage
 from tandembus.client.administration import Administration
 from tandembus.client.entities import EntityCounts, QueueSettings, SubscriptionSettings, TopicSettings
-from tandembus.namespace.partitioning import FRAGMENT_COUNT, fragment_of_key
+from tandembus.descriptions.changes import FRAGMENT_COUNT
+from tandembus.namespace.partitioning import fragment_of_key
 from tests.chaos.recorder import Recorder, body_of
 
 LARGEST_BODY = 2000

@@ -17,8 +17,8 @@ from tandembus.client import OutgoingMessage, ServiceBus, connect
 from tandembus.client.administration import Administration
 from tandembus.client.entities import EntityInfo, QueueSettings
 from tandembus.client.faults import Faults
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import BusError, EntityNotFound, OperationTimeout, StoreUnavailable
-from tandembus.namespace.partitioning import FRAGMENT_COUNT
 from tests.chaos.cluster import CLOCK, PATIENCE_S, PROBE, Cluster
 from tests.chaos.targets import key_in
 from tests.covers import covers

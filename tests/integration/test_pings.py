@@ -17,7 +17,7 @@ from tandembus.amqp.encoding.sections import (
 )
 from tandembus.amqp.encoding.values import int_, timestamp
 from tandembus.clock import SystemClock
-from tandembus.namespace.partitioning import NUMBER_MASK
+from tandembus.store.messaging_store import NUMBER_MASK
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.raw_amqp import (

@@ -18,7 +18,8 @@ from azure.servicebus import (
 )
 from azure.servicebus.exceptions import ServiceBusError
 
-from tandembus.namespace.partitioning import FRAGMENT_COUNT, fragment_of_key
+from tandembus.descriptions.changes import FRAGMENT_COUNT
+from tandembus.namespace.partitioning import fragment_of_key
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.conftest import with_sync_client

@@ -12,6 +12,7 @@ from tandembus.errors import EntityNotFound
 from tandembus.store.messaging_store import (
     BLOCK_SIZE,
     LANES,
+    NUMBER_MASK,
     BodyRange,
     Changes,
     HistoryTrim,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 DROP_SLICE = 1000
 """Records that go in one commit."""
-LAST_NUMBER = (1 << 48) - 1
 
 
 async def drop_fragments(broker: MessageBroker, keys: Sequence[int]) -> None:
@@ -33,10 +33,6 @@ async def drop_fragments(broker: MessageBroker, keys: Sequence[int]) -> None:
     for key in keys:
         await _clear(broker, key, last)
     await broker.commit_alone(last)
-
-
-async def drop_fragment(broker: MessageBroker, key: int) -> None:
-    await drop_fragments(broker, [key])
 
 
 async def _clear(broker: MessageBroker, key: int, last: Changes) -> None:
@@ -77,10 +73,10 @@ async def _drop_records(broker: MessageBroker, key: int, lane: int, last: Change
             changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in overlays]
             await broker.commit_alone(changes)
         await asyncio.sleep(0)
-    left_over = await broker.store.overlays(key, lane, 0, LAST_NUMBER)
+    left_over = await broker.store.overlays(key, lane, 0, NUMBER_MASK)
     last.dropped_blocks += [Place(key, lane, record.block) for record in blocks]
     last.dropped_overlays += [Place(key, lane, overlay.number) for overlay in left_over]
-    last.dropped_columns.append(BodyRange(key, lane, 0, LAST_NUMBER))
+    last.dropped_columns.append(BodyRange(key, lane, 0, NUMBER_MASK))
 
 
 async def _drop_session_states(broker: MessageBroker, key: int) -> None:

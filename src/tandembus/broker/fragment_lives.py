@@ -13,7 +13,7 @@ from tandembus.broker.locks import LockTable
 from tandembus.broker.session_locks import lose_all_sessions
 from tandembus.broker.sessions import SessionIndex
 from tandembus.errors import BusError
-from tandembus.store.messaging_store import DEAD_LETTER, LANES, MAIN, TRANSFER, BlockRecord
+from tandembus.store.messaging_store import DEAD_LETTER, LANES, MAIN, NUMBER_BITS, TRANSFER, BlockRecord
 
 if TYPE_CHECKING:
     from tandembus.broker.fragment import Fragment
@@ -88,5 +88,5 @@ def new_lanes(key: i64, index: i64, block_size: i64, source: Lane | None) -> lis
     """In the order of their codes."""
     lanes: list[Lane] = []
     for code in LANES:
-        lanes.append(Lane(key, code, block_size, index << 48, source if code == MAIN else None))
+        lanes.append(Lane(key, code, block_size, index << NUMBER_BITS, source if code == MAIN else None))
     return lanes

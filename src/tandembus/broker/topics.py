@@ -90,7 +90,7 @@ def add_subscription(
 
 async def drop_subscription(broker: MessageBroker, topic: Fragment, key: int) -> None:
     """What only this subscription had is gone; the rest stays with the others. Its own records go with its
-    fragment, see `drop_fragment`."""
+    fragment, see `drop_fragments`."""
     assert topic.fan_out is not None
     fragment = topic.fan_out.subscriptions.pop(key, None)
     if fragment is None:

@@ -16,6 +16,7 @@ from tandembus.client.access_policies import AccessPolicy, add_policies, policie
 from tandembus.client.atom import ATOM, CONNECT, COUNTS, add, description_in, text_of, title_of, value_of, whole_number
 from tandembus.client.rules import rule_element
 from tandembus.descriptions import RuleDescription
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,6 @@ DESCRIPTIONS: Final[Mapping[type[Settings], str]] = {
     SubscriptionSettings: "SubscriptionDescription",
 }
 
-PARTITIONED_FRAGMENTS: Final = 16
-
 _RULE_STANDS_BEFORE: Final = "max_delivery_count"
 
 
@@ -147,7 +146,7 @@ class EntityInfo(Generic[S]):
         """Over how many fragments its messages are spread; None for a subscription: as many as its topic has."""
         if isinstance(self.settings, SubscriptionSettings):
             return None
-        return PARTITIONED_FRAGMENTS if self.settings.partitioning else 1
+        return FRAGMENT_COUNT if self.settings.partitioning else 1
 
 
 _COUNT_ELEMENTS: Final = (

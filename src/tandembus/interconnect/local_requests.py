@@ -20,10 +20,10 @@ from tandembus.broker.sessions import SESSION_LOST
 from tandembus.errors import MessageLockLost, MessageNotFound, SessionLockLost
 from tandembus.interconnect.answers import tell
 from tandembus.interconnect.local_channel import LocalChannel
-from tandembus.interconnect.requests import NUMBER_BITS, NUMBER_MASK, Browsed, Counts, Listing, Taken
+from tandembus.interconnect.requests import Browsed, Counts, Listing, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER, TRANSFER_DEAD_LETTER
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN, NUMBER_BITS, NUMBER_MASK, TRANSFER, TRANSFER_DEAD_LETTER
 
 MOST_REMEMBERED = 100_000
 """Sessions of a listing kept for the next page; beyond that each page is looked for from the start."""

@@ -18,7 +18,7 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError, MalformedData, SessionLockLost
 from tandembus.interconnect.answers import tell
 from tandembus.interconnect.channel import Channel
-from tandembus.interconnect.requests import NUMBER_BITS, Browsed, Counts, Listing, Taken
+from tandembus.interconnect.requests import Browsed, Counts, Listing, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.interconnect.wire_values import (
     Values,
@@ -28,7 +28,7 @@ from tandembus.interconnect.wire_values import (
     taken_of,
 )
 from tandembus.message import Message
-from tandembus.store.messaging_store import MAIN
+from tandembus.store.messaging_store import MAIN, NUMBER_BITS
 
 _listing_numbers = itertools.count(1)
 

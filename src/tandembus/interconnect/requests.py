@@ -14,9 +14,6 @@ from tandembus.broker.locks import MessageLock
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
 
-NUMBER_BITS = 48
-NUMBER_MASK = (1 << NUMBER_BITS) - 1
-
 
 @dataclass(frozen=True, slots=True)
 class Counts:

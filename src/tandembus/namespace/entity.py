@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
-from tandembus.broker.fragment import Fragment
 from tandembus.descriptions import EntityKind, SubscriptionDescription, TopicDescription
 from tandembus.errors import BusError, EntityDisabled, InvalidOperation
-from tandembus.faults.gate import FaultGate
-from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.requests import Counts, Requests
 from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
@@ -52,13 +49,6 @@ class Entity:
     def name(self) -> str:
         """Its whole path, as it was written when it was created."""
         return self.entry.description.path
-
-    @property
-    def fragment(self) -> Fragment:
-        """Of a plain entity in this process."""
-        traffic = self.traffic.inner if isinstance(self.traffic, FaultGate) else self.traffic
-        assert isinstance(traffic, LocalTraffic)
-        return traffic.fragment
 
     @property
     def kind(self) -> EntityKind:

@@ -12,13 +12,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode, skip_value
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import InvalidOperation
 from tandembus.message import Message, message_id_of
 from tandembus.message_sections import compound_count, first_element, text
-
-FRAGMENT_COUNT: Final = 16
-NUMBER_BITS: Final = 48
-NUMBER_MASK: Final = (1 << 48) - 1
+from tandembus.store.messaging_store import NUMBER_BITS
 
 VIA_PARTITION_KEY: Final = "x-opt-via-partition-key"
 
@@ -134,11 +132,6 @@ def key_of_batch(messages: list[Message]) -> str | None:
     return key
 
 
-def check_batch(messages: list[Message]) -> None:
-    """Raises InvalidOperation where a batch would not fit into one fragment by its senders' own choice."""
-    key_of_batch(messages)
-
-
 def split_by_fragment(messages: list[Message]) -> dict[int, list[Message]]:
     """A batch whose keys are its message ids, each part in its order. A fragment knows only the ids that it has seen
     itself, so the parts cannot be kept together."""
@@ -176,7 +169,3 @@ def sequence_number(index: i64, number: i64) -> i64:
 def fragment_of_number(sequence_number: int) -> int:
     """The index that a whole sequence number names; of whatever a client says, so it may name no fragment at all."""
     return sequence_number >> NUMBER_BITS
-
-
-def number_in_fragment(sequence_number: int) -> int:
-    return sequence_number & NUMBER_MASK

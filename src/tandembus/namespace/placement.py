@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import StoreUnavailable
 from tandembus.namespace.entries import Entry, SubscriptionEntry
-from tandembus.namespace.partitioning import FRAGMENT_COUNT
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,10 +358,6 @@ class ReceiveCache(Fed):
         if self._kept:
             self._look_again_in(self._kept[0].kept_at + keep_s - now)
 
-    def kept(self) -> list[Kept]:
-        """In the order in which it goes out."""
-        return list(self._kept)
-
     def take_all(self) -> list[MessageLock]:
         """What is kept, for somebody else to give back."""
         locks: list[MessageLock] = []

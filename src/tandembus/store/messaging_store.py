@@ -24,6 +24,10 @@ BLOCK_SIZE: Final = 1024
 """Consecutive sequence numbers that share one block record."""
 BITS_BYTES: Final = BLOCK_SIZE // 8
 
+NUMBER_BITS: Final = 48
+"""Of a message's number in its fragment. The sequence number that clients see names the fragment above them."""
+NUMBER_MASK: Final = (1 << 48) - 1
+
 ACTIVE: Final = 0
 DEFERRED: Final = 1
 SCHEDULED: Final = 2

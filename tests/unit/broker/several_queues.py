@@ -7,7 +7,7 @@ import asyncio
 from tandembus.amqp.encoding.sections import data_section, decode_message, header_section, properties_section
 from tandembus.broker import browsing
 from tandembus.broker.budget import Budget
-from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.operations import CallbackSendReply, SendOperation
@@ -138,7 +138,7 @@ class SeveralQueues:
 
     async def delete(self, name: str) -> None:
         del self.queues[name]
-        await drop_fragment(self.broker, self.keys[name])
+        await drop_fragments(self.broker, [self.keys[name]])
         self.broker.forwarding.retry_all()
 
     # Doing.

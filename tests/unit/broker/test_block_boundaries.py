@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.housekeeping import thin
 from tandembus.broker.locks import COMPLETE
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
@@ -149,7 +149,7 @@ async def test_a_fragment_dropped_while_its_commit_is_under_way_leaves_nothing_i
         queue.fault_next(Fault.HANG)
         queue.stage(message("a", ttl_ms=60_000))
         await queue.disk.is_hanging.wait()
-        dropping = asyncio.create_task(drop_fragment(queue.broker, KEY))
+        dropping = asyncio.create_task(drop_fragments(queue.broker, [KEY]))
         queue.disk.go_on.set()
         await dropping
         await queue.broker.finish_staged()

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from tandembus.broker.budget import Budget
-from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.duplicates import FORGET_SLICE, TRIM_SLICE
 from tandembus.clock import ManualClock
 from tandembus.errors import ServerBusy, StoreFull, StoreUnavailable
@@ -239,7 +239,7 @@ async def test_a_closed_and_a_dropped_queue_leave_nothing_behind() -> None:
         assert queue.budget.recent_ids == 0
         queue.fragment = await queue.broker.open_fragment(KEY, 0, queue.settings)
         assert queue.budget.recent_ids == 2
-        await drop_fragment(queue.broker, KEY)
+        await drop_fragments(queue.broker, [KEY])
         assert queue.budget.recent_ids == 0
         assert not queue.disk.history
 

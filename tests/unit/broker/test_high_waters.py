@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.high_waters import KEPT_MS
 from tandembus.broker.locks import COMPLETE
 from tandembus.broker.operations import CallbackSendReply, SendOperation, TransferSource
@@ -179,5 +179,5 @@ async def test_with_the_fragment_all_its_records_go() -> None:
     async with OneQueue() as queue:
         arrive(queue, [1])
         await queue.quiet()
-        await drop_fragment(queue.broker, KEY)
+        await drop_fragments(queue.broker, [KEY])
         assert queue.disk.high_waters == {}

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from tandembus.broker.budget import Budget
-from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.housekeeping import thin
 from tandembus.broker.locks import COMPLETE, DEFER
 from tandembus.clock import ManualClock
@@ -315,7 +315,7 @@ async def test_a_dropped_fragment_leaves_nothing_in_the_store() -> None:
         await queue.defer(receiver.locks[0])
         await queue.abandon(receiver.locks[1])
         await queue.dead_letter(receiver.locks[2])
-        await drop_fragment(queue.broker, KEY)
+        await drop_fragments(queue.broker, [KEY])
         await queue.pass_time(20.0)
         disk = queue.disk
         assert (disk.bodies, disk.blocks, disk.overlays, disk.heads) == ({}, {}, {}, {})
@@ -326,7 +326,7 @@ async def test_what_was_due_in_a_dropped_fragment_is_forgotten_when_it_comes_up(
     async with OneQueue() as queue:
         await queue.send("a", ttl_ms=1000)
         await queue.schedule("later", in_s=10.0)
-        await drop_fragment(queue.broker, KEY)
+        await drop_fragments(queue.broker, [KEY])
         queue.broker.open_by_key = nobody
         await queue.pass_time(20.0)
         assert (queue.disk.schedules, queue.disk.expiries) == (set(), set())
@@ -342,7 +342,7 @@ async def test_operations_on_a_dropped_fragment_find_no_entity() -> None:
         queue.fault_next(Fault.HANG)
         staged = queue.stage(message("a"))
         await queue.disk.is_hanging.wait()
-        dropping = asyncio.ensure_future(drop_fragment(queue.broker, KEY))
+        dropping = asyncio.ensure_future(drop_fragments(queue.broker, [KEY]))
         queue.disk.go_on.set()
         await dropping
         assert staged.is_given
@@ -482,7 +482,7 @@ async def test_a_queue_of_many_deferred_messages_is_dropped_in_slices() -> None:
             left.append(len(queue.disk.overlays))
 
         queue.disk.before_read = note
-        await drop_fragment(queue.broker, KEY)
+        await drop_fragments(queue.broker, [KEY])
         assert queue.disk.overlays == {}
         assert all(before - after <= BLOCK_SIZE for before, after in itertools.pairwise(left))
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tandembus.broker import session_columns, session_memory, sessions
-from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, MessageLock
 from tandembus.broker.session_columns import TailColumn, column_entry, column_of, end_of_run, offsets_of, session_hash
 from tandembus.broker.session_locks import renew_session
@@ -136,7 +136,7 @@ async def test_nothing_of_a_dropped_fragment_is_left() -> None:
     async with session_queue(tight()) as queue:
         await queue.send_to("a", *(f"m{i}" for i in range(40)))
         await queue.set_state("a", b"state")
-        await drop_fragment(queue.broker, 5)
+        await drop_fragments(queue.broker, [5])
         disk = queue.disk
         assert (disk.columns, disk.session_states, disk.bodies, disk.blocks) == ({}, {}, {}, {})
 

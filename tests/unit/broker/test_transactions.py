@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandembus.amqp.encoding import int_
-from tandembus.broker.dropping import drop_fragment
+from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.locks import (
     ABANDON,
     COMPLETE,
@@ -277,7 +277,7 @@ async def test_a_transaction_staged_when_its_entity_is_deleted_is_answered() -> 
     async with OneQueue() as queue:
         (lock,) = await locked(queue, "a")
         answer = queue.discharge([message("b")], complete(lock))
-        await drop_fragment(queue.broker, KEY)
+        await drop_fragments(queue.broker, [KEY])
         assert isinstance(await answer.wait(), EntityNotFound)
         with pytest.raises(EntityNotFound):
             queue.discharge([message("c")])

@@ -39,6 +39,7 @@ from tandembus.store.messaging_store import (
     SessionState,
 )
 from tests.unit.broker.one_queue import Answer, body_of, message
+from tests.unit.namespace.entity_fragment import fragment_of
 
 
 class Outcome(Enum):
@@ -302,20 +303,20 @@ class Life:
         entity = await self.namespace.entity(name)
         locks: list[MessageLock] = []
         consumer = CallbackConsumer(False, lambda _message, lock: locks.append(lock))
-        entity.fragment.consumers(MAIN).add(consumer)
+        fragment_of(entity).consumers(MAIN).add(consumer)
         consumer.credit = count
-        self.broker.want(entity.fragment)
+        self.broker.want(fragment_of(entity))
         await self.quiet()
-        entity.fragment.consumers(MAIN).remove(consumer)
+        fragment_of(entity).consumers(MAIN).remove(consumer)
         return locks
 
     async def settle(self, name: str, lock: MessageLock, settlement: int) -> None:
-        (await self.namespace.entity(name)).fragment.settle(lock, settlement, None)
+        fragment_of(await self.namespace.entity(name)).settle(lock, settlement, None)
         await self.quiet()
 
     async def peek(self, name: str, lane: int = MAIN) -> list[str]:
         entity = await self.namespace.entity(name)
-        found = await browsing.peek(self.broker, entity.fragment, lane, 1, 1000, 1 << 20)
+        found = await browsing.peek(self.broker, fragment_of(entity), lane, 1, 1000, 1 << 20)
         return [body_of(one.message) for one in found]
 
 
@@ -332,7 +333,7 @@ def staged(entity: Entity, sent: Message) -> Answer:
     answer = Answer()
     answer.messages = [sent]
     reply = CallbackSendReply(lambda _operation, error: answer.give(error))
-    entity.fragment.send(SendOperation([sent], len(sent.sections), reply, 0))
+    fragment_of(entity).send(SendOperation([sent], len(sent.sections), reply, 0))
     return answer
 
 

@@ -21,6 +21,7 @@ from tandembus.broker.operations import CallbackConsumer, CallbackSendReply, Sen
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.timers import DueWork
 from tandembus.clock import ManualClock
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import BusError, StoreUnavailable
 from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.interconnect.local_traffic import LocalTraffic
@@ -29,7 +30,7 @@ from tandembus.interconnect.traffic import SessionHold, SessionWish, Traffic
 from tandembus.message import Message, parse_message
 from tandembus.namespace.partitioned_requests import PartitionedRequests
 from tandembus.namespace.partitioned_traffic import PartitionedTraffic
-from tandembus.namespace.partitioning import FRAGMENT_COUNT, PartitionSettings
+from tandembus.namespace.partitioning import PartitionSettings
 from tandembus.store.memory import Fault, MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN, MessagingStore
 from tests.unit.broker.one_queue import PING, Answer, body_of, small

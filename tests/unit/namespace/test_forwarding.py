@@ -15,6 +15,7 @@ from tandembus.namespace.forwarding import check_forwarding
 from tandembus.namespace.fragment_settings import fragment_settings
 from tandembus.namespace.paths import SubQueue
 from tests.covers import covers
+from tests.unit.namespace.entity_fragment import fragment_of
 from tests.unit.namespace.namespace_lives import Attached, Machine
 
 LIMITS = Limits()
@@ -174,7 +175,7 @@ async def test_turning_forwarding_on_cuts_the_receivers_but_not_those_of_the_dea
         errors: list[list[BusError]] = [link.errors for link in links]
         assert [len(one) for one in errors] == [0, 1, 0]
         assert isinstance(errors[1][0], InvalidOperation)
-        assert entity.fragment.settings.forward_to == "there"
+        assert fragment_of(entity).settings.forward_to == "there"
 
 
 @covers("M7", "M8", "M9", "M10")

@@ -12,6 +12,7 @@ from tandembus.faults.fault import read_fault
 from tandembus.interconnect.traffic import SessionWish
 from tandembus.namespace.paths import SubQueue
 from tests.covers import covers
+from tests.unit.namespace.entity_fragment import fragment_of
 from tests.unit.namespace.namespace_lives import Life, Machine
 
 BODIES = [f"m{index:03}" for index in range(300)]
@@ -64,7 +65,7 @@ async def test_an_entity_that_somebody_has_just_asked_for_stays_in_memory_howeve
         entity = await life.namespace.entity("orders")
         await life.namespace.keep_house()
         assert await life.namespace.entity("orders") is entity
-        assert entity.fragment in life.broker.fragments()
+        assert fragment_of(entity) in life.broker.fragments()
 
 
 @covers("M13")

@@ -24,6 +24,7 @@ from tandembus.namespace.paths import SubQueue
 from tandembus.store.messaging_store import DEAD_LETTER
 from tests.covers import covers
 from tests.unit.broker.one_queue import message
+from tests.unit.namespace.entity_fragment import fragment_of
 from tests.unit.namespace.namespace_lives import Attached, Life, Machine, staged
 
 ORDERS = QueueDescription("Orders")
@@ -155,7 +156,7 @@ async def test_a_queue_made_again_shows_nothing_of_its_earlier_life() -> None:
         assert (await life.peek("orders"), await life.peek("orders", DEAD_LETTER)) == ([], [])
         assert await life.send("orders", "new") == [1]
         with pytest.raises(MessageLockLost):
-            (await life.namespace.entity("orders")).fragment.find_lock(lock.token)
+            fragment_of(await life.namespace.entity("orders")).find_lock(lock.token)
         await life.dropped()
         assert await life.peek("orders") == ["new"]
 
@@ -370,7 +371,7 @@ async def test_a_fragment_in_use_stays_in_memory(use: str) -> None:
             await life.receive("orders", 1)
         life.clock.advance(61.0)
         await life.namespace.keep_house()
-        assert (await life.namespace.entity("orders")).fragment is entity.fragment
+        assert fragment_of(await life.namespace.entity("orders")) is fragment_of(entity)
 
 
 @covers("M5")

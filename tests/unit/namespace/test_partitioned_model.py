@@ -51,7 +51,7 @@ class Life:
             credit = sum(max(int(one.consumer.credit), 0) for one in self.receivers)
             assert cache.feeders.outstanding + len(cache) <= credit + 16
             assert cache.kept_bytes <= self.queue.partition_settings.cache_bytes
-            assert cache.kept_bytes == sum(int(one.lock.size_bytes) for one in cache.kept())
+            assert cache.kept_bytes == sum(int(one.lock.size_bytes) for one in cache._kept)
 
     def send(self) -> None:
         body = f"m{len(self.sent)}"

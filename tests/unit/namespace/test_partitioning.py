@@ -9,21 +9,20 @@ from collections import Counter
 import pytest
 
 from tandembus.amqp.encoding.sections import data_section, message_annotations_section, properties_section
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import InvalidOperation
 from tandembus.message import Message, parse_message
 from tandembus.namespace.partitioning import (
-    FRAGMENT_COUNT,
-    check_batch,
     fragment_of_key,
     fragment_of_number,
     key_of_batch,
-    number_in_fragment,
     partition_key_of,
     sequence_number,
     split_by_fragment,
     transaction_key_of,
     via_key_of,
 )
+from tandembus.store.messaging_store import NUMBER_MASK
 from tests.covers import covers
 
 
@@ -130,7 +129,7 @@ def test_a_batch_has_one_key_or_none(keys: list[tuple[str | None, str | None]], 
     messages = [keyed(*one, message_id=f"m{position}") for position, one in enumerate(keys)]
     if isinstance(expected, type):
         with pytest.raises(InvalidOperation, match="batch"):
-            check_batch(messages)
+            key_of_batch(messages)
     else:
         assert key_of_batch(messages) == expected
 
@@ -185,7 +184,7 @@ def test_what_passes_through_an_entity_may_have_a_key_for_it() -> None:
 def test_a_sequence_number_names_its_fragment_in_the_top_16_bits(index: int, number: int) -> None:
     whole = int(sequence_number(index, number))
     assert whole == index * 2**48 + number
-    assert (fragment_of_number(whole), number_in_fragment(whole)) == (index, number)
+    assert (fragment_of_number(whole), whole & NUMBER_MASK) == (index, number)
 
 
 @covers("P26")

@@ -427,7 +427,7 @@ async def test_what_is_kept_ready_of_a_failed_store_is_thrown_away_and_comes_aga
         receiver = queue.receiver()
         await receiver.take(1)
         await queue.fail(1)
-        assert {int(one.lock.index) % 2 for one in cache_of(queue).kept()} == {0}
+        assert {int(one.lock.index) % 2 for one in cache_of(queue)._kept} == {0}
         await receiver.take(15)
         assert len(receiver.bodies) in (8, 9)
         await queue.heal(1)

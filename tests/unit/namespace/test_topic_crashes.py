@@ -20,6 +20,7 @@ from tandembus.errors import (
 )
 from tandembus.store.memory import Fault
 from tests.covers import covers
+from tests.unit.namespace.entity_fragment import fragment_of
 from tests.unit.namespace.namespace_lives import Life, Machine
 from tests.unit.namespace.news_topic import (
     AUDIT,
@@ -138,7 +139,7 @@ async def test_a_crash_while_a_subscription_is_deleted_leaves_the_others_what_is
             return
         assert await life.peek(MAIL_PATH) == ["b"]
         await life.quiet()
-        topic = (await life.namespace.entity("news")).fragment
+        topic = fragment_of(await life.namespace.entity("news"))
         assert (topic.main.live_count, topic.main.scheduled_count) == (2, 1)
         assert len(life.machine.disk.heads) == 2
         assert life.catalog.tombstones() == []

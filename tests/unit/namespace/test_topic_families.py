@@ -18,6 +18,7 @@ from tandembus.errors import (
 )
 from tandembus.limits import Limits
 from tests.covers import covers
+from tests.unit.namespace.entity_fragment import fragment_of
 from tests.unit.namespace.namespace_lives import Attached, Machine
 from tests.unit.namespace.news_topic import (
     AUDIT,
@@ -56,7 +57,7 @@ async def test_all_who_open_a_topic_or_subscription_at_once_get_the_same() -> No
     async with machine.life() as life:
         paths = ["news", AUDIT_PATH, MAIL_PATH] * 5
         opened = await asyncio.gather(*(life.namespace.entity(path) for path in paths))
-        assert len({id(entity) for entity in opened}) == len({id(entity.fragment) for entity in opened}) == 3
+        assert len({id(entity) for entity in opened}) == len({id(fragment_of(entity)) for entity in opened}) == 3
 
 
 @covers("M9")
@@ -77,8 +78,8 @@ async def test_a_subscription_that_comes_while_its_topic_is_being_opened_gets_wh
         await life.send("news", "c")
         assert await life.peek("news/subscriptions/new") == ["c"]
         mail, audit = await life.namespace.entity(MAIL_PATH), await life.namespace.entity(AUDIT_PATH)
-        assert mail.fragment.settings.lock_duration_s == 7.0
-        assert len(audit.fragment.rules.rules) == 2
+        assert fragment_of(mail).settings.lock_duration_s == 7.0
+        assert len(fragment_of(audit).rules.rules) == 2
 
 
 @covers("M9")

@@ -34,6 +34,7 @@ from tandembus.namespace.entity import EntityCounts
 from tandembus.namespace.paths import SubQueue
 from tandembus.store.messaging_store import DEAD_LETTER
 from tests.covers import covers
+from tests.unit.namespace.entity_fragment import fragment_of
 from tests.unit.namespace.namespace_lives import Attached, Machine
 from tests.unit.namespace.news_topic import (
     AUDIT,
@@ -147,12 +148,12 @@ async def test_an_update_holds_for_open_fragments_at_once_and_links_are_told() -
         link = Attached(is_sender=True)
         topic.attach(link, life.clock.now())
         await life.namespace.update_topic(replace(NEWS, default_message_time_to_live_s=60.0))
-        assert (topic.fragment.settings.default_ttl_ms, link.change_count) == (60_000, 1)
+        assert (fragment_of(topic).settings.default_ttl_ms, link.change_count) == (60_000, 1)
         for description in (AUDIT, MAIL):
             await life.namespace.update_subscription(replace(description, lock_duration_s=10.0))
-        assert audit.fragment.settings.lock_duration_s == 10.0
+        assert fragment_of(audit).settings.lock_duration_s == 10.0
         mail = await life.namespace.entity(MAIL_PATH)
-        assert mail.fragment.settings.lock_duration_s == 10.0
+        assert fragment_of(mail).settings.lock_duration_s == 10.0
 
 
 @covers("M9")
@@ -223,7 +224,7 @@ async def test_a_deleted_subscription_takes_with_it_what_nobody_else_has(is_open
         await life.dropped()
         assert await life.peek(MAIL_PATH) == ["b"]
         await life.quiet()
-        topic = (await life.namespace.entity("news")).fragment
+        topic = fragment_of(await life.namespace.entity("news"))
         assert (topic.main.live_count, (await life.namespace.counts("news")).scheduled) == (2, 1)
         assert len(machine.disk.heads) == 2
         with pytest.raises(EntityNotFound):
@@ -327,7 +328,7 @@ async def test_a_changed_rule_is_not_taken_for_an_equal_one() -> None:
         await life.namespace.create_topic(NEWS)
         rule = RuleDescription("r", SqlFilter("a = @b", (("b", 1),)))
         await life.namespace.create_subscription(AUDIT, rule)
-        fragment = (await life.namespace.entity(AUDIT_PATH)).fragment
+        fragment = fragment_of(await life.namespace.entity(AUDIT_PATH))
         changed = replace(rule, filter=SqlFilter("a = @b", (("b", True),)))
         await life.namespace.update_rule("news", "audit", changed)
         (compiled,) = fragment.rules.rules

@@ -18,6 +18,7 @@ from tandembus.store.messaging_store import DEAD_LETTER, TRANSFER_DEAD_LETTER
 from tests.covers import covers
 from tests.unit.broker.one_queue import message, properties_of
 from tests.unit.broker.several_queues import delivered
+from tests.unit.namespace.entity_fragment import fragment_of
 from tests.unit.namespace.namespace_lives import Attached, Life, Machine, staged
 
 INBOX = QueueDescription("Inbox", forward_to="work")
@@ -30,7 +31,7 @@ async def chained(life: Life) -> None:
 
 
 async def only_transfer_dead_letter(life: Life, name: str) -> dict[object, object]:
-    fragment = (await life.namespace.entity(name)).fragment
+    fragment = fragment_of(await life.namespace.entity(name))
     (refused,) = await read_messages(life.broker, fragment, fragment.lane(TRANSFER_DEAD_LETTER), [1], 1 << 20)
     assert isinstance(refused, Message)
     return properties_of(refused)
@@ -67,7 +68,7 @@ async def test_a_target_that_is_deleted_leaves_transfer_dead_letters_with_the_re
         await life.send("inbox", "a")
         await life.forwarded()
         assert await life.namespace.counts("inbox") == EntityCounts(
-            transfer_dead_letter=1, size_bytes=int((await life.namespace.entity("inbox")).fragment.live_bytes())
+            transfer_dead_letter=1, size_bytes=int(fragment_of(await life.namespace.entity("inbox")).live_bytes())
         )
         found = await only_transfer_dead_letter(life, "inbox")
         assert found["DeadLetterReason"] == "TransferDestinationNotFound"
@@ -211,7 +212,7 @@ async def test_dead_letters_name_the_entity_they_come_from() -> None:
         (lock,) = await life.receive("news/subscriptions/all", 1)
         await life.settle("news/subscriptions/all", lock, TO_DEAD_LETTERS)
         await life.forwarded()
-        fragment = (await namespace.entity("work")).fragment
+        fragment = fragment_of(await namespace.entity("work"))
         (dead,) = await read_messages(life.broker, fragment, fragment.main, [1], 1 << 20)
         assert isinstance(dead, Message)
         assert delivered(dead)["x-opt-deadletter-source"] == "News/Subscriptions/All"

@@ -47,7 +47,6 @@ from tandembus.front_end.amqp.session_holds import SessionHolds
 from tandembus.front_end.amqp.session_requests import RecentListings, SessionRequests
 from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.interconnect.answers import settle_all
-from tandembus.interconnect.requests import NUMBER_BITS
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
@@ -67,7 +66,7 @@ from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import EntityAddress
 from tandembus.security.claims import Right
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTERS
-from tandembus.store.messaging_store import MAIN
+from tandembus.store.messaging_store import MAIN, NUMBER_BITS
 
 log = logging.getLogger("tandembus.amqp")
 

@@ -42,6 +42,7 @@ from tandembus.interconnect.traffic import SessionHold, Traffic
 from tandembus.message import Message
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering.slot import MeterSlot, operations_for
+from tandembus.store.messaging_store import NUMBER_BITS
 
 RECEIVED: Final = 0x23
 ACCEPTED: Final = 0x24
@@ -178,7 +179,7 @@ class ReceiverLink(Consumer):
         if not self.is_open:
             return
         until: i64 = 0 if self.is_destructive else lock.locked_until_ms
-        sequence_number = lock.index << 48 | message.number
+        sequence_number = lock.index << NUMBER_BITS | message.number
         payload = encode_delivery(message, sequence_number, until, 0, self._more_annotations, self._more_count)
         lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
         self._delivered_since_drain += 1

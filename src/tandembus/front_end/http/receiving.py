@@ -21,7 +21,6 @@ from tandembus.front_end.http.rest_message import ReceivedOverHttp, present_rece
 from tandembus.front_end.http.values import format_http_time
 from tandembus.front_end.http.waiting import HeadReceiver, Taken
 from tandembus.interconnect.answers import settle_all
-from tandembus.interconnect.requests import NUMBER_BITS
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
@@ -29,7 +28,7 @@ from tandembus.metering.slot import EMPTY_RECEIVE, NORMAL, RECEIVE, RENEW_LOCK, 
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.claims import Claims
-from tandembus.store.messaging_store import MAIN
+from tandembus.store.messaging_store import MAIN, NUMBER_BITS
 
 DEFAULT_WAIT_S: Final = 60.0
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)

@@ -21,9 +21,9 @@ from tandembus.descriptions import EntityKind, SubscriptionDescription
 from tandembus.errors import BusError, InvalidOperation
 from tandembus.front_end.amqp.sender_link import SendChecks
 from tandembus.interconnect.answers import move_in_one_commit, settle_all, unanswered
-from tandembus.interconnect.requests import NUMBER_BITS
 from tandembus.message import Message
 from tandembus.namespace.entity import Entity
+from tandembus.store.messaging_store import NUMBER_BITS
 
 SLICE_MESSAGES: Final = 100
 SLICE_BYTES: Final = 4 * 1024 * 1024

@@ -14,6 +14,7 @@ from tandembus.security.claims import Authorizer, Policy, Right
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.amqp.engine.peers import client_settings
+from tests.unit.namespace.entity_fragment import fragment_of
 from tests.unit.namespace.namespace_lives import Life, Machine
 
 KEY = "for-tests-only"
@@ -82,7 +83,7 @@ async def test_a_receiver_given_up_before_it_is_answered_leaves_no_consumer_behi
         await client.finish()
         entity = await life.namespace.entity("orders")
         assert not entity.links
-        assert entity.fragment.consumers(MAIN).is_empty()
+        assert fragment_of(entity).consumers(MAIN).is_empty()
 
 
 @covers("M12")
@@ -109,4 +110,4 @@ async def test_a_receiver_that_stays_is_a_consumer(tmp_path: Path) -> None:
         await client.finish()
         entity = await life.namespace.entity("orders")
         assert len(entity.links) == 1
-        assert not entity.fragment.consumers(MAIN).is_empty()
+        assert not fragment_of(entity).consumers(MAIN).is_empty()

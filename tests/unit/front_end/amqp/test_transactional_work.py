@@ -32,6 +32,7 @@ from tests.unit.front_end.amqp.transacting import (
     received,
     waiting,
 )
+from tests.unit.namespace.entity_fragment import fragment_of
 
 
 @covers("M11")
@@ -120,11 +121,11 @@ async def test_a_settlement_is_provisional_until_the_transaction_is_carried_out(
     assert code_of(provisional) == code
     if code == REJECTED:
         assert fields_of(provisional) == [None]
-    assert len((await server.life.namespace.entity("orders")).fragment.locks) == 1
+    assert len(fragment_of(await server.life.namespace.entity("orders")).locks) == 1
     await client.commit(txn)
     assert code_of(await client.echo_of(delivery_id)) == code
     assert (await waiting(server), await waiting(server, lane=DEAD_LETTER)) == (left, dead)
-    assert len((await server.life.namespace.entity("orders")).fragment.locks) == 0
+    assert len(fragment_of(await server.life.namespace.entity("orders")).locks) == 0
 
 
 @covers("M11")
@@ -186,7 +187,7 @@ async def test_what_was_settled_in_advance_comes_again_after_a_rollback(
     else:
         client.connection.connection_lost(None)
     await server.life.quiet()
-    fragment = (await server.life.namespace.entity("orders")).fragment
+    fragment = fragment_of(await server.life.namespace.entity("orders"))
     assert len(fragment.locks) == 1
     (lock,) = await server.life.receive("orders", 5)
     assert (int(lock.number), int(lock.delivery_count)) == (1, 1)

@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 
 from tandembus.descriptions import QueueDescription
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.front_end.http import kept_ready
 from tandembus.limits import Limits
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.partitioned_traffic import PartitionedTraffic
-from tandembus.namespace.partitioning import FRAGMENT_COUNT
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.front_end.http.harness import RunningFrontEnd, running_front_end

@@ -31,6 +31,7 @@ from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.front_end.http.harness import Reply, RunningFrontEnd, running_front_end
 from tests.unit.front_end.http.test_server import queue_body, refusal
+from tests.unit.namespace.entity_fragment import fragment_of
 
 HEAD = "/orders/messages/head"
 TEXT = {"Content-Type": "text/plain"}
@@ -71,21 +72,21 @@ async def counts(orders: RunningFrontEnd) -> tuple[int, int]:
 async def amqp_send(orders: RunningFrontEnd, payload: bytes) -> None:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     reply = CallbackSendReply(lambda _operation, _error: done.set_result(None))
-    fragment = (await orders.namespace.entity("orders")).fragment
+    fragment = fragment_of(await orders.namespace.entity("orders"))
     fragment.send(SendOperation([parse_message(payload)], len(payload), reply, 0))
     await done
 
 
 async def waiting(orders: RunningFrontEnd, lane: int = MAIN) -> None:
     """Until a receiver stands in line."""
-    fragment = (await orders.namespace.entity("orders")).fragment
+    fragment = fragment_of(await orders.namespace.entity("orders"))
     while fragment.consumers(lane).is_empty():
         await orders.namespace.brokers[0].next_turn()
 
 
 async def nobody_waits(orders: RunningFrontEnd) -> None:
     entity = await orders.namespace.entity("orders")
-    while not entity.fragment.consumers(MAIN).is_empty() or entity.links:
+    while not fragment_of(entity).consumers(MAIN).is_empty() or entity.links:
         await orders.namespace.brokers[0].next_turn()
 
 
@@ -441,7 +442,7 @@ async def test_a_disabled_queue_takes_and_gives_nothing(orders: RunningFrontEnd)
 
 
 async def test_overload_says_when_to_come_again(orders: RunningFrontEnd) -> None:
-    fragment = (await orders.namespace.entity("orders")).fragment
+    fragment = fragment_of(await orders.namespace.entity("orders"))
     fragment.failure = ServerBusy("too much at once")
     for method, path in (("POST", "/orders/messages"), ("POST", HEAD)):
         reply = await orders.request(method, path, b"body", TEXT)

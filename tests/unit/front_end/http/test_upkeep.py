@@ -35,6 +35,7 @@ from tests.covers import covers
 from tests.unit.front_end.http.harness import Reply, RunningFrontEnd, running_front_end
 from tests.unit.front_end.http.test_messages import HEAD, broker, counted, locked, send, told
 from tests.unit.front_end.http.test_server import refusal
+from tests.unit.namespace.entity_fragment import fragment_of
 
 ORDERS = QueueDescription("orders", max_delivery_count=1)
 DEAD = "/orders/$DeadLetterQueue"
@@ -116,7 +117,7 @@ async def test_scheduled_and_deferred_messages_are_deleted_by_their_number(order
     entity = await orders.namespace.entity("orders")
     reply = await orders.request("POST", HEAD)
     token = uuid.UUID(told(reply)["LockToken"]).bytes_le
-    entity.fragment.settle(entity.fragment.find_lock(token), DEFER, None)
+    fragment_of(entity).settle(fragment_of(entity).find_lock(token), DEFER, None)
     await orders.namespace.brokers[0].finish_staged()
     assert told(reply)["SequenceNumber"] == 2
     for number in (1, 2):
@@ -213,7 +214,7 @@ async def test_what_the_target_refuses_stays_and_is_named(orders: RunningFrontEn
     await orders.namespace.create_queue(QueueDescription("small"))
     await die(orders, "a")
     entity = await orders.namespace.entity("small")
-    entity.fragment.settings.max_size_bytes = 0
+    fragment_of(entity).settings.max_size_bytes = 0
     reply = lines(await orders.request("POST", f"{DEAD}/$resubmit?to=small"))
     assert (reply[-1]["moved"], reply[-1]["refused"], reply[-1]["done"]) == (0, 1, True)
     assert reply[-1]["refusals"][0]["sequence_number"] == 1
@@ -224,7 +225,7 @@ async def test_what_the_target_refuses_stays_and_is_named(orders: RunningFrontEn
 
 @covers("M10", "M11")
 async def test_what_was_sent_via_the_queue_for_another_one_does_not_end_in_the_queue(orders: RunningFrontEnd) -> None:
-    fragment = (await orders.namespace.entity("orders")).fragment
+    fragment = fragment_of(await orders.namespace.entity("orders"))
     message = parse_message(data_section(b"for another"))
     set_destination(message, "gone")
     fragment.send(
