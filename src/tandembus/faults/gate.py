@@ -42,6 +42,11 @@ class FaultGate(Traffic):
                 return outage.error()
         return self.inner.failure()
 
+    def is_out(self) -> bool:
+        if not self.faults.is_clear() and self.faults.outage_now() is not None:
+            return True
+        return self.inner.is_out()
+
     def _faults_changed(self, before: Effect | None) -> None:
         outage = self.faults.outage
         if outage is not None and before is None:

@@ -121,6 +121,9 @@ class ChannelCore:
             return OperationTimeout("The message broker of this fragment does not answer.")
         return self._failure
 
+    def is_out(self) -> bool:
+        return self._failure is not None or self._is_silent
+
     def refusal(self) -> BusError:
         """What is refused while the broker is away was not taken, whatever keeps it away."""
         return FragmentUnavailable(str(self._failure) if self._failure is not None else _AWAY)

@@ -75,6 +75,9 @@ class LocalTraffic(Traffic):
     def failure(self) -> BusError | None:
         return self.fragment.failure
 
+    def is_out(self) -> bool:
+        return self.fragment.failure is not None
+
     def send(self, operation: SendOperation) -> None:
         channel = self._channel
         if channel is None:

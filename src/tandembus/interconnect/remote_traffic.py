@@ -30,6 +30,9 @@ class RemoteTraffic(Traffic):
     def failure(self) -> BusError | None:
         return self._core.failure()
 
+    def is_out(self) -> bool:
+        return self._core.is_out()
+
     # Sending.
 
     def send(self, operation: SendOperation) -> None:

@@ -103,9 +103,13 @@ class Traffic:
         """Why it takes nothing at the moment: its broker or store is out, or a fault says so. None while it does."""
         raise AssertionError("traffic must be implemented")
 
+    def is_out(self) -> bool:
+        """Whether there is a failure, for those who ask often and want no error."""
+        return self.failure() is not None
+
     def is_limited(self) -> bool:
         """Whether any part of it takes nothing at the moment."""
-        return self.failure() is not None
+        return self.is_out()
 
     # Sending.
 

@@ -171,7 +171,7 @@ class Feeders:
 
     def _is_active(self, feeder: Feeder, wanted: i64) -> bool:
         """Whether it is worth the while to ask it for more than one."""
-        if feeder.delivered_at == 0 or feeder.traffic.failure() is not None:
+        if feeder.delivered_at == 0 or feeder.traffic.is_out():
             return False
         return self._delivered_count - feeder.delivered_at <= max(2 * wanted, i64(LEAST_RECENT))
 
@@ -181,7 +181,7 @@ class Feeders:
         """All that can be reached have to be asked; the others have nothing that anybody could wait for."""
         self._used_up = 0
         for feeder in self._all:
-            if feeder.traffic.failure() is None:
+            if not feeder.traffic.is_out():
                 self._used_up |= 1 << feeder.index
 
     def has_more_to_drain(self) -> bool:

@@ -94,7 +94,7 @@ class PartitionedRequests:
 
     async def _reachable(self, ask: Callable[[Requests], Awaitable[T]]) -> list[tuple[int, T]]:
         """The answers of all fragments that give one, in their order. Raises when none does."""
-        indices = [index for index, one in enumerate(self._traffic.fragments) if one.failure() is None]
+        indices = [index for index, one in enumerate(self._traffic.fragments) if not one.is_out()]
         answers = await asyncio.gather(*[ask(self._requests[index]) for index in indices], return_exceptions=True)
         found: list[tuple[int, T]] = []
         last: BaseException | None = self._outage()
@@ -182,7 +182,7 @@ class PartitionedRequests:
             indices = list(range(first, len(self._requests)))
         else:
             indices = [index for index in (int(fragment_of_key(session_id)),) if index >= first]
-        return [index for index in indices if self._traffic.fragments[index].failure() is None]
+        return [index for index in indices if not self._traffic.fragments[index].is_out()]
 
     async def ends(self, lane: int) -> Sequence[int]:
         await self._give_back(lane)
@@ -417,7 +417,7 @@ class PartitionedRequests:
         return ids
 
     async def _ids(self, index: int, after_ms: int | None, skip: int, top: int, pages: _Pages) -> Sequence[str]:
-        if self._traffic.fragments[index].failure() is not None:
+        if self._traffic.fragments[index].is_out():
             return []
         try:
             return await self._requests[index].list_sessions(after_ms, skip, top, pages.listings[index])

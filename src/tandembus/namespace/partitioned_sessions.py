@@ -132,7 +132,7 @@ class SessionLine:
         while search.left and not search.wish.is_over:
             index = search.left.pop(0)
             traffic = self._fragments[index]
-            if traffic.failure() is None:
+            if not traffic.is_out():
                 try:
                     traffic.wish_session(SessionWish(None, False, search.granted, search.refused))
                 except BusError:
@@ -164,7 +164,7 @@ class SessionLine:
     def _is_known(self) -> bool:
         """Whether all that can be reached have said what they have."""
         for index in range(len(self._fragments)):
-            if self._unknown & (1 << index) and self._fragments[index].failure() is None:
+            if self._unknown & (1 << index) and not self._fragments[index].is_out():
                 return False
         return True
 

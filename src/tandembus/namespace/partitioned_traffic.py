@@ -123,17 +123,15 @@ class PartitionedTraffic(CachedTraffic):
 
     def failure(self) -> BusError | None:
         """Only when none of the fragments takes anything."""
-        error: BusError | None = None
         for traffic in self.fragments:
-            error = traffic.failure()
-            if error is None:
+            if not traffic.is_out():
                 return None
-        return error
+        return self.fragments[-1].failure()
 
     def is_limited(self) -> bool:
         """Whether any of the fragments is out."""
         for traffic in self.fragments:
-            if traffic.failure() is not None:
+            if traffic.is_out():
                 return True
         return False
 
@@ -185,7 +183,7 @@ class PartitionedTraffic(CachedTraffic):
         passed: i64 = 0
         while passed < count:
             index = (self._turn + passed) % count
-            if tried & (1 << index) == 0 and self.fragments[index].failure() is None:
+            if tried & (1 << index) == 0 and not self.fragments[index].is_out():
                 self._turn = (index + 1) % count
                 return index
             passed += 1

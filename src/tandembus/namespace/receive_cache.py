@@ -255,7 +255,7 @@ class ReceiveCache(Fed):
     def _is_good(self, one: Kept) -> bool:
         """Whether a client that gets it now can still do something with it."""
         lock, expires_at = one.lock, one.message.expires_at
-        if lock.settlement != OPEN or self._fragments[lock.index].failure() is not None:
+        if lock.settlement != OPEN or self._fragments[lock.index].is_out():
             return False
         if expires_at != 0 and expires_at <= self._clock.now_ms():
             return False

@@ -45,10 +45,12 @@ async def test_what_is_unavailable_takes_nothing_and_says_so(target: str) -> Non
             with pytest.raises(FragmentUnavailable, match="injected fault 'f1'"):
                 queue.send_through("a")
         assert isinstance(queue.gate.failure(), FragmentUnavailable)
+        assert queue.gate.is_out()
         with pytest.raises(FragmentUnavailable):
             queue.discharge_through([message("b")])
         queue.heal()
         assert queue.gate.failure() is None
+        assert not queue.gate.is_out()
         answer = queue.send_through("c")
         await queue.quiet()
         assert answer.is_accepted

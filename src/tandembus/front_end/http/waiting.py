@@ -44,7 +44,7 @@ class HeadReceiver:
     async def take_what_is_there(self, timeout_s: float) -> None:
         """The time is up: what is there already, and only has to be read, still counts."""
         traffic = self._entity.traffic
-        if traffic.failure() is None and not self._outcome.done():
+        if not traffic.is_out() and not self._outcome.done():
             traffic.feed(self._consumer, self.lane, True)
             await self.wait(timeout_s)
         self.give_up()
