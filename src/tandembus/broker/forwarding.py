@@ -64,6 +64,15 @@ class Forwarding:
             job = self._jobs[key] = Job(fragment, lane)
         self._enqueue(job)
 
+    def hold_again(self, fragment: Fragment) -> None:
+        """It was read anew: what may have arrived in other stores is nobody else's here."""
+        for lane in (MAIN, DEAD_LETTER, TRANSFER):
+            job = self._jobs.get((int(fragment.key), lane))
+            if job is not None and job.fragment is fragment:
+                for target, flight in list(job.flights.items()):
+                    flight.hold_again()
+                    job.wait_for(target, self._clock.monotonic())
+
     def _enqueue(self, job: Job) -> None:
         if job.is_busy:
             job.is_asked_again = True
@@ -123,10 +132,14 @@ class Forwarding:
         if job.is_asked_again and not self._is_over(job):
             job.is_asked_again = False
             self._enqueue(job)
-        elif not job.is_queued and (self._is_over(job) or not job.waiting):
+        elif not job.is_queued and (job.fragment.is_closed or not self._has_a_future(job)):
             key = (int(job.fragment.key), job.lane)
             if self._jobs.get(key) is job:
                 del self._jobs[key]
+
+    def _has_a_future(self, job: Job) -> bool:
+        """What may have arrived in another store is remembered even while the own one is out of reach."""
+        return bool(job.flights) or (bool(job.waiting) and not self._is_over(job))
 
     async def _advance(self, job: Job) -> None:
         port, store = self.port, self._broker.store

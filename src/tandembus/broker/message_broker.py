@@ -355,7 +355,7 @@ class MessageBroker:
         try:
             await self.load_marks(self.store)
             for fragment in self.fragments():
-                await load(self, fragment)
+                await self._load_again(fragment)
                 self.room.tell(fragment)
                 self.want(fragment)
                 self.forwarding.look(fragment)
@@ -400,7 +400,7 @@ class MessageBroker:
                 await self.load_marks(self._store)
                 while void := self._void_ones():
                     for fragment in void:
-                        await load(self, fragment)
+                        await self._load_again(fragment)
                         self.want(fragment)
                 break
             except Exception as error:
@@ -414,6 +414,12 @@ class MessageBroker:
         log.warning("the messaging store is open again")
         for tell in self.on_reopened:
             tell()
+
+    async def _load_again(self, fragment: Fragment) -> None:
+        await load(self, fragment)
+        if fragment.topic is None:
+            for one in family_of(fragment):
+                self.forwarding.hold_again(one)
 
     async def _wait_to_reopen(self, delay: float) -> None:
         # Not `wait_for`: it would miss that it is cancelled when the time is over in the same turn of the loop.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.transfer_destination import as_forwarded
+from tandembus.message import Message
 from tandembus.metering.slot import operations_for
-from tandembus.store.messaging_store import MAIN, TRANSFER
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
+
+if TYPE_CHECKING:
+    from tandembus.broker.transfer_flight import Flight
 
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 60.0
@@ -44,6 +49,8 @@ class Job:
         self.is_asked_again = False
         self.moving_count = 0
         """Messages on their way: staged and not yet committed, or sent and not yet answered."""
+        self.flights: dict[Target, Flight] = {}
+        """What was sent to other stores and may have arrived there, or not."""
         self.waiting: dict[Target, Waiting] = {}
         """By destination that takes nothing for now."""
         self.most: dict[Target, int] = {}
@@ -60,6 +67,24 @@ class Job:
         if self.lane == TRANSFER:
             return None
         return settings.forward_to if self.lane == MAIN else settings.forward_dead_letters_to
+
+    def as_arriving(self, message: Message) -> Message:
+        """The form in which it leaves."""
+        return as_forwarded(message, self.fragment.settings.path if self.lane == DEAD_LETTER else "")
+
+    def first_held(self) -> int:
+        """The lowest number that somebody has and may give back, to go another way than it was to go before; 0: none.
+        What may have arrived where it would still be sent to is none of these: it never goes anywhere else."""
+        path, lane = self.path(), self.fragment.lane(self.lane)
+        bound = {
+            int(message.number)
+            for flight in self.flights.values()
+            if path is None or flight.target[0] == path
+            for message in flight.messages
+        }
+        if not bound:
+            return int(lane.first_held())
+        return min((number for number in lane.held if number not in bound and not lane.is_parked(number)), default=0)
 
     def rewind(self) -> None:
         """Something that was passed by may be ready to go."""
@@ -94,8 +119,8 @@ class Job:
         return {target for target, one in self.waiting.items() if one.retry_at <= now}
 
     def forget_waiting(self, targets: set[Target]) -> None:
-        """All of the lane was looked at, and nothing is left for these."""
-        for target in targets:
+        """All of the lane was looked at, and nothing is left for these, unless something may have arrived there."""
+        for target in targets - self.flights.keys():
             self.waiting.pop(target, None)
 
     def took_all(self, target: Target) -> None:

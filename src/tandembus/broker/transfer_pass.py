@@ -17,23 +17,21 @@ from tandembus.broker.locks import REMOVE, CallbackSettleReply, MessageLock
 from tandembus.broker.moving import check_can_take_in, move, refuse_move
 from tandembus.broker.reading import read_messages
 from tandembus.broker.settings import FragmentSettings
-from tandembus.broker.transfer_destination import as_forwarded, destination_of
+from tandembus.broker.transfer_destination import destination_of
 from tandembus.broker.transfer_flight import Flight
 from tandembus.broker.transfer_job import OURSELVES, WHOLE, Job, Target
-from tandembus.broker.transfer_port import Destination, OneFragment, Outlet, TransferPort
+from tandembus.broker.transfer_port import REASONS, Destination, OneFragment, Outlet, TransferPort, is_for_good
 from tandembus.clock import Clock
 from tandembus.errors import (
     BusError,
     EntityNotFound,
-    InvalidArgument,
     InvalidOperation,
-    MalformedData,
     MessageTooLarge,
     QuotaExceeded,
     anew,
 )
 from tandembus.message import Message
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN
+from tandembus.store.messaging_store import MAIN
 
 if TYPE_CHECKING:
     from tandembus.broker.message_broker import MessageBroker
@@ -45,14 +43,6 @@ READ_MESSAGES: Final = 100
 """Of these, what is read in a row."""
 MAX_HOPS: Final = 4
 
-REASONS: Final[dict[type[BusError], str]] = {
-    EntityNotFound: "TransferDestinationNotFound",
-    InvalidOperation: "TransferNotAllowed",
-    InvalidArgument: "TransferNotAllowed",
-    MalformedData: "TransferNotAllowed",
-    MessageTooLarge: "MessageSizeExceeded",
-}
-"""Refusals for good, and the reason told with the transfer dead letter. All others pass."""
 TOO_MANY_HOPS: Final = "MaxTransferHopCountExceeded"
 NO_SESSION: Final = "The destination requires sessions, and the message has no SessionId."
 
@@ -110,9 +100,48 @@ class TransferPass:
     async def run(self) -> None:
         """Start the next messages on their way, all at once, so that they share a commit; or find that there are none,
         or that they have to wait."""
+        await self._ask_in_doubt()
         if await self._may_begin():
             await self._plan()
             self._stage()
+
+    # What may have arrived.
+
+    async def _ask_in_doubt(self) -> None:
+        """Whoever may have taken something is asked first, whatever the settings say by now: nobody else may get it
+        before that is known."""
+        job = self._job
+        for target, flight in list(job.flights.items()):
+            if not job.is_waiting_for(target, self._began_at):
+                await self._ask_again(target, flight)
+            if job.fragment.is_void or job.fragment.is_closed:
+                return
+
+    async def _ask_again(self, target: Target, flight: Flight) -> None:
+        job = self._job
+        path, index = target
+        try:
+            destination = await self._destination(path)
+            place = await self._open(destination, target) if index < destination.fragment_count else None
+        except EntityNotFound:
+            place = None
+        except BusError:
+            job.wait_for(target, self._clock.monotonic())
+            return
+        if job.fragment.is_void or job.flights.get(target) is not flight:
+            return
+        flight.hold_again()
+        if place is None or isinstance(place, Fragment):
+            # The entity that it was sent to is gone, with all that it had taken.
+            flight.give_up()
+            self._given_back()
+        elif flight.messages:
+            flight.send_again(place)
+
+    def _given_back(self) -> None:
+        """Those who wait for messages may get these, if they are not to leave any more."""
+        self._job.rewind()
+        self._broker.want(self._job.fragment)
 
     # What goes where.
 
@@ -120,7 +149,7 @@ class TransferPass:
         job = self._job
         lane = job.fragment.lane(job.lane)
         self._asked = job.due_ones(self._clock.monotonic())
-        self._closed = set(job.waiting) - self._asked
+        self._closed = (job.waiting.keys() - self._asked) | job.flights.keys()
         at = start = 1 if not self._may_skip or self._asked else job.cursor
         while self._count < PASS_MESSAGES and self._size_bytes < PASS_BYTES:
             numbers = lane.next_available(at, READ_MESSAGES)
@@ -146,7 +175,7 @@ class TransferPass:
         if start == 1:
             job.forget_waiting(self._asked - set(self._brought))
         if start == 1 and not self._has_seen:
-            job.waiting.clear()  # what waited was taken away by somebody else
+            job.forget_waiting(set(job.waiting))  # what waited was taken away by somebody else
         if job.waiting and self._may_skip:
             job.cursor = job.skipped_to = end
             return
@@ -180,7 +209,7 @@ class TransferPass:
             if not self._may_skip:
                 _check_takes(await self._open(destination, target), 1, 0)
         except BusError as error:
-            if type(error) in REASONS:
+            if is_for_good(error):
                 return True  # it never will, so the messages need not wait
             self._put_off(target, error)
             return False
@@ -214,22 +243,18 @@ class TransferPass:
         target = (path, WHOLE)
         try:
             destination = await self._destination(path)
-            arriving = self._as_arriving(message)
+            arriving = self._job.as_arriving(message)
             _check_fits(arriving, destination.settings)
             target = (path, destination.index_of(arriving, int(message.number)))
             if target in self._closed:
                 return self._may_skip
             return self._add(message, arriving, target, destination, await self._open(destination, target))
         except BusError as error:
-            if type(error) in REASONS:
+            if is_for_good(error):
                 self._refuse(Plan(message, target, None, None, REASONS[type(error)], str(error)))
                 return True
             self._put_off(target, error)
             return self._may_skip
-
-    def _as_arriving(self, message: Message) -> Message:
-        job = self._job
-        return as_forwarded(message, job.fragment.settings.path if job.lane == DEAD_LETTER else "")
 
     async def _destination(self, path: str) -> Destination:
         found = self._found.get(path)
@@ -313,7 +338,7 @@ class TransferPass:
         for plan in self._refusals:
             self._stage_one(plan)
         if self._flights and not job.fragment.is_void:
-            first_held = int(job.fragment.lane(job.lane).first_held())
+            first_held = job.first_held()
             for flight in self._flights.values():
                 if first_held > 0 and flight.keep_below(first_held):
                     job.rewind()
@@ -347,13 +372,14 @@ class TransferPass:
 
     def _flight_failed(self, flight: Flight, error: BusError) -> None:
         """What is refused because of one message is sent again in smaller parts, until that one is alone."""
-        job, count = self._job, len(flight.messages)
-        job.rewind()
+        job, count = self._job, flight.sent_count
+        if not flight.is_in_doubt:
+            self._given_back()
         # One that is not found is looked for again: only the namespace knows whether there is another by that name.
-        is_for_good = type(error) in REASONS and not isinstance(error, EntityNotFound)
-        if count > 1 and (is_for_good or isinstance(error, QuotaExceeded)):
+        is_final = is_for_good(error) and not isinstance(error, EntityNotFound)
+        if count > 1 and (is_final or isinstance(error, QuotaExceeded)):
             job.most[flight.target] = count // 2
-        elif is_for_good:
+        elif is_final:
             reason = REASONS[type(error)]
             self._stage_one(Plan(flight.messages[0], flight.target, None, None, reason, str(error)))
         else:

@@ -12,8 +12,28 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.subscriptions import MAX_EVALUATIONS
-from tandembus.errors import BusError
+from tandembus.errors import (
+    BusError,
+    EntityNotFound,
+    InvalidArgument,
+    InvalidOperation,
+    MalformedData,
+    MessageTooLarge,
+)
 from tandembus.message import Message
+
+REASONS: Final[dict[type[BusError], str]] = {
+    EntityNotFound: "TransferDestinationNotFound",
+    InvalidOperation: "TransferNotAllowed",
+    InvalidArgument: "TransferNotAllowed",
+    MalformedData: "TransferNotAllowed",
+    MessageTooLarge: "MessageSizeExceeded",
+}
+"""Refusals for good, and the reason told with the transfer dead letter. All others pass."""
+
+
+def is_for_good(error: BusError) -> bool:
+    return type(error) in REASONS
 
 
 class Outlet(Protocol):
