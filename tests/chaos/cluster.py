@@ -48,14 +48,17 @@ class Loss:
 class Cluster:
     """Use it as `async with Cluster(connection_string) as cluster`."""
 
-    def __init__(self, connection_string: str) -> None:
+    def __init__(self, connection_string: str, makes_probe: bool = True) -> None:
+        """Without a probe nobody can say when fragments are owned again."""
+        self._makes_probe = makes_probe
         self._administration = Administration(connection_string, timeout_s=PATIENCE_S)
         self._connection_string = connection_string
         self._client: ServiceBus | None = None
 
     async def __aenter__(self) -> Cluster:
         self._client = await connect(self._connection_string, timeout_s=PATIENCE_S)
-        await self._administration.create_queue(PROBE, QueueSettings(partitioning=True))
+        if self._makes_probe:
+            await self._administration.create_queue(PROBE, QueueSettings(partitioning=True))
         return self
 
     async def __aexit__(self, *_: object) -> None:
