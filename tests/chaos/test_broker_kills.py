@@ -24,8 +24,8 @@ from tests.integration.serving import serving
 from tests.scale import scaled
 
 BROKERS = 4
-KILLS_PER_HISTORY = 20
-LONGEST_S = 280.0
+KILLS_PER_HISTORY = 10
+LONGEST_S = 170.0
 """For one history: a machine that has much else to do takes long, and a test that hangs must not take all others with
 it."""
 OWNED_AGAIN_WITHIN_S = 30.0

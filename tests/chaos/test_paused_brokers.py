@@ -27,7 +27,7 @@ from tests.scale import scaled
 
 BROKERS = 3
 HEARTBEAT_S = 1.0
-PAUSES_PER_HISTORY = 20
+PAUSES_PER_HISTORY = 10
 KINDS = ("fenced", "brief", "killed", "fenced", "brief")
 """What comes of the pauses, in turn: the old owner wakes up beside a new one; it is killed before; nothing."""
 TAKEN_OVER_WITHIN_S = 10.0
