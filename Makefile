@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 # Most tests with real clients wait for the clients most of the time: two files at once take half the time. What follows
 # from one file stays in one process, so that namespaces and module fixtures are started once.
 WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile
+PARALLEL := -n $(WORKERS) --dist loadfile --max-worker-restart 0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .build/stamps
