@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, Servi
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusQuotaExceededError
 
+from tandembus.store.messaging_store import NUMBER_BITS
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.python_sdk import PythonSdk, bodies_of, body_of, receive
@@ -260,7 +261,7 @@ def test_a_ping_is_accepted_and_kept_from_everybody(sdk: PythonSdk, bus: Bus) ->
     assert bus.properties(queue).size_in_bytes == before.size_in_bytes
     sender.send_messages(ServiceBusMessage("behind the pings", time_to_live=timedelta(hours=1)))
     (message,) = receive(receiver, 1)
-    assert (body_of(message), message.sequence_number) == (b"behind the pings", 1)
+    assert (body_of(message), (message.sequence_number or 0) % (1 << NUMBER_BITS)) == (b"behind the pings", 1)
 
 
 def _ping() -> ServiceBusMessage:
