@@ -223,7 +223,7 @@ class BrokerProcess:
 
     async def _serve(self) -> None:
         """A store that opens meanwhile is hosted by whoever opened it."""
-        self._is_caught_up = True
+        self._is_caught_up = self._copies.is_relied_on = True
         await self._host(self._stores.values())
         if not self._is_listening:
             await self._server.start(self._orders.run.broker_socket(self._orders.index))

@@ -156,6 +156,8 @@ class CatalogCopies:
         """What the view knows and `on_changed` has not brought into effect."""
         self._taken = asyncio.Event()
         self._version_in_effect = NOTHING
+        self.is_relied_on = False
+        """Set by whoever begins to go by the view, also if nothing was missing in it."""
 
     @property
     def version(self) -> int:
@@ -168,7 +170,7 @@ class CatalogCopies:
                 self._durable = self._open_durable()
                 found = await asyncio.to_thread(self._durable.newest)
                 if found is not None:
-                    await self._apply(found)
+                    await self.view.begin_with(found)
             is_in_effect = self._is_complete() and not self._untold
             return (self.view.namespace_id, self.version) if is_in_effect else ("", NOTHING)
 
@@ -187,7 +189,7 @@ class CatalogCopies:
     async def _take_in_turn(self, change: CatalogChange) -> None:
         async with self._taking:
             before = self.version
-            self._untold += await self._apply(change)
+            await self._apply(change)
             if self._durable is not None:
                 await self._durable.write(change, before)
             await self.on_changed(tuple(self._untold))
@@ -196,10 +198,19 @@ class CatalogCopies:
         taken, self._taken = self._taken, asyncio.Event()
         taken.set()
 
-    async def _apply(self, change: CatalogChange) -> Sequence[CatalogEvent]:
-        """The first of all may be large, and nobody uses the view before: it is built beside the loop."""
-        is_first = change.is_whole and not self.view.namespace_id
-        return await self.view.begin_with(change) if is_first else self.view.apply(change)
+    async def _apply(self, change: CatalogChange) -> None:
+        """A whole catalog may be large: where nobody goes by the view yet, it is built beside the loop."""
+        if change.is_whole and not self.is_relied_on and self._version_in_effect == NOTHING:
+            self._untold = await self.view.begin_with(change)
+        elif not self._is_known(change):
+            self._untold += self.view.apply(change)
+
+    def _is_known(self, change: CatalogChange) -> bool:
+        """What is in memory already, and only wanted for durable copies. Of one that is damaged nobody can tell."""
+        facts = facts_of(change.puts) if change.is_whole else None
+        if change.damaged or self.view.damaged:
+            return False
+        return facts is not None and (facts.namespace_id, facts.version) == (self.view.namespace_id, self.version)
 
     async def until(self, version: int) -> None:
         """Returns when this version is in effect here."""

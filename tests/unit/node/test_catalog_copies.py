@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import lmdb
@@ -14,10 +16,13 @@ from tandembus.config import ServeSettings
 from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from tandembus.errors import StoreUnavailable
 from tandembus.limits import Limits
+from tandembus.namespace import catalog_view
+from tandembus.namespace.applying import apply
 from tandembus.namespace.catalog import Catalog
-from tandembus.namespace.catalog_change import CatalogChange
+from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
+from tandembus.namespace.directory import Directory
 from tandembus.namespace.following import Followers
-from tandembus.node.catalog_copy import NOTHING, CopiesFollowing, DurableCopies
+from tandembus.node.catalog_copy import NOTHING, CatalogCopies, CopiesFollowing, DurableCopies
 from tandembus.node.waiting import comes_true
 from tandembus.node.wiring import NamespaceNode
 from tandembus.store.embedded.catalog_store import CatalogStore, DamagedRecord
@@ -198,6 +203,78 @@ async def test_a_copy_that_cannot_be_written_at_the_start_is_tried_again(folders
     (folders[0] / "catalog").unlink()
     assert await comes_true(lambda: copied.copies.have(copied.catalog.version), 10)
     assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
+
+
+# What a process goes by that has not the catalog itself.
+
+
+class Process:
+    """With a copy of its own, which it applies in these threads."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.copies = CatalogCopies(lambda: DurableCopies([folder], SIZE))
+        self.copies.on_changed = self._changed
+        self.told: list[str] = []
+        self.threads: list[int] = []
+        monkeypatch.setattr(catalog_view, "apply", self._apply)
+
+    def _apply(self, directory: Directory, change: CatalogChange) -> list[CatalogEvent]:
+        self.threads.append(threading.get_ident())
+        return apply(directory, change)
+
+    async def _changed(self, events: Sequence[CatalogEvent]) -> None:
+        self.told += [type(event).__name__ for event in events]
+
+    async def take(self, catalog: Catalog) -> None:
+        await self.copies.take(await catalog.snapshot())
+
+
+@covers("P1")
+async def test_a_whole_catalog_is_built_beside_the_loop_until_somebody_goes_by_it(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one takes longer than a process may be silent."""
+    here, copied = threading.get_ident(), Copied(folders)
+    await copied.create("one")
+    earlier = Process(folders[0].parent / "own", monkeypatch)
+    assert await earlier.copies.known() == ("", NOTHING)
+    await earlier.take(copied.catalog)
+    earlier.copies.close()
+    await copied.create("two")
+    process = Process(folders[0].parent / "own", monkeypatch)
+    assert (await process.copies.known())[1] < copied.catalog.version
+    await process.take(copied.catalog)
+    assert len(process.threads) == 2
+    assert here not in process.threads
+    assert [entry.key for entry in process.copies.view.queues()] == ["one", "two"]
+    await copied.catalog.delete_queue("one", NOW)
+    await process.take(copied.catalog)
+    assert process.threads[2:] == [here]
+    assert process.told == ["EntityCreated"] * 2 + ["EntityEnded", "FragmentBuried"]
+    process.copies.close()
+    await copied.close()
+
+
+@covers("P1")
+async def test_a_copy_in_use_is_compared_with_a_whole_catalog_also_if_nothing_was_missing_before(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Copied(folders)
+    await copied.create("one")
+    earlier = Process(folders[0].parent / "own", monkeypatch)
+    await earlier.copies.known()
+    await earlier.take(copied.catalog)
+    earlier.copies.close()
+    process = Process(folders[0].parent / "own", monkeypatch)
+    assert await process.copies.known() == (copied.catalog.namespace_id, copied.catalog.version)
+    process.copies.is_relied_on = True
+    await process.take(copied.catalog)
+    assert len(process.threads) == 1, "it is known already"
+    await copied.catalog.delete_queue("one", NOW)
+    await process.take(copied.catalog)
+    assert process.told == ["EntityEnded", "FragmentBuried"]
+    process.copies.close()
+    await copied.close()
 
 
 # A namespace that has lost a folder.
