@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import TypeVar
 
 import pytest
@@ -118,6 +118,29 @@ async def test_a_receiver_at_the_other_front_end_gets_nothing_more_and_everythin
         await sending
         assert [message.body for message in await waiting] == [b"x"]
         assert time.monotonic() - healed_at < AT_ONCE_S
+
+
+@covers("B3")
+@each_way
+@pytest.mark.parametrize("is_partitioned", [False, True], ids=["plain", "partitioned"])
+async def test_what_was_completed_before_its_receiver_was_closed_is_completed_however_slow(
+    processes: Processes, asked: int, other: int, is_partitioned: bool
+) -> None:
+    name = f"completed-{is_partitioned}-{asked}"
+    await processes.make_queues(name, partitioning=is_partitioned)
+    await processes.send(name, ["x"])
+    async with both(processes) as (asking, clients):
+        receiver = await clients[other].receiver(name)
+        (message,) = await receiver.receive(1, 10.0)
+        await asking[asked].put("f", f"entity/{name}", "slow", latency_ms=500)
+        completing = asyncio.create_task(receiver.complete(message))
+        await asyncio.sleep(0)  # it is written, and the answer is not waited for
+        await receiver.close()
+        with suppress(ConnectionLost):
+            await completing
+        give_up_at = time.monotonic() + 10.0
+        while await processes.counts(name) > 0:
+            assert time.monotonic() < give_up_at, "it came back, or is still locked"
 
 
 @covers("B3")
