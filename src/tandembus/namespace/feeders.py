@@ -23,6 +23,16 @@ WORTH_ASKING: Final = 8
 """Credit is topped up when it has fallen by this part of it."""
 TYPICAL_BYTES: Final = 1024
 
+# Where a fragment stands in a drain.
+SETTLED: Final = 0
+"""Nothing is to be asked of it, and no marker to come: it has said that it has no more, or nobody drains."""
+TO_ASK: Final = 1
+"""There may be more: it had as much as it was asked for, or was not asked yet."""
+ASKED: Final = 2
+"""Its marker is still to come."""
+TO_ASK_AGAIN: Final = 3
+"""As before, but for an earlier drain: for this one it was not asked yet."""
+
 
 class Fed:
     """Whoever takes what the fragments deliver."""
@@ -51,6 +61,13 @@ class Feeder(Consumer):
         self.traffic: Final = traffic
         self.delivered_at: i64 = 0
         """How many messages had come, of all fragments, when this one last delivered; 0: it never did."""
+        self.drain_state: i64 = SETTLED
+
+    def owes_marker(self) -> bool:
+        return self.drain_state == ASKED or self.drain_state == TO_ASK_AGAIN
+
+    def is_to_be_asked(self) -> bool:
+        return self.drain_state == TO_ASK or self.drain_state == TO_ASK_AGAIN
 
     def deliver(self, message: Message, lock: MessageLock) -> None:
         self.feeders.delivered(self, message, lock)
@@ -78,10 +95,6 @@ class Feeders:
         """Of the messages that came lately."""
         self._passed_over: i64 = 0
         """Bits of the fragments whose message came when there was no room to keep it."""
-        self._unanswered: i64 = 0
-        """Bits of the fragments whose marker is still to come."""
-        self._used_up: i64 = 0
-        """Bits of those that had as much as they were asked for, or were not asked yet: there may be more."""
 
     @property
     def outstanding(self) -> i64:
@@ -111,7 +124,8 @@ class Feeders:
         self.fed.arrived(message, lock)
 
     def lost_locks_of(self, feeder: Feeder) -> None:
-        self._unanswered &= ~(1 << feeder.index)
+        if feeder.owes_marker():
+            feeder.drain_state = TO_ASK if feeder.drain_state == TO_ASK_AGAIN else SETTLED
         self.fed.lost_locks_of(feeder.index)
 
     def pass_over(self, index: i64) -> None:
@@ -165,7 +179,7 @@ class Feeders:
             self._set_credit(feeder, credit)
 
     def _set_credit(self, feeder: Feeder, credit: i64) -> None:
-        if credit != feeder.credit and self._unanswered & (1 << feeder.index) == 0:
+        if credit != feeder.credit and not feeder.owes_marker():
             feeder.credit = credit
             feeder.traffic.feed(feeder, self.lane, False)
 
@@ -179,42 +193,49 @@ class Feeders:
 
     def begin_drain(self) -> None:
         """All that can be reached have to be asked; the others have nothing that anybody could wait for."""
-        self._used_up = 0
         for feeder in self._all:
-            if not feeder.traffic.is_out():
-                self._used_up |= 1 << feeder.index
+            if feeder.traffic.is_out():
+                feeder.drain_state = ASKED if feeder.owes_marker() else SETTLED
+            else:
+                feeder.drain_state = TO_ASK_AGAIN if feeder.owes_marker() else TO_ASK
 
     def has_more_to_drain(self) -> bool:
-        return self._used_up != 0
+        for feeder in self._all:
+            if feeder.is_to_be_asked():
+                return True
+        return False
 
     def is_drained(self) -> bool:
-        return self._used_up == 0 and self._unanswered == 0
+        for feeder in self._all:
+            if feeder.drain_state != SETTLED:
+                return False
+        return True
 
     def drain(self, credit: i64) -> None:
         """Ask on where there may be more, for so many messages in all, less what the others may still deliver."""
-        bits = self._used_up
-        self._used_up = 0
-        share = max((credit - self.outstanding) // _count_of(bits), i64(1))
+        asked: list[Feeder] = []
         for feeder in self._all:
-            bit: i64 = 1 << feeder.index
-            if bits & bit:
-                self._unanswered |= bit
-                feeder.credit = max(feeder.credit, share)
-                feeder.traffic.feed(feeder, self.lane, True)
+            if feeder.is_to_be_asked():
+                asked.append(feeder)
+                feeder.drain_state = ASKED if feeder.owes_marker() else SETTLED
+        share = max((credit - self.outstanding) // i64(len(asked)), i64(1))
+        for feeder in asked:
+            feeder.drain_state = ASKED
+            feeder.credit = max(feeder.credit, share)
+            feeder.traffic.feed(feeder, self.lane, True)
 
     def marker_came(self, feeder: Feeder) -> None:
         """All it has, within its credit, has come; then the credit is gone. One whose time was up is late."""
-        bit: i64 = 1 << feeder.index
-        if feeder.credit <= 0 and self._unanswered & bit:
-            self._used_up |= bit
+        if feeder.owes_marker():
+            has_more = feeder.credit <= 0 or feeder.drain_state == TO_ASK_AGAIN
+            feeder.drain_state = TO_ASK if has_more else SETTLED
         feeder.credit = 0
-        self._unanswered &= ~bit
         self.fed.run_ended()
 
     def end_drain(self) -> None:
         """Nobody waits for markers any more."""
-        self._unanswered = 0
-        self._used_up = 0
+        for feeder in self._all:
+            feeder.drain_state = SETTLED
 
 
 def _count_of(bits: i64) -> i64:
