@@ -23,6 +23,8 @@ from tandembus.broker.timers import DueWork
 from tandembus.clock import ManualClock
 from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import BusError, StoreUnavailable
+from tandembus.interconnect.channel_settings import ChannelSettings
+from tandembus.interconnect.in_process import InProcessChannel
 from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.requests import Requests
@@ -181,7 +183,9 @@ class PartitionedQueue:
         fragment_count: int = FRAGMENT_COUNT,
         cache_bytes: int = 1 << 20,
         wrap: Callable[[Traffic], Traffic] | None = None,
+        channels: ChannelSettings | None = None,
     ) -> None:
+        """`channels`: with these, sends are numbered and marked, as those of a whole namespace are."""
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         self.settings = settings or small(window_messages=100, block_size=64)
@@ -200,6 +204,8 @@ class PartitionedQueue:
         self.requests: PartitionedRequests
         self._fragment_count = fragment_count
         self._wrap = wrap
+        self._channel_settings = channels
+        self._channels: list[InProcessChannel] = []
 
     async def __aenter__(self) -> PartitionedQueue:
         for index, disk in enumerate(self.disks):
@@ -216,6 +222,8 @@ class PartitionedQueue:
 
     def connect(self) -> None:
         """A front end of its own: nothing is kept ready here yet."""
+        if self._channel_settings is not None:
+            self._channels = [InProcessChannel(one, self.clock, self._channel_settings) for one in self.brokers]
         self.traffic = PartitionedTraffic(self.locals(), self.partition_settings, self.clock, self.timers.later)
         requests: list[Requests] = [
             LocalRequests(self.broker_of(index), one) for index, one in enumerate(self.fragments)
@@ -226,7 +234,8 @@ class PartitionedQueue:
         found: list[Traffic] = []
         for index, fragment in enumerate(self.fragments):
             broker = self.broker_of(index)
-            one: Traffic = LocalTraffic(fragment, broker.want, broker.session_serving.want)
+            channel = self._channels[index % len(self.brokers)].core if self._channels else None
+            one: Traffic = LocalTraffic(fragment, broker.want, broker.session_serving.want, channel)
             found.append(self._wrap(one) if self._wrap is not None else one)
         return found
 
@@ -242,6 +251,8 @@ class PartitionedQueue:
         return self.fragments[key - FIRST_KEY] if 0 <= key - FIRST_KEY < len(self.fragments) else None
 
     async def __aexit__(self, *_: object) -> None:
+        for channel in self._channels:
+            channel.close()
         for broker, disk in zip(self.brokers, self.disks, strict=True):
             disk.go_on.set()
             await broker.stop()
