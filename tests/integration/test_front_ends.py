@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -24,6 +25,8 @@ from tests.covers import covers
 from tests.integration.processes import Processes, is_ready
 
 FRONT_ENDS = 3
+KEPT_S = 5.0
+"""How long a front end keeps messages ready that nobody there takes: a quarter of their lock duration."""
 CONNECTIONS = 12
 """So many that it would take bad luck for any front end to have none of them."""
 
@@ -141,6 +144,30 @@ async def test_what_is_counted_is_the_sum_over_all_front_ends(processes: Process
 
 
 @covers("P21")
+async def test_what_one_front_end_has_ready_is_not_returned_by_another_until_it_goes_back(processes: Processes) -> None:
+    """Whoever asks elsewhere has to ask again. The first receiver stays, and takes nothing more."""
+    await processes.make_queues("low-volume", lock_duration_s=4 * KEPT_S, partitioning=True)
+    bodies = [str(number) for number in range(16)]
+    await processes.send("low-volume", bodies)
+    await processes.until_ready()
+    async with AsyncExitStack() as stack:
+        first, index = await _client_of_another_process(processes, stack)
+        second = await _client_elsewhere(processes, stack, index)
+        receiver, other = await first.receiver("low-volume"), await second.receiver("low-volume")
+        began = time.monotonic()
+        (held,) = await receiver.receive(1, 10.0)
+        found = await other.receive(len(bodies), 0.5)
+        if time.monotonic() - began < KEPT_S:
+            assert len(found) < len(bodies) - 1, "the rest is kept ready where it was asked for first"
+        give_up_at = time.monotonic() + 60.0
+        while len(found) < len(bodies) - 1:
+            assert time.monotonic() < give_up_at, f"{len(found)} came"
+            found += await other.receive(len(bodies), 1.0)
+        assert {one.delivery_count for one in found} == {0}, "nobody has seen them before"
+        assert sorted(str(one.body) for one in [held, *found]) == sorted(str(body.encode()) for body in bodies)
+
+
+@covers("P6")
 async def test_what_a_killed_front_end_had_ready_is_received_elsewhere_at_once(processes: Processes) -> None:
     await processes.make_queues("ready", requires_session=False, lock_duration_s=300.0, partitioning=True)
     bodies = [str(number) for number in range(64)]
@@ -198,6 +225,18 @@ async def _client_of_another_process(processes: Processes, stack: AsyncExitStack
             return await stack.enter_async_context(client), index
         await client.close()
     raise AssertionError("all connections went to the first front end")
+
+
+async def _client_elsewhere(processes: Processes, stack: AsyncExitStack, index: int) -> ServiceBus:
+    """A second connection, at another front end than this one."""
+    for _ in range(50):
+        await processes.until(lambda found: sum(_connections(found)) == 1)
+        client = await connect(processes.connection_string)
+        found = await processes.until(lambda found: sum(_connections(found)) == 2)
+        if _connections(found)[index] == 1:
+            return await stack.enter_async_context(client)
+        await client.close()
+    raise AssertionError("all connections went to one front end")
 
 
 def _connections(topology: Topology) -> list[int]:

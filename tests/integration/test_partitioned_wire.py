@@ -94,7 +94,7 @@ def uuid_of(index: int) -> uuid.UUID:
     return uuid.UUID(bytes_le=index.to_bytes(2, "big") + bytes(14))
 
 
-@covers("P6", "P21")
+@covers("P6", "M12")
 @pytest.mark.parametrize("count", [0, 1, FRAGMENTS], ids=["nothing", "one", "one in each"])
 def test_a_drain_brings_what_is_there_and_ends_soon(raw: RawAmqp, bus: Bus, queue: str, count: int) -> None:
     raw.attach_sender(SENDER, queue)

@@ -90,7 +90,7 @@ async def test_an_orderly_end_counts_what_the_link_had_and_a_loss_leaves_it_lock
         assert answers == [None]
 
 
-@covers("P6", "P21")
+@covers("P6")
 async def test_a_client_that_comes_back_with_its_token_keeps_its_lock_when_its_receiver_goes() -> None:
     async with OneQueue() as queue:
         traffic = single(queue)
