@@ -71,7 +71,8 @@ class Forwarding:
             if job is not None and job.fragment is fragment:
                 for target, flight in list(job.flights.items()):
                     flight.hold_again()
-                    job.wait_for(target, self._clock.monotonic())
+                    if flight.messages:
+                        job.wait_for(target, self._clock.monotonic())
 
     def _enqueue(self, job: Job) -> None:
         if job.is_busy:

@@ -187,7 +187,10 @@ class TransferPass:
         """What can be known without reading a message."""
         job = self._job
         path = job.path()
-        if path == "" or job.is_waiting_for(OURSELVES, self._began_at):
+        if path == "":
+            job.forget_waiting(set(job.waiting))
+            return False
+        if job.is_waiting_for(OURSELVES, self._began_at):
             return False
         if job.fragment.is_short_of_room or job.fragment.is_full:
             job.wait_for(OURSELVES, self._began_at)

@@ -80,6 +80,7 @@ async def test_what_may_have_arrived_goes_nowhere_else_when_forwarding_is_change
         await stores.pass_time(100.0)
         assert await stores.everything() == {"m0": 1}
         assert (await stores.peek("b"), got) == (["m0"], [])
+        assert stores.stores[0].broker.forwarding._jobs == {}, "nothing is looked at again and again"
 
 
 @covers("P17", "M1")
@@ -155,6 +156,8 @@ async def test_who_receives_from_the_source_gets_what_is_not_in_doubt() -> None:
         stores.retry()
         await stores.quiet()
         assert got == ["m1", "m0"], "there is nobody left who could have it"
+        await stores.pass_time(1.0)
+        assert stores.stores[0].broker.forwarding._jobs == {}
 
 
 @covers("P17", "P15")
