@@ -212,23 +212,32 @@ class Load:
             if draw < 0.002:
                 continue
             if draw < 0.03:
-                settlements.append(self._settle_one(path, message, "abandon", receiver.abandon))
+                settlements.append(self._settle_one(receiver, path, message, "abandon", receiver.abandon))
             elif draw < 0.05:
-                settlements.append(self._settle_one(path, message, "release", receiver.release))
+                settlements.append(self._settle_one(receiver, path, message, "release", receiver.release))
             else:
-                settlements.append(self._settle_one(path, message, "complete", receiver.complete))
+                settlements.append(self._settle_one(receiver, path, message, "complete", receiver.complete))
         await asyncio.gather(*settlements)
 
     async def _settle_one(
-        self, path: str, message: ReceivedMessage, how: str, settle: Callable[..., Awaitable[None]]
+        self,
+        receiver: Receiver,
+        path: str,
+        message: ReceivedMessage,
+        how: str,
+        settle: Callable[..., Awaitable[None]],
     ) -> None:
+        """One that is under way when its link goes is told why the link went. What became of it nobody knows: the
+        broker may have carried it out before it lost the session."""
         operation = self._recorder.settling(path, message, how)
+        was_attached = receiver.failure is None
         failure: BaseException | None = None
         try:
             await settle(message)
         except ClientFailure as error:
             failure = error
-        self._recorder.done(operation, failure)
+        is_cut_off = was_attached and receiver.failure is not None
+        self._recorder.done(operation, ConnectionError(str(failure)) if failure and is_cut_off else failure)
 
     async def _receive_session(self, client: ServiceBus, path: str) -> None:
         try:
