@@ -25,7 +25,7 @@ from tests.scale import scaled
 BROKERS = 2
 OPTIONS = ("--brokers", str(BROKERS), "--heartbeat-timeout", "30")
 LONGEST_STEP_S = 1.0
-STOPPED_S = (0.1, 0.3)
+STOPPED_S = (0.4, 0.7)
 """How long a broker is stopped before it is killed: whatever needs it has begun by then, and cannot go on."""
 
 
@@ -77,8 +77,8 @@ async def _kill_brokers(data: Path, rounds: int) -> str:
                 await cluster.until_ready(broker.index)
                 await thing.check(step, failure is None)
                 await thing.remove()
-    for step in ("create", "update", "delete"):
-        assert outcomes[f"{step}: refused"] > 0, f"nobody died in the middle: {outcomes}"
+    refused = sum(count for outcome, count in outcomes.items() if outcome.endswith("refused"))
+    assert refused >= rounds // 4, f"nobody died in the middle: {outcomes}"
     return _text(outcomes)
 
 
