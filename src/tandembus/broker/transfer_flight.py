@@ -2,8 +2,9 @@
 
 While they are on their way they are held, so nobody else takes them. When nobody knows whether they arrived, they stay
 held and stay bound to that fragment, whatever the settings say by then: they are sent to it again, and it knows what it
-has. Only its word, or the end of the entity, sets them free. One operation is on its way to a fragment at a time, and
-it is taken whole or not at all; that is what keeps strict order when something in the middle is refused.
+has. Only its word, or the end of the entity, sets them free: another one by the same name never had them. One operation
+is on its way to a fragment at a time, and it is taken whole or not at all; that is what keeps strict order when
+something in the middle is refused.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ class Flight:
         self,
         job: Job,
         target: Target,
+        fragment_key: int,
         outlet: Outlet,
         when_failed: Callable[[Flight, BusError], None],
         when_over: Callable[[Job], None],
     ) -> None:
-        """`when_failed` is told when the messages were not taken, and are free again, or when that is in doubt;
+        """`fragment_key` is the destination's: the target alone may be another entity by the same name later.
+        `when_failed` is told when the messages were not taken, and are free again, or when that is in doubt;
         `when_over` when nothing of the job is on its way."""
         self.target: Final = target
+        self.fragment_key: Final = fragment_key
         self.messages: list[Message] = []
         """As they are here."""
         self.is_in_doubt = False

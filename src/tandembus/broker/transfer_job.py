@@ -123,6 +123,11 @@ class Job:
         for target in targets - self.flights.keys():
             self.waiting.pop(target, None)
 
+    def forget(self, target: Target) -> None:
+        """It is gone: another one by its name is not to blame for what this one did not take."""
+        self.waiting.pop(target, None)
+        self.most.pop(target, None)
+
     def took_all(self, target: Target) -> None:
         """It may be given more the next time."""
         if target in self.most:

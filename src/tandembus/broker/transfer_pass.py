@@ -112,21 +112,26 @@ class TransferPass:
         before that is known."""
         job = self._job
         for target, flight in list(job.flights.items()):
-            if not job.is_waiting_for(target, self._began_at):
-                await self._ask_again(target, flight)
+            await self._ask_again(target, flight)
             if job.fragment.is_void or job.fragment.is_closed:
                 return
 
     async def _ask_again(self, target: Target, flight: Flight) -> None:
+        """Who is waited for is not asked yet. That it is gone must be known all the same, before anything goes to
+        another by its name: what is given back has lower numbers, and would be taken for old there."""
         job = self._job
-        path, index = target
+        is_waiting = job.is_waiting_for(target, self._began_at)
         try:
-            destination = await self._destination(path)
-            place = await self._open(destination, target) if index < destination.fragment_count else None
+            destination = await self._destination(target[0])
+            is_there = _has(destination, target[1], flight.fragment_key)
+            if is_there and is_waiting:
+                return
+            place = await self._open(destination, target) if is_there else None
         except EntityNotFound:
             place = None
         except BusError:
-            job.wait_for(target, self._clock.monotonic())
+            if not is_waiting:
+                job.wait_for(target, self._clock.monotonic())
             return
         if job.fragment.is_void or job.flights.get(target) is not flight:
             return
@@ -134,6 +139,7 @@ class TransferPass:
         if place is None or isinstance(place, Fragment):
             # The entity that it was sent to is gone, with all that it had taken.
             flight.give_up()
+            job.forget(target)
             self._given_back()
         elif flight.messages:
             flight.send_again(place)
@@ -313,15 +319,15 @@ class TransferPass:
         if isinstance(place, Fragment):
             self._plans.append(Plan(message, target, arriving, place))
         else:
-            self._flight(target, place).add(message, arriving)
+            self._flight(target, destination.key_of(target[1]), place).add(message, arriving)
         self._count += 1
         self._size_bytes += len(arriving.sections)
         return True
 
-    def _flight(self, target: Target, outlet: Outlet) -> Flight:
+    def _flight(self, target: Target, fragment_key: int, outlet: Outlet) -> Flight:
         flight = self._flights.get(target)
         if flight is None:
-            flight = Flight(self._job, target, outlet, self._flight_failed, self._when_done)
+            flight = Flight(self._job, target, fragment_key, outlet, self._flight_failed, self._when_done)
             self._flights[target] = flight
         return flight
 
@@ -387,6 +393,10 @@ class TransferPass:
             self._stage_one(Plan(flight.messages[0], flight.target, None, None, reason, str(error)))
         else:
             job.wait_for(flight.target, self._clock.monotonic())
+
+
+def _has(destination: Destination, index: int, fragment_key: int) -> bool:
+    return index < destination.fragment_count and destination.key_of(index) == fragment_key
 
 
 def _check_takes(place: Fragment | Outlet, count: int, size_bytes: int) -> None:

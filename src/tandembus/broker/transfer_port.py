@@ -64,6 +64,10 @@ class Destination(Protocol):
         """The fragment that takes a message: its key decides, else its number at the source. Always the same one, since
         only that one knows whether it has it already."""
 
+    def key_of(self, index: int) -> int:
+        """The key of one of its fragments. Keys are never given out again: an entity that was deleted and created anew
+        has others."""
+
     async def open(self, index: int) -> Fragment | Outlet:
         """A `Fragment` only of the same store and broker. Raises why nothing can be sent to it."""
 
@@ -103,6 +107,9 @@ class OneFragment:
 
     def index_of(self, message: Message, number: int) -> int:
         return 0
+
+    def key_of(self, index: int) -> int:
+        return int(self._fragment.key)
 
     async def open(self, index: int) -> Fragment:
         return self._fragment

@@ -137,6 +137,9 @@ class EntityDestination:
         key = partition_key_of(message, self._entry.description.requires_duplicate_detection)
         return int(fragment_of_key(key)) if key is not None else number % self.fragment_count
 
+    def key_of(self, index: int) -> int:
+        return self._entry.fragment_key + index
+
     async def open(self, index: int) -> Fragment | Traffic:
         self._check_reach(index)
         if self._entry.stores[index] == self._host.store:

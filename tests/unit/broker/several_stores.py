@@ -167,6 +167,9 @@ class Somewhere:
         key = message.session_id
         return (number if key is None else zlib.crc32(key.encode())) % self.fragment_count
 
+    def key_of(self, index: int) -> int:
+        return self._entity.first_key + index
+
     async def open(self, index: int) -> Fragment | Outlet:
         if self._entity.stores[index] == self._own_store:
             return await self._stores.open(self._name, index)
@@ -262,6 +265,14 @@ class SeveralStores:
         for number, store in enumerate(self.stores):
             if number not in self.down:
                 store.broker.forwarding.retry_all()
+
+    async def create_again(self, name: str, new: Placed) -> None:
+        """Delete it with all that it has, and create another by its name, whose fragments have new keys."""
+        new.settings.path = name
+        new.first_key = KEYS_APART + max(entity.first_key for entity in self.entities.values())
+        self.entities[name] = new
+        for index, store in enumerate(new.stores):
+            await self.stores[store].broker.make_fragment(new.first_key + index, 2, index)
 
     async def change(self, name: str, new: FragmentSettings) -> None:
         new.path = name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
@@ -18,6 +20,8 @@ from tests.unit.broker.several_stores import Placed, SeveralStores, Wire
 from tests.unit.broker.test_forwarding_between_stores import lock_next
 
 BODIES = [f"m{number:02}" for number in range(8)]
+OF_THE_SECOND = next(name for name in map(str, range(100)) if zlib.crc32(name.encode()) % 2 == 1)
+"""A session of the second fragment of an entity that has two (see `Somewhere`)."""
 ELSEWHERE = ["c", "own", ""]
 """To a third store, within the source's own, and nowhere: whoever receives from the source would get them."""
 
@@ -208,6 +212,61 @@ async def test_dead_letters_in_doubt_stay_bound_too() -> None:
         await stores.pass_time(100.0)
         assert await stores.everything() == {"m0": 1}
         assert await stores.peek("b") == ["m0"]
+
+
+# Another by the same name.
+
+
+def in_doubt(is_taken: bool, **more: Placed) -> SeveralStores:
+    """What is sent next may have arrived in b, which has one fragment."""
+    stores = SeveralStores(3, a=Placed(settings(forward_to="b"), (0,)), b=Placed(settings(), (1,)), **more)
+    stores.lose_answers, stores.lose_requests = int(is_taken), int(not is_taken)
+    return stores
+
+
+@covers("P10", "P17")
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_its_key_decides_the_fragment_when_the_destination_was_created_again(is_taken: bool) -> None:
+    async with in_doubt(is_taken) as stores:
+        await stores.send("a", *BODIES, session_id=OF_THE_SECOND)
+        assert await stores.peek("b") == (BODIES if is_taken else [])
+        await stores.create_again("b", Placed(settings(), (1, 2)))
+        stores.retry()
+        await stores.pass_time(100.0)
+        assert (await stores.peek("b", MAIN, 0), await stores.peek("b", MAIN, 1)) == ([], BODIES)
+        assert await stores.peek("a") == []
+        assert stores.stores[0].broker.forwarding._jobs == {}
+
+
+@covers("P10", "P17", "M1")
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_what_comes_behind_it_does_not_overtake_it_to_another_by_the_same_name(is_taken: bool) -> None:
+    """It would be taken for old there, and lost."""
+    async with in_doubt(is_taken) as stores:
+        await stores.send("a", "m0", session_id=OF_THE_SECOND)
+        await stores.create_again("b", Placed(settings(), (1, 2)))
+        await stores.send("a", "m1", session_id=OF_THE_SECOND)
+        await stores.pass_time(100.0)
+        assert (await stores.peek("b", MAIN, 0), await stores.peek("b", MAIN, 1)) == ([], ["m0", "m1"])
+
+
+@covers("P17")
+async def test_another_by_the_same_name_need_not_wait_for_what_the_first_one_did() -> None:
+    async with in_doubt(False) as stores:
+        await stores.send("a", "m0")
+        await stores.create_again("b", Placed(settings(), (2,)))
+        await stores.send("a", "m1")
+        assert await stores.peek("b") == ["m0", "m1"]
+
+
+@covers("P17", "M10")
+async def test_messages_sent_via_an_entity_reach_another_by_the_same_name_too() -> None:
+    async with in_doubt(False, via=Placed(settings(), (0,))) as stores:
+        await stores.send("via", "m0", via="b", session_id=OF_THE_SECOND)
+        await stores.create_again("b", Placed(settings(), (1, 2)))
+        await stores.send("via", "m1", via="b", session_id=OF_THE_SECOND)
+        await stores.pass_time(100.0)
+        assert (await stores.peek("b", MAIN, 0), await stores.peek("b", MAIN, 1)) == ([], ["m0", "m1"])
 
 
 # Given back.

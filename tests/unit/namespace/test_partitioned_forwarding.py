@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import DEAD_LETTER
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
@@ -59,6 +60,23 @@ async def test_the_key_of_a_message_decides_its_fragment_and_order_within_a_key_
         for key in ("red", "blue"):
             own = [body for body in received if body.startswith(key)]
             assert own == [f"{key}{number:02}" for number in range(20)]
+
+
+@covers("P10", "P17")
+async def test_a_destination_that_was_created_again_is_known_by_its_keys() -> None:
+    async with Machine(stores=3).life() as life:
+        seen: set[int] = set()
+        for is_partitioned in (False, True, True):
+            await life.namespace.create_queue(queue("work", is_partitioned))
+            port = life.brokers[0].forwarding.port
+            assert port is not None
+            work = await port.find("work")
+            assert not isinstance(work, Fragment)
+            keys = [work.key_of(index) for index in range(work.fragment_count)]
+            assert keys == list(life.catalog.get_queue("work").fragment_keys)
+            assert seen.isdisjoint(keys)
+            seen.update(keys)
+            await life.namespace.delete_queue("work")
 
 
 @covers("P17")
