@@ -41,6 +41,11 @@ LEAST_OVER: Final = 1024
 class SettleReply:
     """Told what became of a settlement, after its commit."""
 
+    def is_wanted(self) -> bool:
+        """Asked of a removal that had to wait, before the fragment is told of it. When whoever was to get the message
+        is gone, it is given back instead, and nobody is told."""
+        return True
+
     def collected(self, lock: MessageLock) -> None:
         """It goes into the coming commit."""
 

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from tandembus.broker.locks import MessageLock, SettleReply
+from tandembus.broker.locks import RELEASE, MessageLock, SettleReply
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.transactions import TransactionOperation
 from tandembus.errors import BusError, ServerBusy
@@ -70,7 +70,11 @@ class WaitingSettle(Waiting):
         self._reply: Final = reply
 
     def let_pass(self) -> None:
-        self._inner.settle(self._lock, self._settlement, self._reply)
+        reply = self._reply
+        if reply is None or reply.is_wanted():
+            self._inner.settle(self._lock, self._settlement, reply)
+        else:
+            self._inner.settle(self._lock, RELEASE, None)
 
     def fail(self, error: BusError) -> None:
         if self._reply is not None:

@@ -107,19 +107,19 @@ class OpenSettle(OpenOperation):
         self._changes: bytes = encoded(lock.changes)
 
     def write(self, out: BytesWriter) -> None:
-        lock = self._lock
+        lock, reply = self._lock, self._reply
+        if reply is not None and not reply.is_wanted():
+            self._release_instead()
         write_u8(out, SETTLE)
         write_i64_be(out, self.number)
         write_u32(out, self._fragment_key)
         write_settlement(out, lock.token, self._settlement, lock.reason, lock.description, self._changes)
 
-    def release_instead(self) -> bool:
-        """Whoever wanted it removed is gone. Returns whether that is still possible."""
-        if self.number != 0:
-            return False
+    def _release_instead(self) -> None:
+        """Whoever wanted it removed is gone, and the broker has not heard of it, or has not done it."""
         self._settlement = RELEASE
+        self._lock.settlement = RELEASE
         self._reply = None
-        return True
 
     def can_be_repeated(self) -> bool:
         return True

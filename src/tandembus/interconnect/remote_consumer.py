@@ -14,7 +14,6 @@ from mypy_extensions import i64
 from tandembus.broker.locks import RELEASE, REMOVE, MessageLock, SettleReply
 from tandembus.broker.operations import Consumer
 from tandembus.errors import BusError
-from tandembus.interconnect.channel_operations import OpenSettle
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
 
@@ -28,13 +27,13 @@ class RemoteConsumer:
         "_core",
         "_drain_is_due",
         "_ready",
-        "_removals",
         "consumer",
         "drain_number",
         "fragment_key",
         "granted",
         "hold",
         "is_draining",
+        "is_gone",
         "is_unwritten",
         "lane",
         "number",
@@ -53,14 +52,13 @@ class RemoteConsumer:
         """The limit that the broker was told last."""
         self.is_draining: bool = False
         self.drain_number: i64 = 0
+        self.is_gone: bool = False
         self.is_unwritten: bool = False
         """Something about it is to be told at the end of the turn."""
         self._drain_is_due: bool = False
         self._core: Final = core
         self._ready: deque[tuple[Message, MessageLock]] = deque()
         """What it cannot take at the moment: its connection is full."""
-        self._removals: dict[bytes, OpenSettle] = {}
-        """By token."""
 
     # What comes.
 
@@ -90,13 +88,11 @@ class RemoteConsumer:
         """Removed for good first, transferred then. Until the removal is on its way the message is merely kept
         ready."""
         self.consumer.removing_count += 1
-        removal = self._core.settle(self.fragment_key, lock, REMOVE, Removal(self, message))
-        self._removals[lock.token] = removal
+        self._core.settle(self.fragment_key, lock, REMOVE, Removal(self, message))
 
     def removed(self, message: Message, lock: MessageLock, error: BusError | None) -> None:
         consumer = self.consumer
         consumer.removing_count -= 1
-        self._removals.pop(lock.token, None)
         if error is None:
             consumer.deliver(message, lock)
             consumer.flush()
@@ -164,10 +160,7 @@ class RemoteConsumer:
 
     def left(self) -> None:
         """It is gone. What was to be removed for it goes back, where that can still be said."""
-        removals = self._removals
-        self._removals = {}
-        for removal in removals.values():
-            removal.release_instead()
+        self.is_gone = True
         self._ready.clear()
 
     def locks_lost(self) -> None:
@@ -194,6 +187,9 @@ class Removal(SettleReply):
     def __init__(self, receiver: RemoteConsumer, message: Message) -> None:
         self._receiver: Final = receiver
         self._message: Final = message
+
+    def is_wanted(self) -> bool:
+        return not self._receiver.is_gone
 
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
         self._receiver.removed(self._message, lock, error)

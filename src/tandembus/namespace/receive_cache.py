@@ -55,13 +55,16 @@ class Kept:
 class CacheLink:
     """A receiver of the entity."""
 
-    __slots__ = ("consumer", "is_draining", "is_touched")
+    __slots__ = ("consumer", "is_draining", "is_gone", "is_touched", "removals")
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer: Final = consumer
         self.is_draining: bool = False
         self.is_touched: bool = False
         """It was given something, and has not been told to write it out."""
+        self.is_gone: bool = False
+        self.removals: Final[dict[bytes, MessageLock]] = {}
+        """What is being removed for it, by token."""
 
 
 @final
@@ -72,6 +75,9 @@ class _Removal(SettleReply):
         self.cache: Final = cache
         self.link: Final = link
         self.message: Final = message
+
+    def is_wanted(self) -> bool:
+        return not self.link.is_gone
 
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
         self.cache.removed(self.link, self.message, lock, error)
@@ -149,6 +155,7 @@ class ReceiveCache(Fed):
             return
         self._links.remove(link)
         self._pass_turn()
+        self._take_back_removals(link)
         if is_orderly and not consumer.leaves_locks:
             self._end_in_vain(consumer)
         if self._links:
@@ -159,6 +166,13 @@ class ReceiveCache(Fed):
         for lock in self.take_all():
             self._release(lock)
         self.feeders.detach()
+
+    def _take_back_removals(self, link: CacheLink) -> None:
+        """Of what was to be removed for it, the fragments may not have heard yet: a slow one, or one with much to do.
+        That goes back at once; where it cannot be said now, the removal that waits finds that nobody wants it."""
+        link.is_gone = True
+        for lock in list(link.removals.values()):
+            self._release(lock)
 
     def _end_in_vain(self, consumer: Consumer) -> None:
         for lock in consumer.locks.all():
@@ -301,6 +315,7 @@ class ReceiveCache(Fed):
 
     def _remove(self, link: CacheLink, message: Message, lock: MessageLock) -> None:
         link.consumer.removing_count += 1
+        link.removals[lock.token] = lock
         try:
             self._fragments[lock.index].settle(lock, REMOVE, _Removal(self, link, message))
         except BusError:
@@ -310,7 +325,7 @@ class ReceiveCache(Fed):
         if error is not None:
             self._not_removed(link, lock)
         else:
-            link.consumer.removing_count -= 1
+            self._no_longer_removing(link, lock)
             link.consumer.deliver(message, lock)
             link.consumer.flush()
         if self._is_draining:
@@ -319,11 +334,15 @@ class ReceiveCache(Fed):
     def _not_removed(self, link: CacheLink, lock: MessageLock) -> None:
         """Nothing came of it, and the credit is still the client's. The message goes back, but not at once: it would
         come again, and be refused again, without an end."""
-        link.consumer.removing_count -= 1
+        self._no_longer_removing(link, lock)
         link.consumer.credit += 1
         self._refused.append(lock)
         if len(self._refused) == 1:
             self._later(REFUSED_S, self.give_back_refused)
+
+    def _no_longer_removing(self, link: CacheLink, lock: MessageLock) -> None:
+        link.consumer.removing_count -= 1
+        link.removals.pop(lock.token, None)
 
     def give_back_refused(self) -> None:
         """And ask for what their receivers still want."""

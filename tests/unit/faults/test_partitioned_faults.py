@@ -181,6 +181,34 @@ async def test_a_message_whose_removal_is_refused_comes_again_when_the_fault_is_
         assert (sum(queue.counts()), queue.locked_count()) == (0, 0)
 
 
+@covers("B3", "P6")
+@pytest.mark.parametrize("is_orderly", [False, True])
+@pytest.mark.parametrize("is_alone", [False, True])
+async def test_a_removal_that_waits_at_a_slow_fragment_is_not_carried_out_for_a_receiver_that_is_gone(
+    is_orderly: bool, is_alone: bool
+) -> None:
+    async with GatedFragments() as queue:
+        bodies = [f"m{index}" for index in range(16)]
+        for index, body in enumerate(bodies):
+            await queue.send_to(index, body)
+        other = None if is_alone else queue.receiver(is_destructive=True)
+        receiver = queue.receiver(is_destructive=True)
+        queue.inject("entity/orders", "slow", latency_ms=5000)
+        receiver.want(4)
+        queue.timers.advance(5.0)
+        assert (int(receiver.consumer.removing_count), receiver.bodies) == (4, [])
+        receiver.leave(is_orderly)
+        await queue.quiet()
+        assert queue.locked_count() == 0, "they are there for others at once"
+        queue.timers.advance(20.0)
+        await queue.quiet()
+        assert (sum(queue.counts()), receiver.bodies) == (16, [])
+        queue.board.clear()
+        other = other or queue.receiver(is_destructive=True)
+        assert sorted(await other.take(16)) == sorted(bodies)
+        assert {int(one.delivery_count) for one in other.messages} == {0}
+
+
 @covers("B3", "P24")
 async def test_deferred_messages_whose_removal_is_refused_are_deferred_as_before() -> None:
     async with GatedFragments() as queue:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import final
+
 import pytest
 
-from tandembus.broker.locks import ABANDON, COMPLETE
-from tandembus.errors import FragmentUnavailable
+from tandembus.broker.locks import ABANDON, COMPLETE, RELEASE, REMOVE, MessageLock, SettleReply
+from tandembus.errors import BusError, FragmentUnavailable
 from tests.covers import covers
 from tests.unit.broker.one_queue import small
 from tests.unit.faults.gated_queue import GatedQueue
@@ -67,6 +69,35 @@ async def test_a_larger_latency_does_not_put_back_what_waits_already() -> None:
         queue.timers.pass_time(0.1)
         await queue.quiet()
         assert (first.is_accepted, second.is_given) == (True, False)
+
+
+@final
+class NobodysRemoval(SettleReply):
+    """Of a receiver that has left without being able to say so."""
+
+    def __init__(self) -> None:
+        self.answers: list[BusError | None] = []
+
+    def is_wanted(self) -> bool:
+        return False
+
+    def settled(self, lock: MessageLock, error: BusError | None) -> None:
+        self.answers.append(error)
+
+
+@covers("B3", "P6")
+async def test_a_removal_that_nobody_wants_when_its_turn_comes_gives_the_message_back() -> None:
+    async with GatedQueue() as queue:
+        await queue.send("a")
+        link = queue.link()
+        link.ask(1)
+        await queue.quiet()
+        queue.inject("slow", latency_ms=500)
+        removal = NobodysRemoval()
+        queue.gate.settle(link.locks[0], REMOVE, removal)
+        queue.timers.pass_time(0.5)
+        await queue.quiet()
+        assert (await queue.peek(), int(link.locks[0].settlement), removal.answers) == (["a"], RELEASE, [])
 
 
 @covers("B3")

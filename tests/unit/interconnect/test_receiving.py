@@ -312,6 +312,22 @@ async def test_in_receive_and_delete_what_was_not_removed_yet_goes_back(run_fold
         await other.stop()
 
 
+@covers("P6")
+async def test_a_removal_that_waits_is_not_carried_out_for_a_consumer_that_has_left(run_folder: Path) -> None:
+    async with TwoEnds(run_folder, settings=ChannelSettings(window_count=1)) as ends:
+        await send(ends.traffic, "a", "b", "c")
+        other = ends.receiver(is_destructive=True)
+        receiver = ends.receiver(is_destructive=True)
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
+        receiver.want(3)
+        await ends.disk.is_hanging.wait()
+        await until(lambda: int(receiver.consumer.removing_count) == 3)
+        receiver.leave()
+        ends.disk.go_on.set()
+        assert await other.take(2) == ["b", "c"]
+        assert receiver.bodies == ["a"], "its removal was under way: that is what the mode means"
+
+
 async def test_a_consumer_that_leaves_gives_back_what_it_has_not_got(run_folder: Path) -> None:
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, "a", "b")

@@ -11,6 +11,7 @@ from tandembus.broker.locks import COMPLETE
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.clock import ManualClock
 from tandembus.errors import FragmentUnavailable, MessageLockLost, OutcomeUnknown
+from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.requests import Requests
 from tandembus.interconnect.traffic import SessionHold, SessionWish, Traffic
 from tandembus.message import Message
@@ -40,9 +41,11 @@ class OneBroker(BrokerEnd):
 class FrontEndOfTwo:
     """One channel to each broker, and the entity over both."""
 
-    def __init__(self, paths: list[Path], clock: ManualClock, settings: PartitionSettings) -> None:
+    def __init__(
+        self, paths: list[Path], clock: ManualClock, settings: PartitionSettings, channels: ChannelSettings
+    ) -> None:
         self.timers = Timers(clock)
-        self.channels = [FrontEnd(path, clock) for path in paths]
+        self.channels = [FrontEnd(path, clock, channels) for path in paths]
         keys = [FIRST_KEY + index for index in range(16)]
         fragments: list[Traffic] = [
             self.channels[index % 2].traffic(key, index, settings.requires_session) for index, key in enumerate(keys)
@@ -81,8 +84,9 @@ class FrontEndOfTwo:
 
 
 class TwoBrokers:
-    def __init__(self, folder: Path, requires_session: bool = False) -> None:
+    def __init__(self, folder: Path, requires_session: bool = False, channels: ChannelSettings | None = None) -> None:
         self.clock = ManualClock()
+        self.channels = channels or ChannelSettings()
         self.paths = [folder / "0", folder / "1"]
         self.disks = [MemoryDisk(), MemoryDisk()]
         self.settings = small(requires_session=requires_session, window_messages=100, block_size=64)
@@ -94,10 +98,10 @@ class TwoBrokers:
 
     def _broker(self, number: int) -> BrokerEnd:
         fragments = {FIRST_KEY + index: self.settings for index in range(number, 16, 2)}
-        return OneBroker(self.paths[number], self.disks[number], self.clock, fragments)
+        return OneBroker(self.paths[number], self.disks[number], self.clock, fragments, self.channels)
 
     def new_front_end(self) -> FrontEndOfTwo:
-        return FrontEndOfTwo(self.paths, self.clock, self.partition_settings)
+        return FrontEndOfTwo(self.paths, self.clock, self.partition_settings, self.channels)
 
     async def __aenter__(self) -> TwoBrokers:
         for broker in self.brokers:
@@ -284,6 +288,26 @@ async def test_receive_and_delete_goes_on_after_a_removal_that_came_to_nothing(r
         two.front_end.timers.advance(0.1)
         await until(lambda: receiver.bodies == ["a"])
         assert (int(receiver.consumer.credit), sum(two.counts())) == (0, 0)
+
+
+@covers("P6")
+async def test_a_removal_that_waits_for_a_busy_broker_is_not_carried_out_for_a_receiver_that_is_gone(
+    run_folder: Path,
+) -> None:
+    async with TwoBrokers(run_folder, channels=ChannelSettings(window_count=1)) as two:
+        await two.front_end.send(*[keyed(body, pinned_to_broker(0)) for body in ("a", "b", "c")])
+        other = two.front_end.receiver(is_destructive=True)
+        receiver = two.front_end.receiver(is_destructive=True)
+        two.disks[0].faults[two.disks[0].commit_count + 1] = Fault.HANG
+        receiver.want(3)
+        await two.disks[0].is_hanging.wait()
+        await until(lambda: int(receiver.consumer.removing_count) == 3)
+        receiver.leave()
+        two.disks[0].go_on.set()
+        await until(lambda: two.locked_count() == 0)
+        assert receiver.bodies == ["a"], "its removal was under way: that is what the mode means"
+        assert await other.take(2) == ["b", "c"]
+        assert [int(one.delivery_count) for one in other.messages] == [0, 0]
 
 
 @covers("P22", "P24")
