@@ -54,6 +54,12 @@ class LateChild:
         given_up.cancel()
         return ended.result() if ended.done() else -signal.SIGKILL
 
+    def is_loaded(self) -> bool:
+        return self._child.is_loaded()
+
+    def has_orders(self) -> bool:
+        return self._child.has_orders()
+
     def let_go(self) -> None:
         self._child.let_go()
 

@@ -1,9 +1,9 @@
 """A process of the namespace as its supervisor holds it: started, given its orders, ended, awaited.
 
 Its standard input is one end of a socket pair, its *lifeline*. Over it the child is given its orders, which hold keys
-and so must not stand on a command line; one that is kept as a spare gets them later. After that nothing is said on it:
-when the child finds it closed, its supervisor is gone, and so must it be; when the supervisor finds it closed, the
-child has ended.
+and so must not stand on a command line; one that is kept as a spare gets them later. The child gives two signs over it:
+when it is loaded, and when it has its orders. After that nothing is said on it: when the child finds it closed, its
+supervisor is gone, and so must it be; when the supervisor finds it closed, the child has ended.
 """
 
 from __future__ import annotations
@@ -31,10 +31,22 @@ class ChildProcess:
     def __init__(self, process: subprocess.Popen[bytes], lifeline: socket.socket) -> None:
         self._process = process
         self._lifeline = lifeline
+        self._lifeline.setblocking(False)
+        self._signs = 0
         self.pid = process.pid
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    def is_loaded(self) -> bool:
+        """Whether it has only to be given its orders."""
+        self._hear()
+        return self._signs >= 1
+
+    def has_orders(self) -> bool:
+        """Whether it has read them."""
+        self._hear()
+        return self._signs >= 2
 
     def give(self, orders: dict[str, object]) -> None:
         """What it needs to know, keys included."""
@@ -56,7 +68,7 @@ class ChildProcess:
         loop = asyncio.get_running_loop()
         if self._lifeline.fileno() >= 0:
             closed = loop.create_future()
-            loop.add_reader(self._lifeline.fileno(), _resolve, closed)
+            loop.add_reader(self._lifeline.fileno(), self._look, closed)
             try:
                 await closed
             finally:
@@ -65,6 +77,21 @@ class ChildProcess:
         code = await asyncio.to_thread(self._process.wait)
         self._lifeline.close()
         return code
+
+    def _look(self, closed: asyncio.Future[None]) -> None:
+        if self._hear() and not closed.done():
+            closed.set_result(None)
+
+    def _hear(self) -> bool:
+        """Takes its signs; returns whether the lifeline is closed."""
+        try:
+            signs = self._lifeline.recv(16)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+        self._signs += len(signs)
+        return not signs
 
     def let_go(self) -> None:
         """Closes the lifeline: the child ends by itself as soon as it notices."""
@@ -99,8 +126,3 @@ def _environment() -> dict[str, str]:
         paths = [package_root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
         environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     return environment
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import final
 
 from tandembus.clock import Clock, SystemClock
@@ -54,9 +55,9 @@ class Launch:
     # Spares: loading takes longer than all else, and while a broker is started again its entities are out.
 
     def _spare(self) -> ChildProcess | None:
-        """One that is there still, if there is any."""
+        """One that is there still, if there is any: the oldest has had the most time to load."""
         self._forget_dead_spares()
-        return self._spares.pop() if self._spares else None
+        return self._spares.pop(0) if self._spares else None
 
     def keep_spares(self) -> None:
         """Start those that are missing. They own nothing and do nothing until they are given orders."""
@@ -66,6 +67,13 @@ class Launch:
                 self._spares.append(start_child(Role.BROKER.value, "spare", self._settings.name))
         except OSError as error:
             log.warning("no process can be kept as a spare: %s", error)
+
+    async def look_after_spares(self, every_s: float, may_start: Callable[[], bool]) -> None:
+        """Replace those that end by themselves, when there is nothing more urgent to start."""
+        while True:
+            await asyncio.sleep(every_s)
+            if may_start():
+                self.keep_spares()
 
     def _forget_dead_spares(self) -> None:
         for spare in [one for one in self._spares if not one.is_alive()]:

@@ -33,8 +33,11 @@ class Lifeline:
         os.close(null)
 
     def orders(self) -> dict[str, object]:
-        """Waits for them, once; a supervisor that is gone gives none."""
+        """Waits for them, once; a supervisor that is gone gives none. To be called when all is loaded: that is told to
+        the supervisor, and then that they are here."""
+        self._give_sign()
         orders = self._read_orders()
+        self._give_sign()
         if os.getppid() != orders.get("supervisor_pid"):
             self._end()
         return orders
@@ -54,6 +57,10 @@ class Lifeline:
             data = b""
         if not data:
             self._end()
+
+    def _give_sign(self) -> None:
+        with contextlib.suppress(OSError):  # reading tells when nobody is there any more
+            self._socket.send(b"\x01")
 
     def _read_orders(self) -> dict[str, object]:
         size = int.from_bytes(self._read(4), "big")

@@ -15,7 +15,8 @@ SHORTEST_BACK_OFF_S: Final = 0.25
 HEALTHY_AFTER_S: Final = 3.0
 """A process that has served so long was no part of a crash loop."""
 START_TIMEOUT_S: Final = 60.0
-"""A process that has never said anything is still being loaded, which may take long on a busy machine."""
+"""A process that has never said anything is still being loaded, or opens its stores, which may take long on a busy
+machine."""
 MOST_SLEEPS: Final = 2
 """So many in a row excuse the silence of others."""
 
@@ -43,6 +44,8 @@ class ProcessLives:
         self.state_since = 0.0
         """On the monotonic clock."""
         self._heard_at: float | None = None
+        self._ordered_at: float | None = None
+        """When it was given its orders, loaded as it was, while it has not read them."""
         self._sleeps = 0
         """Of the supervisor's, since it was heard."""
         self._ready_since: float | None = None
@@ -53,13 +56,19 @@ class ProcessLives:
     def restart_count(self) -> int:
         return max(0, self.start_count - 1)
 
-    def started(self, pid: int, now: float) -> None:
+    def started(self, pid: int, now: float, is_loaded: bool = False) -> None:
+        """`is_loaded`: all that it has to do is to read its orders, which takes no time."""
         self.pid = pid
         self.start_count += 1
         self._heard_at = None
+        self._ordered_at = now if is_loaded else None
         self._sleeps = 0
         self._ready_since = None
         self._turn(ProcessState.STARTING, now)
+
+    def has_orders(self) -> None:
+        """It has read them. What it does then may take long and be silent again: it opens its stores."""
+        self._ordered_at = None
 
     def heard(self, now: float) -> None:
         """It said something, whatever it was."""
@@ -79,9 +88,10 @@ class ProcessLives:
 
     def silent_until(self) -> float:
         """When it has to be given up unless it is heard before."""
-        if self._heard_at is None:
+        since = self._heard_at if self._heard_at is not None else self._ordered_at
+        if since is None:
             return self.state_since + START_TIMEOUT_S
-        return self._heard_at + self._heartbeat_timeout_s
+        return since + self._heartbeat_timeout_s
 
     def look_again_at(self, now: float) -> float:
         """What is allowed to be silent for long now may have to be heard soon by then."""
@@ -95,6 +105,8 @@ class ProcessLives:
             return False
         if self._heard_at is not None:
             self._heard_at = now
+        if self._ordered_at is not None:
+            self._ordered_at = now
         return True
 
     def given_up(self, now: float) -> None:

@@ -166,8 +166,8 @@ class Supervisor:
     # One process, life after life.
 
     def _start_one(self, process: SupervisedProcess) -> None:
-        process.child = self._start_child(process.id)
-        process.lives.started(process.child.pid, self._clock.monotonic())
+        child = process.child = self._start_child(process.id)
+        process.lives.started(child.pid, self._clock.monotonic(), child.is_loaded())
 
     async def _keep(self, process: SupervisedProcess) -> None:
         while True:
@@ -200,6 +200,8 @@ class Supervisor:
                 if ended.done():
                     return ended.result()
                 now = self._clock.monotonic()
+                if child.has_orders():
+                    lives.has_orders()
                 if now - wake_at > LATE_S and lives.we_slept(now):
                     continue
                 if now >= lives.silent_until():

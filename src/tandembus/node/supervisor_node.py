@@ -60,6 +60,8 @@ SETTLED_WITHIN_S: Final = 60.0
 CHANNELS_UP_WITHIN_S: Final = 2.0
 ENDS_WITHIN_S: Final = 8.0
 SPARE_AFTER_S: Final = 0.25
+LOOK_AFTER_SPARES_S: Final = 30.0
+"""As seldom as a process that ends again and again is started: spares may do so, too."""
 
 
 @final
@@ -126,6 +128,8 @@ class SupervisorNode:
         write_facts(settings, self.ports)
         self.door.is_ready = True
         self._launch.keep_spares()
+        looking = self._launch.look_after_spares(LOOK_AFTER_SPARES_S, self._has_all_brokers)
+        self._spare_task = essential(looking, "looking after spares", self._when_broken)
 
     async def _build(self, opened: contextlib.AsyncExitStack) -> None:
         administration = self._build_administration()
@@ -256,6 +260,11 @@ class SupervisorNode:
         if self.door.is_ready:
             self._launch.keep_spares()
 
+    def _has_all_brokers(self) -> bool:
+        """One that is being started needs the machine more, and sees to the spares when it is there."""
+        brokers = [self.supervisor.processes[one] for one in self.supervisor.of(Role.BROKER)]
+        return self.door.is_ready and all(one.lives.state is ProcessState.READY for one in brokers)
+
     async def _skip_known_keys(self) -> None:
         newest = max(store.newest_key for store in self.stores.values())
         await self._catalog.skip_fragment_keys(newest + 1, self.clock.now())
@@ -367,6 +376,7 @@ class SupervisorNode:
     async def stop(self) -> None:
         """Front ends first, so that nothing new comes; then the brokers commit and close."""
         self.door.close()
+        self._spare_task.cancel()
         await self._launch.end_spares()
         self._fault_task.cancel()
         await self.namespace.fault_desk.clear()  # what was accepted must be stored, whatever people were playing

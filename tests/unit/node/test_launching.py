@@ -15,6 +15,7 @@ from tandembus.node import launching
 from tandembus.node.child_process import ChildProcess
 from tandembus.node.launching import Launch
 from tandembus.node.supervisor import ProcessId, Role
+from tandembus.node.waiting import comes_true
 from tests.covers import covers
 
 BROKER = ProcessId(Role.BROKER, 0)
@@ -61,6 +62,28 @@ async def test_a_spare_that_has_ended_takes_nobodys_place(launch: Launch) -> Non
     assert alive in spare_pids(launch)
     assert ended not in spare_pids(launch)
     assert len(spare_pids(launch)) == 2
+
+
+@covers("P3")
+async def test_a_spare_that_ends_by_itself_is_replaced_when_nothing_is_more_urgent(launch: Launch) -> None:
+    launch.keep_spares()
+    alive, ended = spare_pids(launch)
+    is_urgent = True
+    asked: list[bool] = []
+
+    def may_start() -> bool:
+        asked.append(is_urgent)
+        return not is_urgent
+
+    looking = asyncio.ensure_future(launch.look_after_spares(0.01, may_start))
+    await end(launch._spares[1])
+    before = len(asked)
+    assert await comes_true(lambda: len(asked) > before + 1, 20)
+    assert spare_pids(launch) == [alive, ended]
+    is_urgent = False
+    assert await comes_true(lambda: ended not in spare_pids(launch), 20)
+    assert (len(spare_pids(launch)), spare_pids(launch)[0]) == (2, alive)
+    looking.cancel()
 
 
 async def test_spares_end_with_the_namespace(launch: Launch) -> None:

@@ -67,6 +67,23 @@ def test_a_process_is_silent_when_nothing_was_heard_for_the_heartbeat_timeout() 
     assert one.silent_until() == 115.0
 
 
+@covers("P3")
+def test_one_that_was_loaded_before_is_silent_when_it_does_not_read_its_orders() -> None:
+    one = lives()
+    one.started(7, 100.0, is_loaded=True)
+    assert one.silent_until() == 105.0
+    assert one.we_slept(110.0)
+    assert one.silent_until() == 115.0
+    one.has_orders()
+    assert one.silent_until() == 100.0 + START_TIMEOUT_S, "while it opens its stores it says nothing"
+    one.heard(111.0)
+    one.has_orders()
+    assert one.silent_until() == 116.0
+    one.ended(120.0)
+    one.started(8, 121.0)
+    assert one.silent_until() == 121.0 + START_TIMEOUT_S
+
+
 def test_a_supervisor_that_slept_blames_nobody_for_its_own_silence() -> None:
     one = lives()
     one.started(7, 0.0)

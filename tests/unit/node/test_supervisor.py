@@ -17,7 +17,7 @@ import pytest
 
 from tandembus.clock import SystemClock
 from tandembus.node.child_process import ChildProcess, start_child
-from tandembus.node.supervision import ProcessState
+from tandembus.node.supervision import START_TIMEOUT_S, ProcessState
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
 from tandembus.tasks import carry_on
 from tests.covers import covers
@@ -37,6 +37,7 @@ class Stage:
         self.orders: dict[str, object] = {"folder": str(folder)}
         self.refusals = 0
         """So many times from now on the machine has no process to spare."""
+        self.spare: ChildProcess | None = None
 
     def supervisor(self, restart_delay_s: float = 0.0, heartbeat_timeout_s: float = 30.0) -> Supervisor:
         made = Supervisor([BROKER], self.start, SystemClock(), restart_delay_s, heartbeat_timeout_s)
@@ -49,9 +50,17 @@ class Stage:
         if self.refusals > 0:
             self.refusals -= 1
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        child = start_child(one.role.value, str(one.index), "shop", STAND_IN)
+        child = self.spare or start_child(one.role.value, str(one.index), "shop", STAND_IN)
+        self.spare = None
         child.give(self.orders)
         return child
+
+    async def load_spare(self) -> ChildProcess:
+        """To take the next one's place."""
+        spare = self.spare = start_child("broker", "1", "shop", STAND_IN)
+        await comes(spare.is_loaded)
+        assert not spare.has_orders()
+        return spare
 
     def pids(self) -> list[int]:
         """Of all lives that came so far as to hold the lock, oldest first."""
@@ -109,6 +118,30 @@ async def test_a_process_that_is_stopped_and_silent_is_killed_before_another_tak
     # The second life can only have come so far if the first one's lock was free.
     await comes(lambda: len(stage.pids()) == 2)
     assert is_gone(first)
+
+
+@covers("P3")
+async def test_a_loaded_process_that_does_not_read_its_orders_is_not_waited_for_as_if_it_were_loading(
+    stage: Stage,
+) -> None:
+    spare = await stage.load_spare()
+    os.kill(spare.pid, signal.SIGSTOP)
+    supervisor = stage.supervisor(heartbeat_timeout_s=0.5)
+    process = supervisor.processes[BROKER]
+    assert process.lives.pid == spare.pid
+    await comes(lambda: len(stage.pids()) == 1)
+    assert stage.pids() != [spare.pid]
+    assert process.last_exit == "was ended by signal 9"
+
+
+@covers("P3")
+async def test_a_loaded_process_that_has_read_its_orders_may_take_its_time(stage: Stage) -> None:
+    spare = await stage.load_spare()
+    supervisor = stage.supervisor(heartbeat_timeout_s=0.2)
+    await comes(spare.has_orders)
+    lives = supervisor.processes[BROKER].lives
+    await comes(lambda: lives.silent_until() == lives.state_since + START_TIMEOUT_S)
+    assert (lives.pid, lives.state) == (spare.pid, ProcessState.STARTING)
 
 
 async def test_who_is_heard_is_left_alone(stage: Stage) -> None:
