@@ -169,8 +169,8 @@ class Namespace:
             while True:
                 part = await entity.requests.delete_batch(sub_queue.lane, PURGE_SLICE, before_ms)
                 deleted += part
-                if part < PURGE_SLICE:
-                    return deleted
+                if part == 0:
+                    return deleted  # fewer than asked for may mean that time was up
 
     # Administration.
 

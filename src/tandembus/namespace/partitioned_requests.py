@@ -18,26 +18,24 @@ from tandembus.errors import (
     InvalidArgument,
     MessageLockLost,
     MessageNotFound,
-    OperationTimeout,
-    StoreUnavailable,
     anew,
 )
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
+from tandembus.namespace.fragment_walks import ASK_ALL_S, BatchDelete, PeekWalk, is_out_of_reach
 from tandembus.namespace.partitioned_traffic import TRY_FOR_S, PartitionedTraffic, may_go_elsewhere, worse_of
 from tandembus.namespace.partitioning import (
     fragment_of_key,
     fragment_of_number,
     key_of_batch,
     partition_key_of,
-    sequence_number,
     split_by_fragment,
 )
 from tandembus.store.messaging_store import MAIN, SCHEDULED
 
-PEEK_S: Final = 30.0
-"""So long a peek goes from fragment to fragment: whoever asked waits for twice that."""
+WALK_S: Final = 30.0
+"""So long a peek or a deletion goes from fragment to fragment: whoever asked waits for twice that."""
 GIVE_BACK_WAIT_S: Final = 1.0
 """A fragment that does not answer for so long gives nothing back in time."""
 
@@ -57,10 +55,17 @@ class _Pages:
 class PartitionedRequests:
     """Implements `Requests`."""
 
-    def __init__(self, requests: list[Requests], traffic: PartitionedTraffic, peek_s: float = PEEK_S) -> None:
+    def __init__(
+        self,
+        requests: list[Requests],
+        traffic: PartitionedTraffic,
+        walk_s: float = WALK_S,
+        ask_all_s: float = ASK_ALL_S,
+    ) -> None:
         self._requests = requests
         self._traffic = traffic
-        self._peek_s = peek_s
+        self._walk_s = walk_s
+        self._ask_all_s = ask_all_s
 
     # Which fragment.
 
@@ -121,59 +126,10 @@ class PartitionedRequests:
     async def peek(
         self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
     ) -> Sequence[Browsed]:
-        """Fragment after fragment, in the order of their numbers; on to the next one within the same call, since an
-        empty answer ends the walk of whoever peeks."""
-        found: list[Browsed] = []
-        last: BusError | None = self._outage()
-        is_answered = False
-        now = asyncio.get_running_loop().time
-        until = now() + self._peek_s
-        for index in self._walk(from_number, session_id):
-            first = max(from_number, int(sequence_number(index, 1)))
-            peeking = self._peek_one(index, found, lane, first, count, max_bytes, session_id)
-            try:
-                is_exhausted = await asyncio.wait_for(peeking, until - now())
-                is_answered = True
-            except BusError as error:
-                if not is_out_of_reach(error):
-                    raise
-                last = error
-                is_exhausted = not found  # what was found goes out first: this one may be back when the walk goes on
-            except asyncio.TimeoutError:
-                last = OperationTimeout("The partitions of the entity did not answer in time.")
-                is_answered = False
-                break
-            if not is_exhausted:
-                break
-        if not found and not is_answered and last is not None:
-            raise last  # an empty answer would say that there is nothing
-        return found
-
-    async def _peek_one(
-        self,
-        index: int,
-        found: list[Browsed],
-        lane: int,
-        first: int,
-        count: int,
-        max_bytes: int,
-        session_id: str | None,
-    ) -> bool:
-        """Whether nothing is left in the fragment. It is asked until it has nothing more: an answer may be short since
-        the next message does not fit, and whoever peeks goes on behind the last one found."""
-        room = max_bytes - sum(len(one.message.sections) for one in found)
-        while len(found) < count and (room > 0 or not found):
-            part = await self._requests[index].peek(lane, first, count - len(found), max(room, 1), session_id)
-            if not part:
-                return True
-            for one in part:
-                size = len(one.message.sections)
-                if found and size > room:
-                    return False
-                found.append(one)
-                room -= size
-            first = part[-1].sequence_number + 1
-        return False
+        walk = PeekWalk(
+            self._requests, self._walk(from_number, session_id), lane, from_number, count, max_bytes, session_id
+        )
+        return await walk.go(self._walk_s, self._ask_all_s, self._outage())
 
     def _walk(self, from_number: int, session_id: str | None) -> list[int]:
         """The fragments to look at, without those that are out of reach. A session has all it has in one."""
@@ -354,24 +310,10 @@ class PartitionedRequests:
     # Deleting.
 
     async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int:
-        """Fragment after fragment, in each the oldest first. What is kept ready for receivers waits, too."""
+        """In each fragment the oldest first. What is kept ready for receivers waits, too."""
         await self._give_back(lane)
-        deleted = 0
-        last: BusError | None = self._outage()
-        is_answered = False
-        for index in self._walk(0, session_id):
-            try:
-                deleted += await self._requests[index].delete_batch(lane, count - deleted, before_ms, session_id)
-                is_answered = True
-            except BusError as error:
-                if not is_out_of_reach(error):
-                    raise
-                last = error
-            if deleted >= count:
-                break
-        if not is_answered and last is not None:
-            raise last
-        return deleted
+        batch = BatchDelete(self._requests, lane, count, before_ms, session_id)
+        return await batch.go(self._walk(0, session_id), self._walk_s, self._outage())
 
     async def delete_one(self, lane: int, number: int) -> None:
         await self._give_back(lane)
@@ -425,11 +367,6 @@ class PartitionedRequests:
             if is_out_of_reach(error):
                 return []
             raise
-
-
-def is_out_of_reach(error: BaseException) -> bool:
-    """Whether it says something about the fragment, and nothing about what was asked of it."""
-    return isinstance(error, (StoreUnavailable, OperationTimeout))
 
 
 def _grouped(items: Sequence[K], index_of: Callable[[K], int]) -> dict[int, list[K]]:

@@ -68,7 +68,7 @@ class CacheLink:
 
 
 @final
-class _Removal(SettleReply):
+class Removal(SettleReply):
     """A receive-and-delete on its way: the removal is committed first, the transfer follows."""
 
     def __init__(self, cache: ReceiveCache, link: CacheLink, message: Message) -> None:
@@ -317,7 +317,7 @@ class ReceiveCache(Fed):
         link.consumer.removing_count += 1
         link.removals[lock.token] = lock
         try:
-            self._fragments[lock.index].settle(lock, REMOVE, _Removal(self, link, message))
+            self._fragments[lock.index].settle(lock, REMOVE, Removal(self, link, message))
         except BusError:
             self._not_removed(link, lock)
 

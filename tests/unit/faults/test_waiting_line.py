@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import final
-
 import pytest
 
-from tandembus.broker.locks import ABANDON, COMPLETE, RELEASE, REMOVE, MessageLock, SettleReply
-from tandembus.errors import BusError, FragmentUnavailable
+from tandembus.broker.locks import ABANDON, COMPLETE, RELEASE, REMOVE
+from tandembus.broker.operations import CallbackConsumer
+from tandembus.errors import FragmentUnavailable
+from tandembus.namespace.partitioning import PartitionSettings
+from tandembus.namespace.receive_cache import CacheLink, ReceiveCache, Removal
+from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
-from tests.unit.broker.one_queue import small
+from tests.unit.broker.one_queue import message, small
 from tests.unit.faults.gated_queue import GatedQueue
 
 
@@ -71,20 +73,6 @@ async def test_a_larger_latency_does_not_put_back_what_waits_already() -> None:
         assert (first.is_accepted, second.is_given) == (True, False)
 
 
-@final
-class NobodysRemoval(SettleReply):
-    """Of a receiver that has left without being able to say so."""
-
-    def __init__(self) -> None:
-        self.answers: list[BusError | None] = []
-
-    def is_wanted(self) -> bool:
-        return False
-
-    def settled(self, lock: MessageLock, error: BusError | None) -> None:
-        self.answers.append(error)
-
-
 @covers("B3", "P6")
 async def test_a_removal_that_nobody_wants_when_its_turn_comes_gives_the_message_back() -> None:
     async with GatedQueue() as queue:
@@ -92,12 +80,15 @@ async def test_a_removal_that_nobody_wants_when_its_turn_comes_gives_the_message
         link = queue.link()
         link.ask(1)
         await queue.quiet()
+        (lock,) = link.locks
+        gone = CacheLink(CallbackConsumer(True, lambda *_: None))
+        cache = ReceiveCache([queue.gate], MAIN, PartitionSettings(), queue.clock, queue.timers.later)
         queue.inject("slow", latency_ms=500)
-        removal = NobodysRemoval()
-        queue.gate.settle(link.locks[0], REMOVE, removal)
+        queue.gate.settle(lock, REMOVE, Removal(cache, gone, message("a")))
+        gone.is_gone = True
         queue.timers.pass_time(0.5)
         await queue.quiet()
-        assert (await queue.peek(), int(link.locks[0].settlement), removal.answers) == (["a"], RELEASE, [])
+        assert (await queue.peek(), int(lock.settlement)) == (["a"], RELEASE)
 
 
 @covers("B3")

@@ -118,22 +118,100 @@ async def test_a_fragment_whose_next_message_does_not_fit_is_not_left_for_the_ne
 
 
 @covers("P22")
+@pytest.mark.parametrize("asks_all", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-async def test_repeated_peeks_find_everything_whatever_the_sizes(seed: int) -> None:
+async def test_repeated_peeks_find_everything_whatever_the_sizes(seed: int, asks_all: bool) -> None:
     chance = random.Random(seed)
     async with PartitionedQueue() as queue:
+        requests = PartitionedRequests(locals_of(queue), queue.traffic, ask_all_s=0.0 if asks_all else 60.0)
         sent = [str(number) for number in range(60)]
         for body in sent:
             await queue.send_to(chance.randrange(16), keyed(body, padding=chance.choice([1, 100, 900, 3000])))
         found: list[Browsed] = []
         at = 0
-        while part := await queue.requests.peek(MAIN, at, chance.randrange(1, 20), 2500):
+        while part := await requests.peek(MAIN, at, chance.randrange(1, 20), 2500):
             assert len(part) == 1 or sum(len(one.message.sections) for one in part) <= 2500
             found += part
             at = part[-1].sequence_number + 1
         numbers = [one.sequence_number for one in found]
         assert numbers == sorted(numbers)
         assert sorted(bodies(found), key=int) == sent
+
+
+def locals_of(queue: PartitionedQueue) -> list[Requests]:
+    return [LocalRequests(queue.broker_of(index), one) for index, one in enumerate(queue.fragments)]
+
+
+class Together:
+    """A fragment so slow that it answers only when all have been asked as often as it."""
+
+    def __init__(self, inner: Requests, index: int, asked: list[int], all_asked: asyncio.Condition) -> None:
+        self._inner = inner
+        self._index = index
+        self._asked = asked
+        self._all_asked = all_asked
+
+    async def _slowly(self) -> None:
+        async with self._all_asked:
+            self._asked[self._index] += 1
+            self._all_asked.notify_all()
+            times = self._asked[self._index]
+            await self._all_asked.wait_for(lambda: min(self._asked) >= times)
+
+    async def peek(
+        self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
+    ) -> Sequence[Browsed]:
+        await self._slowly()
+        return await self._inner.peek(lane, from_number, count, max_bytes, session_id)
+
+    async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int:
+        await self._slowly()
+        return await self._inner.delete_batch(lane, count, before_ms, session_id)
+
+
+def together(queue: PartitionedQueue, asked: list[int], walk_s: float = 5.0) -> PartitionedRequests:
+    all_asked = asyncio.Condition()
+    requests = [cast("Requests", Together(one, index, asked, all_asked)) for index, one in enumerate(locals_of(queue))]
+    return PartitionedRequests(requests, queue.traffic, walk_s)
+
+
+@covers("P22", "B3")
+@pytest.mark.parametrize("count", [0, 16, 64])
+async def test_slow_fragments_are_peeked_at_the_same_time(count: int) -> None:
+    async with PartitionedQueue() as queue:
+        for number in range(count):
+            await queue.send_to(number % 16, f"{number % 16}-{number // 16}")
+        asked = [0] * 16
+        found = await together(queue, asked).peek(MAIN, 0, 100, 1 << 20)
+        assert bodies(found) == [f"{index}-{number}" for index in range(16) for number in range(count // 16)]
+        assert asked == [1 if count == 0 else 2] * 16
+
+
+@covers("P22")
+async def test_no_more_fragments_are_asked_than_a_peek_needs_while_they_are_quick() -> None:
+    async with PartitionedQueue() as queue:
+        for index in range(16):
+            await queue.send_to(index, *[f"{index}-{number}" for number in range(4)])
+        asked = [0] * 16
+        requests = locals_of(queue)
+        for index in range(16):
+            requests[index] = cast("Requests", Counting(requests[index], index, asked))
+        peeking = PartitionedRequests(requests, queue.traffic, ask_all_s=60.0)
+        assert len(await peeking.peek(MAIN, 0, 6, 1 << 20)) == 6
+        assert asked == [2, 1] + [0] * 14
+
+
+class Counting:
+    def __init__(self, inner: Requests, index: int, asked: list[int]) -> None:
+        self._inner = inner
+        self._index = index
+        self._asked = asked
+
+    async def peek(
+        self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
+    ) -> Sequence[Browsed]:
+        self._asked[self._index] += 1
+        return await self._inner.peek(lane, from_number, count, max_bytes, session_id)
 
 
 class Silent:
@@ -163,7 +241,7 @@ def with_silent(queue: PartitionedQueue, *silent: int, answers: int = 0, hangs: 
     for index, fragment in enumerate(queue.fragments):
         one = LocalRequests(queue.broker_of(index), fragment)
         requests.append(cast("Requests", Silent(one, answers, hangs)) if index in silent else one)
-    return PartitionedRequests(requests, queue.traffic, peek_s=0.05)
+    return PartitionedRequests(requests, queue.traffic, walk_s=0.05)
 
 
 @covers("P22")
@@ -452,6 +530,39 @@ async def test_deleting_passes_over_what_is_out_and_fails_when_all_is() -> None:
         await queue.fail(1)
         with pytest.raises(StoreUnavailable):
             await queue.requests.delete_batch(MAIN, 1000, before_ms)
+
+
+@covers("M12", "B3")
+async def test_slow_fragments_delete_their_parts_of_a_batch_at_the_same_time() -> None:
+    async with PartitionedQueue() as queue:
+        for index in range(16):
+            await queue.send_to(index, *[f"{index}-{number}" for number in range(3)])
+        deleting = together(queue, [0] * 16).delete_batch(MAIN, 40, queue.clock.now_ms() + 1)
+        assert await asyncio.wait_for(deleting, 10.0) == 40
+        assert queue.counts() == [0] * 8 + [1] * 8
+        left = await queue.peek()
+        assert left == [f"{index}-2" for index in range(8, 16)], "in each the oldest first"
+
+
+@covers("M12")
+@pytest.mark.parametrize("count", [1, 5, 30, 100])
+async def test_a_batch_is_deleted_wherever_its_messages_are(count: int) -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(3, *[f"3-{number}" for number in range(2)])
+        await queue.send_to(15, *[f"15-{number}" for number in range(28)])
+        before_ms = queue.clock.now_ms() + 1
+        assert await queue.requests.delete_batch(MAIN, count, before_ms) == min(count, 30)
+        assert sum(queue.counts()) == max(30 - count, 0)
+
+
+@covers("M12", "B3")
+async def test_a_batch_is_not_gone_on_with_when_its_time_is_up() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(3, "a")
+        requests = PartitionedRequests(locals_of(queue), queue.traffic, walk_s=0.0)
+        with pytest.raises(OperationTimeout):
+            await requests.delete_batch(MAIN, 10, queue.clock.now_ms() + 1)
+        assert sum(queue.counts()) == 1
 
 
 async def test_one_message_is_deleted_by_its_number() -> None:
