@@ -96,9 +96,14 @@ def parse_frame(raw: bytes) -> Frame:
 class RawAmqp:
     """One connection. Methods with the name of a performative send it; `expect` waits for one."""
 
-    def __init__(self, port: int, host: str = "localhost", tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, port: int, host: str = "localhost", tls: ssl.SSLContext | None = None, receive_buffer: int | None = None
+    ) -> None:
+        """With a small receive buffer, it reads as slowly as it asks for frames."""
         plain = socket.create_connection((host, port), ANSWERS_WITHIN_S)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if receive_buffer is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.use(plain if tls is None else tls.wrap_socket(plain, server_hostname=host))
 
     def use(self, connected: socket.socket) -> None:
@@ -246,9 +251,14 @@ class RawAmqp:
         drain: bool = False,
         echo: bool = False,
         channel: int = 0,
+        window: int = 65536,
     ) -> None:
-        fields: list[object] = [uint(0), uint(65536), uint(0), uint(65536), uint(handle), uint(delivery_count)]
+        fields: list[object] = [uint(0), uint(window), uint(0), uint(65536), uint(handle), uint(delivery_count)]
         self.perform(codes.FLOW, [*fields, uint(credit), None, drain, echo], channel=channel)
+
+    def widen(self, window: int = 65536) -> None:
+        """The session takes so many frames from its beginning; of links nothing is said."""
+        self.perform(codes.FLOW, [uint(0), uint(window), uint(0), uint(65536)])
 
     def transfer(
         self,

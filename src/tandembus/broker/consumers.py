@@ -76,8 +76,7 @@ class LaneConsumers:
     def remove(self, consumer: Consumer) -> None:
         if consumer in self._consumers:
             self._consumers.remove(consumer)
-        if consumer in self.draining:
-            self.draining.remove(consumer)
+        self.undrain(consumer)
         kept: list[Removal] = []
         for removal in self.removals:
             if removal.consumer is consumer:
@@ -107,17 +106,21 @@ class LaneConsumers:
         if consumer not in self.draining:
             self.draining.append(consumer)
 
+    def undrain(self, consumer: Consumer) -> None:
+        if consumer in self.draining:
+            self.draining.remove(consumer)
+
     def finish_drains(self) -> None:
-        """A drain is over when the credit is used up, or nothing more is there and nothing more is on its way."""
-        if not self.draining:
-            return
-        waiting: list[Consumer] = []
-        for consumer in self.draining:
+        """A drain is over when the credit is used up, or nothing more is there and nothing more is on its way. Whoever
+        is told so may begin the next one, or take back another's, at once."""
+        index: i64 = 0
+        while index < i64(len(self.draining)):
+            consumer = self.draining[index]
             if consumer.removing_count == 0 and (consumer.credit <= 0 or not self._has_more(consumer)):
+                del self.draining[index]
                 consumer.drained()
             else:
-                waiting.append(consumer)
-        self.draining = waiting
+                index += 1
 
     def _has_more(self, consumer: Consumer) -> bool:
         if len(self._locks) >= self._max_locks:

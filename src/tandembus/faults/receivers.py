@@ -88,6 +88,8 @@ class GatedReceivers:
             if is_draining:
                 self._drains[consumer] = True
                 self._tell_drained()
+            else:
+                self._drains.pop(consumer, None)
             return
         delay_s = self._faults.delay_s()
         if delay_s > 0.0 or self._line.is_busy():
@@ -102,7 +104,7 @@ class GatedReceivers:
             self._feeds[consumer] = one
             self._line.add(one, delay_s)
             self._faults.listen()
-        one.is_draining = one.is_draining or is_draining
+        one.is_draining = is_draining
 
     def feed_now(self, one: WaitingFeed) -> None:
         self._feeds.pop(one.consumer, None)

@@ -93,12 +93,14 @@ class LocalTraffic(Traffic):
         self.fragment.consumers(lane).add(consumer)
 
     def feed(self, consumer: Consumer, lane: i64, is_draining: bool) -> None:
-        if consumer.credit <= 0 and not is_draining:
-            return
         fragment = self.fragment
+        consumers = fragment.consumers(lane)
+        if not is_draining:
+            consumers.undrain(consumer)
+            if consumer.credit <= 0:
+                return
         stir_session(fragment, consumer)
         fragment.pump()
-        consumers = fragment.consumers(lane)
         if is_draining:
             consumers.drain(consumer)
             consumers.finish_drains()

@@ -139,7 +139,7 @@ class Traffic:
 
     def feed(self, consumer: Consumer, lane: i64, is_draining: bool) -> None:
         """It has other credit than before, or room again. Draining: it is told `drained` when all there is, within its
-        credit, has been delivered; then its credit is gone."""
+        credit, has been delivered; then its credit is gone. Not draining: a drain that is not over is taken back."""
         raise AssertionError("traffic must be implemented")
 
     def is_draining(self, consumer: Consumer, lane: i64) -> bool:

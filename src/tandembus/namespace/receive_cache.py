@@ -143,8 +143,9 @@ class ReceiveCache(Fed):
         link = self._by_consumer.get(consumer)
         if link is None:
             return
-        if is_draining:
-            link.is_draining = True
+        was_draining = link.is_draining
+        link.is_draining = is_draining
+        if is_draining and (not was_draining or self.feeders.is_drained()):
             self._start_drain()
         self.run_ended()
 
@@ -434,13 +435,15 @@ class ReceiveCache(Fed):
         return credit
 
     def _finish_drain(self) -> None:
-        """But not before the removals are committed whose messages belong to it."""
+        """But not before the removals are committed whose messages belong to it, nor while its connection is full: when
+        there is room, it begins again."""
         self._flush()
         self.feeders.end_drain()
         self._is_draining = False
         for link in list(self._links):
-            if link.is_draining and link.consumer.removing_count == 0:
+            consumer = link.consumer
+            if link.is_draining and consumer.removing_count == 0 and (consumer.credit <= 0 or consumer.can_take()):
                 link.is_draining = False
-                link.consumer.drained()
+                consumer.drained()
             elif link.is_draining:
                 self._is_draining = True

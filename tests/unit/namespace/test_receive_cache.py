@@ -406,6 +406,40 @@ async def test_a_drain_waits_less_than_200_ms_for_a_fragment_that_is_slow() -> N
 
 
 @covers("P6", "M12")
+async def test_a_drain_does_not_end_while_what_is_kept_waits_for_room() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*SIXTEEN)
+        receiver = queue.receiver()
+        receiver.consumer.is_full = True
+        receiver.want(20, is_draining=True)
+        await queue.quiet()
+        queue.timers.advance(0.2)
+        assert (receiver.bodies, receiver.drain_count) == ([], 0)
+        receiver.consumer.is_full = False
+        queue.traffic.feed(receiver.consumer, MAIN, True)
+        await queue.quiet()
+        queue.timers.advance(0.2)
+        await queue.quiet()
+        assert (sorted(receiver.bodies), receiver.drain_count) == (sorted(SIXTEEN), 1)
+
+
+@covers("P6", "M12")
+async def test_a_drain_that_was_called_off_takes_no_credit_away() -> None:
+    async with PartitionedQueue(small(window_messages=2, block_size=64), broker_count=4) as queue:
+        await queue.send_to(3, *[str(number) for number in range(4)])
+        answers = asyncio.Event()
+        queue.disks[3].before_read = answers.wait  # type: ignore[assignment]
+        receiver = queue.receiver()
+        receiver.want(20, is_draining=True)
+        await until(lambda: len(receiver.bodies) == 2)
+        queue.traffic.feed(receiver.consumer, MAIN, False)
+        queue.timers.advance(0.2)
+        answers.set()
+        await queue.quiet()
+        assert (len(receiver.bodies), receiver.drain_count, int(receiver.consumer.credit)) == (4, 0, 16)
+
+
+@covers("P6", "M12")
 async def test_receivers_that_drain_at_the_same_time_are_all_told() -> None:
     async with PartitionedQueue() as queue:
         await queue.send("a", "b", "c")

@@ -298,8 +298,8 @@ class AmqpConnection(asyncio.Protocol):
         context = link.context
         if isinstance(context, ReceiverLink) and isinstance(link, OutgoingLink):
             context.flow()
-            if context.credit > 0 or link.drain:
-                context.traffic.feed(context, context.lane, link.drain)
+            # Also when the credit is gone, or the drain is off: whoever feeds it has to know.
+            context.traffic.feed(context, context.lane, link.drain)
         elif isinstance(context, ReplyLink):
             context.flow()
 

@@ -204,7 +204,7 @@ class EntityLink:
         """There is room for deliveries again."""
         half = self._half
         if isinstance(half, ReceiverLink):
-            half.traffic.feed(half, half.lane, False)
+            half.traffic.feed(half, half.lane, half.link.drain)
 
     def cut(self, error: BusError) -> None:
         self.link.detach(amqp_error(error))
