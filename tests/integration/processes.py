@@ -102,6 +102,16 @@ class Processes:
             sender = await bus.sender(entity)
             await sender.send_many([OutgoingMessage(body.encode()) for body in bodies])
 
+    async def until_accepted(self, entity: str, body: str) -> None:
+        """Sends again what is refused, as clients do: a connection that has just broken is made anew."""
+        give_up_at = time.monotonic() + COMES_WITHIN_S
+        while True:
+            try:
+                return await self.send(entity, [body])
+            except BusError as refusal:
+                if not refusal.retryable or time.monotonic() > give_up_at:
+                    raise
+
     async def receive_all(self, entity: str, count: int, wait_s: float = 10.0) -> list[str]:
         """So many messages, completed; fewer, if no more came in time."""
         found: list[str] = []

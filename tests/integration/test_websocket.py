@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,17 @@ def test_strangers_in_websockets_have_the_same_budget_as_others(limited: Running
     finally:
         for stranger in strangers:
             stranger.close()
+    _until_admitted(limited.port)
+
+
+def _until_admitted(port: int) -> None:
+    """Until the server has seen that the others are gone."""
+    give_up_at = time.monotonic() + 30.0
+    while True:
+        with RawWebSocket(port) as websocket, suppress(ConnectionError):
+            websocket.begin()
+            return
+        assert time.monotonic() < give_up_at, "nobody was admitted again"
 
 
 @covers("B1")
