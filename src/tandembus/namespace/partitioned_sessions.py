@@ -19,7 +19,8 @@ from tandembus.namespace.receive_cache import Later
 
 GATHER_S: Final = 0.25
 """Whoever comes first waits at most so long until all fragments have said what they have: the oldest session is next,
-not that of the fragment that answers first."""
+not that of the fragment that answers first. A fragment that is asked and does not answer for so long holds nobody up:
+the wish is back in its place, and another fragment is asked."""
 LOOK_AGAIN_S: Final = 1.0
 """While somebody waits: fragments that could not be watched before are watched now."""
 ALL_AGAIN: Final = 30
@@ -31,19 +32,28 @@ LEAST_OVER: Final = 64
 class _Asking:
     """One fragment is asked for its next session, on behalf of one wish."""
 
-    __slots__ = ("index", "line", "since_ms", "wish")
+    __slots__ = ("index", "is_answered", "is_late", "line", "since_ms", "wish")
 
     def __init__(self, line: SessionLine, index: i64, since_ms: i64, wish: SessionWish) -> None:
         self.line: Final = line
         self.index: i64 = index
         self.since_ms: i64 = since_ms
         self.wish: Final = wish
+        self.is_answered: bool = False
+        self.is_late: bool = False
 
     def granted(self, hold: SessionHold) -> None:
+        self.is_answered = True
         self.line.granted(self.index, self.since_ms, self.wish, hold)
 
     def refused(self, error: BusError) -> None:
-        self.line.refused(self.index, self.wish)
+        self.is_answered = True
+        self.line.refused(self)
+
+    def due(self) -> None:
+        if not self.is_answered:
+            self.is_late = True
+            self.line.put_back(self.wish)
 
 
 @final
@@ -208,6 +218,8 @@ class SessionLine:
             self._fragments[index].wish_session(SessionWish(None, False, asking.granted, asking.refused))
         except BusError as error:
             asking.refused(error)
+        if not asking.is_answered:
+            self._later(GATHER_S, asking.due)
 
     def granted(self, index: i64, since_ms: i64, wish: SessionWish, hold: SessionHold) -> None:
         """Where there was one there may be more: ask again, but after the others that have one."""
@@ -228,11 +240,19 @@ class SessionLine:
                 return
             wish = self._take_first()
         wish.is_over = True
+        if wish.tag is self:
+            self._over_count += 1  # the fragment was late, so it is back in line
         wish.granted(hold)
 
-    def refused(self, index: i64, wish: SessionWish) -> None:
+    def refused(self, asking: _Asking) -> None:
         """Somebody else was quicker, or the fragment is out of reach: the wish keeps its place."""
-        self._asking &= ~(1 << index)
+        self._asking &= ~(1 << asking.index)
+        if asking.is_late:
+            self._match()
+        else:
+            self.put_back(asking.wish)
+
+    def put_back(self, wish: SessionWish) -> None:
         if not wish.is_over:
             wish.tag = self
             self._waiting.appendleft(wish)

@@ -227,3 +227,22 @@ async def test_deferred_messages_whose_removal_is_refused_are_deferred_as_before
         assert queue.locked_count() == 0
         left = [one.sequence_number for one in await queue.requests.peek(MAIN, 0, 100, 1 << 20)]
         assert len(await queue.requests.receive_deferred(MAIN, left, True)) == 32 - len(got)
+
+
+@covers("P3", "P6", "B3")
+async def test_a_slow_fragment_holds_nobody_up_who_wants_the_next_session() -> None:
+    async with GatedFragments(requires_session=True) as queue:
+        for index in (3, 5):
+            queue.stage(keyed(f"m{index}", session_id=key_for(index)))
+            await queue.quiet()
+            queue.timers.advance(0.01)
+        queue.inject("fragment/orders/3", "slow", latency_ms=20_000)
+        first = Wish(queue)
+        await queue.quiet()
+        queue.timers.advance(0.3)
+        await queue.quiet()
+        assert first.session == key_for(5), "the older one is in the slow fragment"
+        second = Wish(queue)
+        queue.timers.advance(20.0)
+        await queue.quiet()
+        assert (second.session, first.answer_count, second.answer_count) == (key_for(3), 1, 1)
