@@ -453,6 +453,8 @@ def test_a_fault_ends_by_itself_on_the_namespaces_clock(namespace: EmbeddedNames
         ("orders", "unavailable", {}),
         ("entity/orders", "gone", {}),
         ("entity/orders", "slow", {}),
+        ("store/0", "slow", {"latency": 0}),
+        ("store/0", "slow", {"latency": -1}),
         ("entity/orders", "unavailable", {"latency": 1.0}),
         ("entity/orders", "unavailable", {"probability": 0.0}),
         ("entity/orders", "unavailable", {"duration": -1}),

@@ -19,7 +19,7 @@ from tandembus.broker.session import SessionLock
 from tandembus.broker.session_reading import live_numbers
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound
 from tandembus.message import Message, parse_message, session_id_of
-from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NEVER, SCHEDULED, Changes, Due
+from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NEVER, NUMBER_BITS, SCHEDULED, Changes, Due
 
 DELETE_SLICE = 1000
 READ_BYTES = 8 * 1024 * 1024
@@ -102,11 +102,11 @@ async def receive_deferred(
     messages = await _parked_messages(broker, fragment, code, numbers, DEFERRED, max_bytes)
     for message in messages:
         if session_lock is not None and not _is_of(message, session_lock.session.name):
-            raise _not_found(int(message.number), "deferred")
+            raise _not_found(fragment, int(message.number), "deferred")
         # The time to live of a deferred message is judged when somebody asks for it.
         if code == MAIN and fragment.is_expired(message):
             expire(fragment, message)
-            raise _not_found(int(message.number), "deferred")
+            raise _not_found(fragment, int(message.number), "deferred")
     taken: list[tuple[MessageLock, Message]] = []
     for message in messages:
         lock = fragment.lock_number(code, message.number, len(message.sections), message.expires_at, session_lock)
@@ -142,7 +142,7 @@ async def _parked_messages(
     for number, message in zip(numbers, messages, strict=True):
         # Reading took its time: who came first meanwhile has it.
         if message is None or not fragment.lane(code).is_resting(number):
-            raise _not_found(number, what)
+            raise _not_found(fragment, number, what)
     return [message for message in messages if message is not None]
 
 
@@ -158,8 +158,13 @@ async def _parked_message(
     return None
 
 
-def _not_found(number: int, what: str) -> MessageNotFound:
-    return MessageNotFound(f"There is no {what} message with sequence number {number}.")
+def _not_found(fragment: Fragment, number: int, what: str) -> MessageNotFound:
+    return MessageNotFound(f"There is no {what} message with sequence number {_whole(fragment, number)}.")
+
+
+def _whole(fragment: Fragment, number: int) -> int:
+    """As the client knows it: nobody outside has ever seen the number in the fragment."""
+    return int(fragment.index) << NUMBER_BITS | number
 
 
 async def cancel_scheduled(broker: MessageBroker, fragment: Fragment, numbers: Sequence[int]) -> None:
@@ -224,9 +229,9 @@ async def delete_one(broker: MessageBroker, fragment: Fragment, code: int, numbe
     """Delete one message by its number, whatever its state; but not one that somebody has locked."""
     lane = fragment.lane(code)
     if number < lane.visible_end and lane.is_live(number) and not lane.is_free(number):
-        raise InvalidOperation(f"The message {number} is locked; whoever holds it decides on it.")
+        raise InvalidOperation(f"The message {_whole(fragment, number)} is locked; whoever holds it decides on it.")
     if not lane.is_free(number):
-        raise _not_found(number, "such")
+        raise _not_found(fragment, number, "such")
     if lane.is_parked(number):
         await _delete_parked(broker, fragment, code, number)
         return
@@ -234,7 +239,7 @@ async def delete_one(broker: MessageBroker, fragment: Fragment, code: int, numbe
         if isinstance(record, Message) and fragment.lane(code).is_waiting(number):
             await remove_all(fragment, [lock_waiting(fragment, code, record)])
             return
-    raise _not_found(number, "such")
+    raise _not_found(fragment, number, "such")
 
 
 async def _delete_parked(broker: MessageBroker, fragment: Fragment, code: int, number: int) -> None:

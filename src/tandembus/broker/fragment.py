@@ -90,6 +90,8 @@ class Fragment:
         self.is_dirty: bool = False
         self.uncommitted_bytes: i64 = 0
         self.is_short_of_room: bool = False
+        self.shortage: str = NO_ROOM
+        """What senders are told while it is short of room."""
         self.is_full: bool = False
         """Not even the reserve takes more: nothing is activated or dead-lettered until there is room."""
         self.failure: BusError | None = None
@@ -187,7 +189,7 @@ class Fragment:
         if self.failure is not None:
             raise anew(self.failure)
         if self.is_short_of_room:
-            raise StoreFull(NO_ROOM)
+            raise StoreFull(self.shortage)
         if not is_forwarded:
             self.budget.check(size_bytes)
         self.check_quota(size_bytes)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from tandembus.broker.budget import NO_ROOM
 from tandembus.broker.locks import (
     REMOVE,
     MessageLock,
@@ -26,7 +25,7 @@ def check_can_take_in(fragment: Fragment, count: i64, size_bytes: i64) -> None:
     if fragment.failure is not None:
         raise anew(fragment.failure)
     if fragment.is_short_of_room:
-        raise StoreFull(NO_ROOM)
+        raise StoreFull(fragment.shortage)
     fragment.check_quota(size_bytes)
     if fragment.duplicates is not None:
         fragment.budget.check_ids(count)

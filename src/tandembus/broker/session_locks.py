@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from tandembus.broker.budget import NO_ROOM
 from tandembus.broker.locks import OPEN
 from tandembus.broker.operations import Consumer, StateOperation
 from tandembus.broker.session import Session, SessionAccept, SessionLock, SessionWatcher
@@ -190,7 +189,7 @@ def set_session_state(fragment: Fragment, operation: StateOperation) -> None:
     if fragment.failure is not None:
         raise anew(fragment.failure)
     if operation.state is not None and fragment.is_short_of_room:
-        raise StoreFull(NO_ROOM)
+        raise StoreFull(fragment.shortage)
     fragment.staged.session_states.append(operation)
     fragment.stir()
 

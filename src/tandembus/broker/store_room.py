@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from tandembus.broker.budget import NO_ROOM
 from tandembus.broker.fragment import Fragment
 from tandembus.store.messaging_store import MessagingStore
 
@@ -16,12 +17,14 @@ class StoreRoom:
         self._fragments = fragments
         self.is_short = False
         """Sends are refused."""
+        self._shortage = NO_ROOM
         self.is_full = False
         """Not even what only moves messages fits."""
 
     def check(self, store: MessagingStore) -> None:
         """Looked at every second: sends stop below the reserve and resume above twice that."""
         room = store.room()
+        self._shortage = room.shortage or NO_ROOM
         self.set_short(room.free_bytes < room.reserve_bytes * (2 if self.is_short else 1))
 
     def set_short(self, is_short: bool) -> None:
@@ -34,4 +37,5 @@ class StoreRoom:
 
     def tell(self, fragment: Fragment) -> None:
         fragment.is_short_of_room = self.is_short
+        fragment.shortage = self._shortage
         fragment.is_full = self.is_full

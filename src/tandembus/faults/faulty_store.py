@@ -68,9 +68,11 @@ class StoreFaults:
                 return StoreUnavailable(fault_text(fault))
         return None
 
-    def is_full(self) -> bool:
-        """A disk that is full is full for everybody: chance has no part in it."""
-        return any(fault.kind is Kind.DISK_FULL for fault in self._board.of_store(self._index))
+    def shortage(self) -> str:
+        """Why it is full; empty while it is not. A disk that is full is full for everybody: chance has no part in
+        it."""
+        full = (fault for fault in self._board.of_store(self._index) if fault.kind is Kind.DISK_FULL)
+        return next(map(fault_text, full), "")
 
     def _is_slow(self) -> bool:
         if self.outage() is not None:
@@ -188,7 +190,8 @@ class FaultyStore:
 
     def room(self) -> Room:
         room = self.inner.room()
-        return Room(0, max(room.reserve_bytes, 1)) if self._faults.is_full() else room
+        shortage = self._faults.shortage()
+        return Room(0, max(room.reserve_bytes, 1), shortage) if shortage else room
 
     async def close(self) -> None:
         await self.inner.close()

@@ -270,16 +270,9 @@ class Administration:
     async def _on_each(self, entry: Entry, act: Callable[[StorePort, Entry], Awaitable[None]]) -> None:
         """On each store of the entity, all at once; when this returns or raises, it is over on all of them."""
         ports = [self._port(store) for store in dict.fromkeys(entry.stores)]
-        for port in ports:
-            failure = port.failure()
-            if failure is not None:
-                raise unhealthy(entry, port, failure)
+        _raise_any(entry, ports, [port.failure() for port in ports])
         outcomes = await asyncio.gather(*(act(port, entry) for port in ports), return_exceptions=True)
-        for port, outcome in zip(ports, outcomes, strict=True):
-            if isinstance(outcome, BusError):
-                raise unhealthy(entry, port, outcome)
-            if isinstance(outcome, BaseException):
-                raise outcome
+        _raise_any(entry, ports, outcomes)
 
     async def _make(self, entry: E) -> E:
         """Its fragments, then the catalog's word that it exists; or nothing of it remains."""
@@ -313,13 +306,27 @@ async def _check(port: StorePort, entry: Entry) -> None:
     await port.check(entry)
 
 
-def unhealthy(entry: Entry, port: StorePort, failure: BusError) -> BusError:
+def _raise_any(entry: Entry, ports: Sequence[StorePort], outcomes: Sequence[BaseException | None]) -> None:
+    """What went wrong first, with all that failed: whoever looks for the cause wants to know how far it goes."""
+    failures: list[BusError] = []
+    failed: list[StorePort] = []
+    for port, outcome in zip(ports, outcomes, strict=True):
+        if isinstance(outcome, BusError):
+            failures.append(outcome)
+            failed.append(port)
+        elif outcome is not None:
+            raise outcome
+    if failures:
+        raise unhealthy(entry, failed, failures[0])
+
+
+def unhealthy(entry: Entry, ports: Sequence[StorePort], failure: BusError) -> BusError:
     """The same kind of error, naming what is not healthy where there are several. Whatever became of a step that nobody
     answered, the change as a whole was not made: that is no unknown outcome to whoever asked for it."""
     kind = StoreUnavailable if isinstance(failure, OperationTimeout) else type(failure)
     if not entry.is_partitioned:
         return kind(f"Nothing was changed. {failure}") if kind is not type(failure) else anew(failure)
-    fragments = ", ".join(str(index) for index in entry.indexes_in(port.index))
+    fragments = ", ".join(map(str, sorted(index for port in ports for index in entry.indexes_in(port.index))))
     return kind(
         f"Nothing was changed: of '{entry.description.path}', fragments {fragments} cannot be reached. {failure}"
     )

@@ -358,11 +358,13 @@ class Changes:
 class Room:
     """How much can still grow: free on the volume plus free inside the file, against the reserve for settling."""
 
-    __slots__ = ("free_bytes", "reserve_bytes")
+    __slots__ = ("free_bytes", "reserve_bytes", "shortage")
 
-    def __init__(self, free_bytes: int, reserve_bytes: int) -> None:
+    def __init__(self, free_bytes: int, reserve_bytes: int, shortage: str = "") -> None:
         self.free_bytes: Final = free_bytes
         self.reserve_bytes: Final = reserve_bytes
+        self.shortage: Final = shortage
+        """Why there is too little, where more is known than that."""
 
 
 class MessagingStore(Protocol):

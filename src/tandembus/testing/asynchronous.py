@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -235,12 +236,12 @@ class AsyncEmbeddedNamespace:
         id: str | None = None,
     ) -> str:
         """Make a part of the namespace fail from now on (docs/faults.md); returns the id of the fault. `latency`: of a
-        slow one. `duration`: it ends by itself when so much time has passed on the namespace's clock."""
+        slow one, in seconds. `duration`: it ends by itself when so many have passed on the namespace's clock."""
         self._fault_count += 1
         document = {
             "target": target,
             "kind": kind,
-            "latency_ms": None if latency is None else max(round(seconds_of(latency) * 1000), 1),
+            "latency_ms": None if latency is None else _milliseconds(seconds_of(latency)),
             "probability": probability,
             "for_s": None if duration is None else seconds_of(duration),
         }
@@ -293,6 +294,11 @@ class AsyncEmbeddedNamespace:
         self._jumping.set_right()
         if self._emulator is not None:
             await provision(namespace, self._emulator)
+
+
+def _milliseconds(seconds: float) -> int:
+    """A moment shorter than one is one; none, or less than none, is left to be refused."""
+    return round(seconds * 1000) or math.ceil(seconds * 1000)
 
 
 async def _stores_have_noticed(node: NamespaceNode) -> None:

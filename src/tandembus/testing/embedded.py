@@ -151,7 +151,7 @@ class EmbeddedNamespace:
         id: str | None = None,
     ) -> str:
         """Make a part of the namespace fail from now on (docs/faults.md); returns the id of the fault. `latency`: of a
-        slow one. `duration`: it ends by itself when so much time has passed on the namespace's clock."""
+        slow one, in seconds. `duration`: it ends by itself when so much time has passed on the namespace's clock."""
         injecting = self._inner.inject_fault(
             target, kind, latency=latency, probability=probability, duration=duration, id=id
         )

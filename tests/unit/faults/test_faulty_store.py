@@ -137,7 +137,7 @@ async def test_a_full_disk_refuses_sends_at_once_and_settling_goes_on() -> None:
         receiver = queue.receiver()
         lock = await receiver.take_one()
         queue.inject("disk-full")
-        with pytest.raises(StoreFull):
+        with pytest.raises(StoreFull, match="injected fault 'f1'"):
             queue.stage(message("b"))
         await queue.complete(lock)
         queue.board.clear()

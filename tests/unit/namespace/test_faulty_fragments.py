@@ -127,3 +127,14 @@ async def test_whoever_changes_a_slow_entity_waits_no_longer_than_for_any_answer
         life.namespace.faults.clear()
         assert life.catalog.get_queue("orders").description == orders
         await changes[name]()
+
+
+@covers("B3", "P18")
+async def test_whoever_changes_an_entity_that_is_out_is_told_of_all_its_fragments() -> None:
+    async with Machine(stores=4).life() as life:
+        orders = QueueDescription("orders", enable_partitioning=True)
+        await life.namespace.create_queue(orders)
+        inject(life, "entity/orders")
+        with pytest.raises(StoreUnavailable) as refused:
+            await life.namespace.update_queue(replace(orders, max_delivery_count=3))
+        assert f"fragments {', '.join(map(str, range(16)))} cannot be reached" in str(refused.value)

@@ -405,6 +405,26 @@ async def test_a_number_that_names_no_fragment_is_one_of_no_message(number: int)
         assert queue.locked_count() == 0
 
 
+@covers("P22", "M3", "M5")
+async def test_whoever_names_a_message_that_is_not_there_is_told_the_same_number() -> None:
+    async with PartitionedQueue() as queue:
+        (number,) = await queue.requests.schedule([keyed("later", scheduled_at_ms=queue.clock.now_ms() + 60_000)], 100)
+        await queue.requests.cancel_scheduled([number])
+        await queue.send_to(9, "taken")
+        receiver = queue.receiver()
+        await receiver.take(1)
+        gone = 9 << 48 | 8
+        for missing in (number, gone):
+            with pytest.raises(MessageNotFound, match=f"number {missing}[.]"):
+                await queue.requests.cancel_scheduled([missing])
+            with pytest.raises(MessageNotFound, match=f"number {missing}[.]"):
+                await queue.requests.receive_deferred(MAIN, [missing], False)
+            with pytest.raises(MessageNotFound, match=f"number {missing}[.]"):
+                await queue.requests.delete_one(MAIN, missing)
+        with pytest.raises(InvalidOperation, match=f"message {9 << 48 | 1} is locked"):
+            await queue.requests.delete_one(MAIN, 9 << 48 | 1)
+
+
 @covers("M3")
 async def test_of_deferred_messages_all_come_or_none() -> None:
     async with PartitionedQueue() as queue:

@@ -3,6 +3,7 @@ nothing changed. Get tells what it can reach."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import cast
@@ -99,8 +100,9 @@ async def test_with_any_number_of_fragments_out_nothing_is_half_done(count: int)
         before = known(life)
         await life.take_out(*out)
         for name in ("create", "update", "delete", "subscribe"):
-            with pytest.raises(StoreUnavailable, match=r"fragments \d+ cannot be reached"):
+            with pytest.raises(StoreUnavailable, match=r"fragments \d+(, \d+)* cannot be reached") as refused:
                 await CHANGES[name](life)
+            assert len(re.findall(r"\d+", str(refused.value).partition("cannot")[0])) == count
             assert known(life) == before
         condition = await life.namespace.condition("orders")
         assert (condition.is_limited, condition.counts.active) == (True, 2 * (16 - count))
@@ -121,11 +123,11 @@ async def test_a_step_without_an_answer_is_a_refusal_of_the_change_and_no_unknow
     async with Machine(stores=1).life() as life:
         entry = await life.namespace.create_queue(QueueDescription("q", enable_partitioning=is_partitioned))
         port = LocalStorePort(life.namespace.hosts[0])
-        told = unhealthy(entry, port, OutcomeUnknown("The connection broke before the answer came."))
+        told = unhealthy(entry, [port], OutcomeUnknown("The connection broke before the answer came."))
         assert type(told) is StoreUnavailable
         assert "Nothing was changed" in str(told)
         assert "The connection broke" in str(told)
-        assert type(unhealthy(entry, port, StoreFull("full"))) is StoreFull
+        assert type(unhealthy(entry, [port], StoreFull("full"))) is StoreFull
 
 
 @covers("P19")
