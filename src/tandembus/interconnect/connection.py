@@ -168,7 +168,9 @@ class Connection(asyncio.Protocol):
         if self.agreement is None and isinstance(self._steps, ListenerSteps):
             self.send(frame(REFUSED, 0, encode([name_of(error), text_of(error)])))
             self.flush()
-        log.warning("a connection is ended: %s", error)
+        # Somebody who came too early comes again, twice a second; whoever keeps it waiting says why.
+        is_too_early = self.agreement is None and isinstance(error, FragmentUnavailable)
+        log.log(logging.DEBUG if is_too_early else logging.WARNING, "a connection is ended: %s", error)
         self.end(error)
 
     def _take_step(self, kind: int, body: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -40,6 +41,7 @@ class Main:
         self.joined: asyncio.Queue[Peer] = asyncio.Queue()
         self.held = asyncio.Event()
         self.unwanted = ""
+        self.refusal: BusError = EntityNotFound("No stranger is expected.")
         handlers = Handlers(
             {"double": self._double, "fail": self._fail, "break": self._break, "hold": self._hold},
             {"note": lambda _, value: self.heard.put_nowait(value)},
@@ -50,7 +52,7 @@ class Main:
 
     def _admit(self, agreement: Agreement) -> Mapping[str, object]:
         if agreement.role == self.unwanted:
-            raise EntityNotFound(f"No {agreement.role} is expected.")
+            raise self.refusal
         return {"catalog_version": 5}
 
     async def _double(self, _peer: Peer, value: object) -> object:
@@ -181,6 +183,21 @@ async def test_who_is_not_admitted_is_told_why(main: Main) -> None:
     with pytest.raises(EntityNotFound, match="No stranger is expected"):
         await main.connect("stranger")
     assert main.listener.peers == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [(FragmentUnavailable("Not served yet."), []), (EntityNotFound("Nobody knows you."), ["Nobody knows you."] * 2)],
+    ids=["comes again soon", "is wrong here"],
+)
+async def test_who_comes_again_until_it_is_served_does_not_fill_the_log(
+    main: Main, caplog: pytest.LogCaptureFixture, refusal: BusError, told: list[str]
+) -> None:
+    main.unwanted, main.refusal = "broker", refusal
+    with pytest.raises(type(refusal)):
+        await main.connect("broker")
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [str(record.args[0]) for record in warnings if record.args] == told
 
 
 async def test_nobody_listens(run_folder: Path) -> None:
