@@ -9,15 +9,21 @@ supervisor is gone, and so must it be; when the supervisor finds it closed, the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import os
+import signal
 import site
 import socket
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, final
+
+from tandembus.node.lifeline import MEANT_FOR_SUPERVISOR
 
 CHILD_MODULE: Final = "tandembus.node.child"
 STANDARD_ERROR: Final = 2
@@ -33,6 +39,7 @@ class ChildProcess:
         self._lifeline = lifeline
         self._lifeline.setblocking(False)
         self._signs = 0
+        self._look_away: Callable[[], object] = _nothing
         self.pid = process.pid
 
     def is_alive(self) -> bool:
@@ -69,10 +76,11 @@ class ChildProcess:
         if self._lifeline.fileno() >= 0:
             closed = loop.create_future()
             loop.add_reader(self._lifeline.fileno(), self._look, closed)
+            self._look_away = functools.partial(loop.remove_reader, self._lifeline.fileno())
             try:
                 await closed
             finally:
-                loop.remove_reader(self._lifeline.fileno())
+                self._stop_looking()
         # Its files are closed a moment before it is gone.
         code = await asyncio.to_thread(self._process.wait)
         self._lifeline.close()
@@ -93,8 +101,14 @@ class ChildProcess:
         self._signs += len(signs)
         return not signs
 
+    def _stop_looking(self) -> None:
+        """Once: later the lifeline's number may be somebody else's."""
+        look_away, self._look_away = self._look_away, _nothing
+        look_away()
+
     def let_go(self) -> None:
         """Closes the lifeline: the child ends by itself as soon as it notices."""
+        self._stop_looking()
         self._lifeline.close()
 
 
@@ -103,13 +117,29 @@ def start_child(role: str, label: str, namespace_name: str, module: str = CHILD_
     ours, theirs = socket.socketpair()
     command = [sys.executable, *_flags(), "-m", module, role, label, namespace_name]
     try:
-        process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=STANDARD_ERROR, env=_environment())
+        with _held_back(MEANT_FOR_SUPERVISOR):
+            process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=STANDARD_ERROR, env=_environment())
     except BaseException:
         ours.close()
         raise
     finally:
         theirs.close()
     return ChildProcess(process, ours)
+
+
+@contextlib.contextmanager
+def _held_back(signals: frozenset[signal.Signals]) -> Iterator[None]:
+    """A process that is started meanwhile does not get them until it asks for them (`lifeline.py`): they must not end
+    one that is still loading. We get ours right after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _nothing() -> None:
+    return
 
 
 def _flags() -> list[str]:

@@ -15,6 +15,8 @@ from typing import Final, NoReturn, final
 SUPERVISOR_GONE: Final = 70
 """Exit code of a process whose supervisor is gone."""
 MAX_ORDERS_BYTES: Final = 4 << 20
+MEANT_FOR_SUPERVISOR: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+"""Whoever interrupts or stops the namespace means the supervisor, and that ends its children in order."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -23,9 +25,10 @@ class Lifeline:
     """Made first thing in a child, before anything is opened."""
 
     def __init__(self, descriptor: int = 0) -> None:
-        # Whoever interrupts or stops the namespace means the supervisor, and that ends its children in order.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in MEANT_FOR_SUPERVISOR:
+            signal.signal(number, signal.SIG_IGN)
+        # Held back since we were started; those that came are forgotten now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, MEANT_FOR_SUPERVISOR)
         _die_with_parent()
         self._socket = socket.socket(fileno=os.dup(descriptor))
         null = os.open(os.devnull, os.O_RDONLY)

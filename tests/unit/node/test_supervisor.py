@@ -249,6 +249,33 @@ async def test_a_child_whose_supervisor_only_lets_go_of_it_ends_too(stage: Stage
     assert await child.wait() == 70
 
 
+async def test_a_start_that_fails_lets_go_of_those_it_waits_for_without_a_word(stage: Stage) -> None:
+    mistakes: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: mistakes.append(context))
+    child = stage.start(BROKER)
+    waiting = asyncio.ensure_future(child.wait())
+    await asyncio.sleep(0)
+    child.kill()
+    child.let_go()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await comes(lambda: is_gone(child.pid))
+    assert mistakes == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_to_all_processes_ends_none_that_is_still_loading(stage: Stage, number: signal.Signals) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    child = start_child("broker", "1", "shop", STAND_IN)
+    os.kill(child.pid, number)
+    await comes(lambda: child.is_loaded() or not child.is_alive())
+    assert child.is_alive()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    child.kill()
+    assert await child.wait() == -signal.SIGKILL
+
+
 @covers("P3")
 async def test_a_process_that_cannot_be_started_now_is_started_later(stage: Stage) -> None:
     supervisor = stage.supervisor()
