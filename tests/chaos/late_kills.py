@@ -16,7 +16,7 @@ from tandembus.cli import main
 from tandembus.node import launching
 from tandembus.node.child_process import ChildProcess, start_child
 from tandembus.node.store_folders import COPY_FOLDER, store_folder
-from tandembus.store.embedded.folder_lock import LOCK_FILE
+from tandembus.store.folder_lock import LOCK_FILE
 
 SWITCH = "late-kills"
 

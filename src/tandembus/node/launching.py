@@ -14,8 +14,9 @@ from tandembus.node.child_process import ChildProcess, start_child
 from tandembus.node.doors import Ports
 from tandembus.node.orders import Orders
 from tandembus.node.run_folder import RunFolder, ensure_install_key, private_folder
-from tandembus.node.store_folders import store_count
+from tandembus.node.store_folders import catalog_folder, store_count
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
+from tandembus.store.folder_lock import FolderLock
 
 log = logging.getLogger("tandembus.node")
 
@@ -87,6 +88,11 @@ class Launch:
         await asyncio.gather(*[spare.wait() for spare in spares])
 
     def start_brokers(self) -> None:
+        """Raises StoreUnavailable where another process serves this folder: brokers of ours would wait for its stores,
+        and take one whose broker it is just starting again."""
+        catalog = catalog_folder(self._settings.data)
+        if catalog.is_dir():
+            FolderLock(catalog).release()
         self.supervisor.start(self.supervisor.of(Role.BROKER))
 
     def start_front_ends(self, ports: Ports) -> None:

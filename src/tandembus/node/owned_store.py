@@ -13,7 +13,7 @@ from tandembus.errors import BusError, StoreUnavailable
 from tandembus.namespace.hosting import FragmentHost
 from tandembus.namespace.transfers import Transfers
 from tandembus.node.waiting import comes_true
-from tandembus.store.embedded.folder_lock import FolderLock
+from tandembus.store.folder_lock import FolderLock
 from tandembus.tasks import WhenBroken, essential
 
 log = logging.getLogger("tandembus.node")

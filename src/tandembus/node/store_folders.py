@@ -11,6 +11,11 @@ COPY_FOLDER: Final = "catalog"
 """Within a store's folder: its copy of the catalog."""
 
 
+def catalog_folder(data: Path) -> Path:
+    """Whoever holds its lock serves the data folder."""
+    return data / "catalog"
+
+
 def store_folder(data: Path, store: int) -> Path:
     return data / "stores" / str(store)
 

@@ -12,7 +12,7 @@ from tandembus.faults.faulty_store import StoreFaults
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_recovery import open_catalog
-from tandembus.node.store_folders import COPY_FOLDER, store_folder, stores_that_exist
+from tandembus.node.store_folders import COPY_FOLDER, catalog_folder, store_folder, stores_that_exist
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
 from tandembus.store.memory import MemoryDisk, MemoryStore
@@ -24,7 +24,7 @@ def open_namespace_catalog(settings: ServeSettings, now: float) -> Catalog:
     that writes these copies is started."""
     stores = range(stores_that_exist(settings.data))
     copies = [store_folder(settings.data, store) / COPY_FOLDER for store in stores]
-    return open_catalog(settings.data / "catalog", copies, settings.limits, now)
+    return open_catalog(catalog_folder(settings.data), copies, settings.limits, now)
 
 
 def build_faults(settings: ServeSettings, stores: int, clock: Clock) -> FaultBoard:

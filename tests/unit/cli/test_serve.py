@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from tandembus.cli import main
+from tandembus.node import launching
+from tandembus.node.child_process import ChildProcess
+from tandembus.store.folder_lock import FolderLock
 from tests.covers import covers
 
 
@@ -48,6 +52,26 @@ def test_a_data_folder_that_cannot_hold_several_processes_is_told(tmp_path: Path
     result = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), "--brokers", "2"])
     assert result.exit_code == 1
     assert "--data chooses another data folder" in result.stderr
+
+
+@covers("P1")
+def test_a_data_folder_that_is_served_already_is_refused_before_any_process_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, ...]] = []
+
+    def start_child(*names: str) -> ChildProcess:
+        started.append(names)
+        raise OSError("none is to be started")
+
+    monkeypatch.setattr(launching, "start_child", start_child)
+    (tmp_path / "catalog").mkdir()
+    lock = FolderLock(tmp_path / "catalog")
+    result = CliRunner().invoke(main, ["serve", "--data", str(tmp_path), "--brokers", "2"])
+    lock.release()
+    assert result.exit_code == 1
+    assert f"is in use by process {os.getpid()}" in result.stderr
+    assert started == []
 
 
 def test_a_data_folder_that_cannot_be_is_not_blamed_on_the_ports(tmp_path: Path) -> None:

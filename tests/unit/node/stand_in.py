@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tandembus.node.lifeline import Lifeline
-from tandembus.store.embedded.folder_lock import FolderLock
+from tandembus.store.folder_lock import FolderLock
 
 
 async def live(lifeline: Lifeline) -> None:

@@ -31,7 +31,7 @@ from tandembus.node.remote_store import RemoteStore
 from tandembus.node.run_folder import RunFolder
 from tandembus.node.store_folders import store_folder
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
-from tandembus.store.embedded.folder_lock import FolderLock
+from tandembus.store.folder_lock import FolderLock
 from tandembus.store.memory_records import MemoryRecords
 from tests.covers import covers
 

@@ -21,8 +21,8 @@ import lmdb
 
 from tandembus.errors import StoreDamaged, StoreFull, StoreUnavailable
 from tandembus.store.embedded.environment import disk_free_bytes
-from tandembus.store.embedded.folder_lock import FolderLock
 from tandembus.store.embedded.lmdb_file import DATA_FILE, check_length
+from tandembus.store.folder_lock import FolderLock
 
 FORMAT_VERSION: Final = 3
 LEAST_ROOM_BYTES: Final = 1 << 20

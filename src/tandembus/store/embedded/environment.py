@@ -13,10 +13,10 @@ import lmdb
 from tandembus.clock import Clock
 from tandembus.errors import StoreDamaged, StoreFull, StoreUnavailable
 from tandembus.store.embedded.ballast import Ballast
-from tandembus.store.embedded.folder_lock import FolderLock
 from tandembus.store.embedded.keys import BODY_TREE, LOG_TREE, META_KEY, STATE_TREE
 from tandembus.store.embedded.lmdb_file import DATA_FILE, check_length
 from tandembus.store.embedded.records import FORMAT_VERSION, decode_meta, encode_meta
+from tandembus.store.folder_lock import FolderLock
 from tandembus.store.messaging_store import BLOCK_SIZE
 
 MEGABYTE: Final = 1 << 20

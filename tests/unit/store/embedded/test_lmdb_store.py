@@ -17,8 +17,8 @@ from tandembus.clock import ManualClock
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.store.embedded import EmbeddedSettings, LmdbStore
 from tandembus.store.embedded.environment import MEGABYTE, CommitMode
-from tandembus.store.embedded.folder_lock import LOCK_FILE
 from tandembus.store.embedded.lmdb_file import DATA_FILE
+from tandembus.store.folder_lock import LOCK_FILE
 from tandembus.store.messaging_store import (
     BLOCK_SIZE,
     MAIN,
