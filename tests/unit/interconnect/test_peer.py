@@ -197,7 +197,7 @@ async def test_who_comes_again_until_it_is_served_does_not_fill_the_log(
     with pytest.raises(type(refusal)):
         await main.connect("broker")
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [str(record.args[0]) for record in warnings if record.args] == told
+    assert [record.getMessage() for record in warnings] == [f"a connection is ended: {text}" for text in told]
 
 
 async def test_nobody_listens(run_folder: Path) -> None:
