@@ -8,12 +8,17 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 
 from tandembus.client.entities import QueueSettings
+from tandembus.client.messages import OutgoingMessage
+from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import BusError
+from tandembus.namespace.partitioning import fragment_of_key
+from tandembus.store.messaging_store import NUMBER_BITS
 from tests.covers import covers
 from tests.integration.bus import Bus
 from tests.integration.command_line import command_line, one
@@ -23,7 +28,10 @@ from tests.integration.python_sdk import bodies_of, receive
 from tests.integration.serving import RunningNamespace
 
 BROKERS = 2
+EVERY_BROKER = pytest.mark.parametrize("index", range(BROKERS))
 MESSAGES = [str(number) for number in range(200)]
+KEYS = [next(key for key in map(str, range(10_000)) if fragment_of_key(key) == one) for one in range(FRAGMENT_COUNT)]
+"""For each fragment of a partitioned entity a key of its messages."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +54,21 @@ def start(tmp_path: Path) -> Iterator[StartProcesses]:
 
     yield start
     for processes in started:
+        processes.running.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartProcesses]:
+    """One namespace for each set of options: what is done to one broker of it after another needs no other start."""
+    started: dict[tuple[str, ...], Processes] = {}
+
+    def start(*options: str) -> Processes:
+        if options not in started:
+            started[options] = Processes(tmp_path_factory.mktemp("shared") / "data", *options)
+        return started[options]
+
+    yield start
+    for processes in started.values():
         processes.running.stop()
 
 
@@ -89,7 +112,7 @@ def test_the_command_line_shows_the_topology(processes: Processes) -> None:
     run("topology", "--entity", "nowhere", exit_code=3)
 
 
-@pytest.mark.parametrize("index", range(BROKERS))
+@EVERY_BROKER
 @covers("P3", "M1")
 async def test_what_a_killed_broker_stored_comes_back_with_it(processes: Processes, index: int) -> None:
     names = [f"killed-{index}-{number}" for number in range(BROKERS)]
@@ -109,50 +132,74 @@ async def test_what_a_killed_broker_stored_comes_back_with_it(processes: Process
         assert await processes.receive_all(name, len(MESSAGES)) == MESSAGES
 
 
+@EVERY_BROKER
 @covers("P3")
-async def test_entities_of_another_broker_are_served_while_one_is_down(start: StartProcesses) -> None:
+async def test_entities_of_another_broker_are_served_while_one_is_down(start: StartProcesses, index: int) -> None:
     processes = start("--brokers", "2", "--restart-delay", "600")
-    await processes.make_queues("a", "b")
-    (lost,) = await processes.stores_of("a")
-    await processes.signal_broker(lost, signal.SIGKILL)
-    found = await processes.until(lambda topology: topology.brokers[lost]["state"] == "down")
-    assert found.stores[lost]["state"] == "unavailable"
+    lost, kept = await _queues_on(processes, index, 1 - index)
+    await processes.signal_broker(index, signal.SIGKILL)
+    found = await processes.until(lambda topology: topology.brokers[index]["state"] == "down")
+    assert [store["state"] == "unavailable" for store in found.stores] == [one == index for one in range(BROKERS)]
     states = {str(entity["path"]): entity["availability"] for entity in found.entities}
-    assert states == {"a": "Limited", "b": "Available"}
-    await processes.send("b", MESSAGES)
-    assert await processes.receive_all("b", len(MESSAGES)) == MESSAGES
+    assert states == {lost: "Limited", kept: "Available"}
+    await processes.send(kept, MESSAGES)
+    assert await processes.receive_all(kept, len(MESSAGES)) == MESSAGES
 
 
+@EVERY_BROKER
 @covers("P3")
-async def test_a_broker_that_is_stopped_is_killed_and_another_owns_its_store(start: StartProcesses) -> None:
-    processes = start("--brokers", "2", "--heartbeat-timeout", "1")
-    await processes.make_queues("a", "b")
-    for name in ("a", "b"):
+async def test_a_broker_that_is_stopped_is_killed_and_another_owns_its_store(
+    shared: StartProcesses, index: int
+) -> None:
+    processes = shared("--brokers", "2", "--heartbeat-timeout", "2")
+    names = await _queues_on(processes, *range(BROKERS), prefix=f"stopped-{index}")
+    for name in names:
         await processes.send(name, MESSAGES)
-    before = await processes.topology()
-    pid = await processes.signal_broker(0, signal.SIGSTOP)
-    after = await processes.until(lambda found: is_ready(found) and found.brokers[0]["restarts"] == 1)
+    before = await processes.until_ready()
+    pid = await processes.signal_broker(index, signal.SIGSTOP)
+    after = await processes.until(lambda found: is_ready(found) and found.brokers[index]["pid"] != pid)
     assert is_gone(pid)
-    assert _epoch(after.stores[0]) == _epoch(before.stores[0]) + 1
-    for name in ("a", "b"):
+    assert int(str(after.brokers[index]["restarts"])) > int(str(before.brokers[index]["restarts"]))
+    assert _epoch(after.stores[index]) > _epoch(before.stores[index])
+    for name in names:
         assert await processes.receive_all(name, len(MESSAGES)) == MESSAGES
 
 
+@EVERY_BROKER
 @covers("P3", "M1")
-async def test_after_a_kill_of_the_whole_an_immediate_restart_finds_its_stores_free(start: StartProcesses) -> None:
-    processes = start("--brokers", "2", "--front-ends", "2")
-    await processes.make_queues("a", "b")
-    await processes.send("a", MESSAGES)
+async def test_after_a_kill_of_the_whole_an_immediate_restart_finds_its_stores_free(
+    shared: StartProcesses, index: int
+) -> None:
+    processes = shared("--brokers", "2", "--front-ends", "2")
+    names = await _queues_on(processes, *range(BROKERS), prefix=f"whole-{index}")
+    for name in names:
+        await processes.send(name, MESSAGES)
     topology = await processes.topology()
     children = [int(str(one["pid"])) for one in (*topology.brokers, *topology.front_ends[1:])]
-    os.kill(children[0], signal.SIGSTOP)  # this one would never notice by itself
+    os.kill(children[index], signal.SIGSTOP)  # this one would never notice by itself
     processes.restart("--brokers", "2", "--front-ends", "2", end=RunningNamespace.kill)
     assert all(is_gone(pid) for pid in children)
     assert is_ready(await processes.topology())
-    assert await processes.receive_all("a", len(MESSAGES)) == MESSAGES
+    for name in names:
+        assert await processes.receive_all(name, len(MESSAGES)) == MESSAGES
 
 
-@covers("P1", "P2")
+@covers("P1", "P2", "P13")
+async def test_as_many_brokers_as_fragments_have_one_fragment_each(start: StartProcesses) -> None:
+    processes = start("--brokers", str(FRAGMENT_COUNT))
+    await processes.make_queues("spread", partitioning=True)
+    topology = await processes.topology("spread")
+    assert [broker["stores"] for broker in topology.brokers] == [[one] for one in range(FRAGMENT_COUNT)]
+    fragments: Any = topology.entities[0]["fragments"]
+    assert [fragment["index"] for fragment in fragments] == list(range(FRAGMENT_COUNT))
+    for place in ("store", "broker"):
+        assert sorted(fragment[place] for fragment in fragments) == list(range(FRAGMENT_COUNT))
+    await _send_to_all_fragments(processes, "spread", "first")
+    await _send_to_all_fragments(processes, "spread", "second")
+    assert await _received_by_fragment(processes, "spread", 2) == [["first", "second"]] * FRAGMENT_COUNT
+
+
+@covers("P1", "P2", "P13")
 async def test_data_of_any_number_of_brokers_is_served_by_any_other(start: StartProcesses) -> None:
     processes: Processes | None = None
     stores: dict[str, list[int]] = {}
@@ -163,9 +210,15 @@ async def test_data_of_any_number_of_brokers_is_served_by_any_other(start: Start
             processes.restart("--brokers", str(brokers))
         for name in stores:
             assert await processes.stores_of(name) == stores[name], "nothing moves by itself"
-            await processes.send(name, [f"{brokers}-{text}" for text in MESSAGES[:5]])
-        name = f"of-{brokers}"
+            if name.startswith("partitioned-"):
+                await _send_to_all_fragments(processes, name, f"under {brokers}")
+            else:
+                await processes.send(name, [f"{brokers}-{text}" for text in MESSAGES[:5]])
+        name, partitioned = f"of-{brokers}", f"partitioned-{brokers}"
         await processes.make_queues(name)
+        await processes.make_queues(partitioned, partitioning=True)
+        stores[partitioned] = await processes.stores_of(partitioned)
+        await _send_to_all_fragments(processes, partitioned, f"under {brokers}")
         await processes.make_topic(f"topic-{brokers}", "all")
         for made in (name, f"topic-{brokers}"):
             stores[made] = await processes.stores_of(made)
@@ -176,6 +229,10 @@ async def test_data_of_any_number_of_brokers_is_served_by_any_other(start: Start
         expected = MESSAGES[:5] + [f"{later}-{text}" for later in numbers[at + 1 :] for text in MESSAGES[:5]]
         for entity in (f"of-{brokers}", f"topic-{brokers}/subscriptions/all"):
             assert await processes.receive_all(entity, len(expected)) == expected
+        under = [f"under {later}" for later in numbers[at:]]
+        assert await _received_by_fragment(processes, f"partitioned-{brokers}", len(under)) == [under] * FRAGMENT_COUNT
+    spread = [len(set(stores[f"partitioned-{brokers}"])) for brokers in numbers]
+    assert spread == [1, 1, 2, 4, 16, 3], "what is new goes to the stores of the brokers there are"
     assert len((await processes.topology()).stores) == 16
 
 
@@ -208,20 +265,21 @@ async def test_the_catalog_survives_the_loss_of_any_one_store(start: StartProces
     assert await processes.receive_all("a", len(MESSAGES)) == MESSAGES
 
 
+@EVERY_BROKER
 @covers("P3")
 async def test_a_broker_that_crashes_in_a_loop_is_started_ever_later_and_the_others_serve(
-    tmp_path: Path, start: StartProcesses
+    tmp_path: Path, start: StartProcesses, index: int
 ) -> None:
-    in_the_way = tmp_path / "data" / "meter" / "broker-1"
+    in_the_way = tmp_path / "data" / "meter" / f"broker-{index}"
     in_the_way.parent.mkdir(parents=True)
     in_the_way.touch()
     processes = start("--brokers", "2")
     await processes.make_queues("a")
     await processes.send("a", MESSAGES)
     assert await processes.receive_all("a", len(MESSAGES)) == MESSAGES
-    await processes.until(lambda found: int(str(found.brokers[1]["restarts"])) >= 2)
+    await processes.until(lambda found: int(str(found.brokers[index]["restarts"])) >= 2)
     log = "".join(processes.running.log)
-    assert "broker 1 ended with exit code 1; it is started again in 0.25 s" in log
+    assert f"broker {index} ended with exit code 1; it is started again in 0.25 s" in log
     in_the_way.unlink()
     await processes.until_ready()
 
@@ -295,6 +353,38 @@ async def test_an_interrupt_at_the_terminal_which_reaches_all_processes_is_a_sto
     code = await asyncio.to_thread(processes.running.process.wait, COMES_WITHIN_S)
     assert code == 0
     assert not [line for line in processes.running.log if " WARNING " in line], "".join(processes.running.log)
+
+
+async def _queues_on(processes: Processes, *stores: int, prefix: str = "queue") -> list[str]:
+    """New queues, one on each store, in the order in which the stores were asked for."""
+    names = [f"{prefix}-{number}" for number in range(len(stores))]
+    await processes.make_queues(*names)
+    found = {(await processes.stores_of(name))[0]: name for name in names}
+    assert sorted(found) == sorted(stores)
+    return [found[store] for store in stores]
+
+
+async def _send_to_all_fragments(processes: Processes, queue: str, body: str) -> None:
+    async with processes.client() as bus:
+        sender = await bus.sender(queue)
+        for key in KEYS:
+            await sender.send(OutgoingMessage(body.encode(), partition_key=key))
+
+
+async def _received_by_fragment(processes: Processes, queue: str, count: int) -> list[list[str]]:
+    """What each fragment had, in its order; all of it is completed, and the sequence number tells where it was."""
+    found: list[list[str]] = [[] for _ in KEYS]
+    async with processes.client() as bus:
+        receiver = await bus.receiver(queue)
+        while sum(map(len, found)) < count * len(KEYS):
+            messages = await receiver.receive(count * len(KEYS), 10.0)
+            if not messages:
+                break
+            await receiver.complete(*messages)
+            for message in messages:
+                assert isinstance(message.body, bytes)
+                found[message.sequence_number >> NUMBER_BITS].append(message.body.decode())
+    return found
 
 
 def _epoch(store: object) -> int:
