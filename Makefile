@@ -2,9 +2,9 @@
 PYTHON ?= python3
 SCALE ?= ci
 PYTEST_ARGS ?=
-# Most tests with real clients wait for the clients most of the time: two files at once take half the time. What follows
-# from one file stays in one process, so that namespaces and module fixtures are started once.
-WORKERS ?= 2
+# Most tests with real clients wait for the clients most of the time: three files at once take a third of the time. What
+# follows from one file stays in one process, so that namespaces and module fixtures are started once.
+WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --max-worker-restart 0
 VENV := .venv
 BIN := $(VENV)/bin
