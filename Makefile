@@ -2,16 +2,17 @@
 PYTHON ?= python3
 SCALE ?= ci
 PYTEST_ARGS ?=
-# Most tests with real clients wait for the clients most of the time: three files at once take a third of the time. What
-# follows from one file stays in one process, so that namespaces and module fixtures are started once.
-WORKERS ?= 3
-PARALLEL := -n $(WORKERS) --dist loadfile --max-worker-restart 0
+# Most tests with real clients wait for the clients most of the time: four files at once take a quarter of the time. What
+# follows from one file stays in one process, so that namespaces and module fixtures are started once. In the order of
+# their names: the long ones of tests/chaos come first, and the many short ones of tests/unit fill the gaps at the end.
+WORKERS ?= 4
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .build/stamps
 RESULTS := .build/test-results
 JS := tests/integration/js
-SOURCES := $(shell find src -name '*.py' -o -name py.typed 2>/dev/null)
+SOURCES := $(shell find src -name '*.py' -o -name py.typed -o -name '*.toml' 2>/dev/null)
 # The interpreted session repeats the tests that exercise the compiled modules themselves; the rest of the code is the
 # same text in both sessions.
 INTERPRETED := tests/unit tests/contract
@@ -19,15 +20,18 @@ INTERPRETED := tests/unit tests/contract
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-compiled test-interpreted check format requirements bench chaos clean
+.PHONY: help install up demo test test-compiled test-interpreted check format requirements bench chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 
 install: $(STAMPS)/package $(STAMPS)/node ## virtual environment in .venv, the package compiled into it, tools and SDKs for tests
 
-up: $(STAMPS)/package ## one namespace with two message brokers in the foreground, on the default ports
-	@exec $(BIN)/tandembus serve --brokers 2
+up: $(STAMPS)/package ## a primary and a secondary namespace in the foreground, two message brokers each (UP_ARGS=...)
+	@exec $(BIN)/tandembus up $(UP_ARGS)
+
+demo: $(STAMPS)/package ## watch an outage: a primary is killed under load, and every message is accounted for (under 90 s)
+	@exec $(BIN)/python -m demo $(DEMO_ARGS)
 
 test: test-compiled test-interpreted ## all tests on the compiled package, then unit and contract tests interpreted
 	@$(BIN)/python tools/test_total.py $(RESULTS)/*.xml

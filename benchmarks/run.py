@@ -13,6 +13,7 @@ from benchmarks.broker_rows import measure_hop, measure_partitioned, measure_slo
 from benchmarks.entity_rows import measure_entities
 from benchmarks.filters import measure_in_process
 from benchmarks.load_client import LoadClient
+from benchmarks.paired_send import measure_paired_send
 from benchmarks.rabbitmq import RabbitMq, find_installation
 from benchmarks.report import Result
 from benchmarks.rows import (
@@ -30,6 +31,7 @@ from benchmarks.rows import (
     measure_settle_order,
     run_rounds,
 )
+from benchmarks.syphon_rows import measure_syphon
 from benchmarks.tandembus_node import Tandembus
 from tandembus import __version__, build
 
@@ -99,6 +101,11 @@ class Bench:
             say,
         )
         measure_entities(self._client, node, self.sizes, self.figures, say)
+        secondary = self._start("secondary", Tandembus(self._folder / "secondary"))
+        measure_syphon(node, secondary, self.sizes, self.figures, say)
+        say("a send through a pair")
+        measure_paired_send(node, secondary, self.sizes, self.figures)
+        secondary.stop()
         self._measure_filters()
         measure_idle_connections(self._client, node, QUEUE, self.sizes, self.figures)
         if self._arguments.big:

@@ -74,6 +74,11 @@ class Tandembus:
         wait_until(lambda: accepts_connections(self._port), "tandembus", START_TIMEOUT_S)
         return took_s
 
+    @property
+    def ca_path(self) -> Path:
+        """For clients that insist on TLS."""
+        return self._folder / "data" / "tls" / "ca.pem"
+
     def create_queue(self, name: str, size_megabytes: int = 5120) -> None:
         self.create("queue", name, "--max-size-mb", str(size_megabytes))
 

@@ -84,9 +84,10 @@ static void on_disposition(Connection *connection, const Frame *frame) {
     for (uint32_t id = first; id != last + 1; id++) answered(worker, id, is_accepted, at);
 }
 
+/* Answers come in any order: an early message may still be waiting for its own when the ring comes round to its slot. */
 static int may_send(const Worker *worker) {
     return worker->sent < options.count && worker->sent - worker->accepted - worker->refused < options.window &&
-           connection_can_send(&worker->connection);
+           !worker->is_waiting[(uint32_t)worker->sent % worker->ring_size] && connection_can_send(&worker->connection);
 }
 
 static void send_one(Worker *worker, Template *template, double at) {
@@ -130,7 +131,7 @@ static void send_all(Worker *worker, Template *template) {
 void *run_sender(void *argument) {
     Worker *worker = argument;
     Connection *connection = &worker->connection;
-    for (worker->ring_size = 1; worker->ring_size < 2u * (uint32_t)options.window;) worker->ring_size *= 2;
+    for (worker->ring_size = 1; worker->ring_size < 16u * (uint32_t)options.window;) worker->ring_size *= 2;
     worker->sent_at = calloc(worker->ring_size, sizeof *worker->sent_at);
     worker->is_waiting = calloc(worker->ring_size, 1);
     worker->latencies = malloc(sizeof *worker->latencies * ((size_t)options.count + 1));

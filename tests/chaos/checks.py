@@ -13,6 +13,7 @@ from tests.chaos.events import Event
 from tests.chaos.history import NEVER, History, Operation, name_of, named
 from tests.chaos.lock_checks import CLOCK_SLACK_S, exclusive_locks
 from tests.chaos.order_checks import session_order
+from tests.chaos.pairing_checks import doubts, needless_failures, no_ping
 
 Breaches = list[str]
 Check = Callable[[History], Breaches]
@@ -113,16 +114,24 @@ def _deleted_twice(history: History) -> Breaches:
 
 
 def _stored_twice(history: History) -> Breaches:
-    """One send, two sequence numbers: allowed only where a broker was lost while the send was under way."""
+    """One send, two sequence numbers: allowed only where a broker was lost while the send was under way, or something
+    of a pair while the message was on its way home from the backlog."""
     breaches: Breaches = []
     for (entity, message_id), numbers in history.numbers.items():
         sends = [one for one in history.sends_of(entity, message_id) if history.may_be_stored(one)]
         if len(numbers) > max(len(sends), 1):
-            doubtful = sum(history.is_down_within(entity, None, one.invoked_at, one.answered_at) for one in sends)
+            doubtful = sum(_doubts(history, one, entity) for one in sends)
             if len(numbers) > len(sends) + doubtful:
                 name = name_of((entity, message_id))
                 breaches.append(f"{name} is there {len(numbers)} times, and was sent {len(sends)} times")
     return breaches
+
+
+def _doubts(history: History, send: Operation, entity: str) -> int:
+    """How many copies of one send nobody is to blame for."""
+    if history.entities[send.event.entity].is_paired:
+        return len(doubts(history, send, entity))
+    return history.is_down_within(entity, None, send.invoked_at, send.answered_at)
 
 
 def duplicate_count(history: History) -> int:
@@ -216,6 +225,8 @@ CHECKS: dict[str, Check] = {
     "transactions": transactions,
     "exclusive locks": exclusive_locks,
     "count is content": count_is_content,
+    "no ping": no_ping,
+    "needless failures": needless_failures,
 }
 
 

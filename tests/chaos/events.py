@@ -5,23 +5,30 @@ Times (`at`) are wall time in seconds, all taken on the machine that runs the lo
 | kind | says | fields |
 |---|---|---|
 | run | the first line | seed, note |
-| entity | what it is | entity, fragments, has_sessions, duplicate_window_s, lock_s, source, is_at_most_once |
+| entity | what it is | entity, fragments, has_sessions, duplicate_window_s, lock_s, source, is_at_most_once, |
+| | | is_paired |
 | send | a send begins | op, entity, id, session, key, digest, batch, transaction |
 | settle | a settlement begins | op, entity, id, number, token, how, transaction |
 | commit, rollback | a transaction is to end | op, transaction |
 | ok, failed, unknown | what came of operation `op`: done; certainly not done; nobody knows | op, error |
 | received | a message came, with a lock if with a token | as `left`; token, locked_until, receiver, delivery_count |
+| failover | `took_s` after the first failure, from now on sends to it go to the backlog | entity, took_s |
+| healthy | sends to it go to the primary again | entity |
 | renewed | a lock lasts longer | token, locked_until |
 | session | a session was accepted | entity, session, receiver, locked_until |
 | closed | a receiver closes or is lost: from here on it holds nothing for certain | receiver |
-| down | for `took_s` these places lose their locks; what is under way is in doubt | kill, broker, places, took_s |
+| held | what a syphon had in its hands when it was killed | kill, entity, id |
+| down | for `took_s` these places lose their locks; what is under way is in doubt | kill, broker, places, took_s, |
+| | | how, note |
 | up | they serve again, `took_s` after they were lost; for `out_s` none of them served | kill, broker, took_s, out_s |
 | count | what the service says it holds, when all is quiet | entity, active, dead, scheduled |
-| left | what was found there, when all is quiet | entity, id, session, number, digest, state |
+| left | what was found there, when all is quiet | entity, id, session, number, digest, state, is_ping |
 
 `source` of an entity is the topic, or the forwarding queue, that feeds it. `kill` numbers the losses: an `up` belongs
-to the `down` of its number. `places` maps an entity to the indexes of its fragments; empty means
-everything. `batch` and `transaction` number what was sent together. `number` is the whole sequence number: its top 16
+to the `down` of its number. `places` maps an entity to the indexes of its fragments; empty means everything. Of a pair,
+`how` says what was lost: the primary, where the entities are, or the secondary or the syphon, which concern only what
+goes through the backlog; and `note` whether it was only stopped, or whether nothing was lost and an entity took no more
+messages. `batch` and `transaction` number what was sent together. `number` is the whole sequence number: its top 16
 bits name the fragment.
 """
 
@@ -38,6 +45,7 @@ OUTCOMES = ("ok", "failed", "unknown")
 KINDS = (
     *("run", "entity", "send", "settle", "commit", "rollback", *OUTCOMES),
     *("received", "renewed", "session", "closed", "down", "up", "count", "left"),
+    *("failover", "healthy", "held"),
 )
 
 
@@ -78,6 +86,8 @@ class Event:
     lock_s: float = 60.0
     source: str = ""
     is_at_most_once: bool = False
+    is_paired: bool = False
+    is_ping: bool = False
     active: int = 0
     dead: int = 0
     scheduled: int = 0

@@ -10,6 +10,8 @@ from functools import cached_property
 from tests.chaos.events import NUMBER_BITS, OUTCOMES, Event
 
 NEVER = float("inf")
+BESIDE = ("secondary", "syphon")
+"""What can be lost of a pair, and the entities do not lie in it."""
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
 EPOCH_AT = slice(4, 12)
 """Where a lock token, in hexadecimal digits, names the epoch of the broker that gave it."""
@@ -74,6 +76,18 @@ class Holding:
         return min(self.locked_until, self.closed_at)
 
 
+@dataclass(slots=True)
+class Failover:
+    """A spell in which the senders of an entity send to the backlog."""
+
+    event: Event
+    healthy_at: float = NEVER
+
+    @property
+    def engaged_at(self) -> float:
+        return self.event.at
+
+
 class History:
     """Everything that a run's lines say, by what belongs together."""
 
@@ -91,6 +105,10 @@ class History:
         self.ups: list[Event] = []
         self.counts: dict[str, Event] = {}
         self.left: list[Event] = []
+        self.failovers: dict[str, list[Failover]] = defaultdict(list)
+        """By entity, one after the other."""
+        self.held: dict[int, set[tuple[str, str]]] = defaultdict(set)
+        """What a killed syphon had in its hands: entity and id, by the number of the loss."""
         self.faulty: list[str] = []
         """What the lines contradict themselves in: such a history proves nothing."""
         self._operations: dict[int, Operation] = {}
@@ -161,6 +179,8 @@ class History:
 
     def _concerns(self, down: Event, entity: str, fragment: int | None) -> bool:
         """A subscription lies where its topic does. What is forwarded lies somewhere else than it was sent to."""
+        if down.how in BESIDE:
+            return False
         if not down.places:
             return True
         described = self.entities.get(entity)
@@ -186,10 +206,24 @@ class History:
             self.seed, self.note = event.seed, event.note
         elif event.kind == "entity":
             self.entities[event.entity] = event
+        elif event.kind in ("failover", "healthy"):
+            self._fail_over(event)
+        elif event.kind == "held":
+            self.held[event.kill].add((event.entity, event.id))
         elif event.kind == "count":
             self.counts[event.entity] = event
         else:
             {"down": self.downs, "up": self.ups, "left": self.left}[event.kind].append(event)
+
+    def _fail_over(self, event: Event) -> None:
+        spells = self.failovers[event.entity]
+        is_over = not spells or spells[-1].healthy_at != NEVER
+        if (event.kind == "failover") is not is_over:
+            self.faulty.append(f"{event.entity} cannot become {event.kind} at {event.at}")
+        elif event.kind == "failover":
+            spells.append(Failover(event))
+        else:
+            spells[-1].healthy_at = event.at
 
     def _begin(self, event: Event) -> None:
         if event.op in self._operations:

@@ -76,5 +76,6 @@ def _start(role: str, label: str, namespace_name: str) -> LateChild:
 
 
 if __name__ == "__main__":
-    setattr(launching, "start_child", _start)  # noqa: B010
+    for name in ("start_child", "fork_child"):
+        setattr(launching, name, _start)
     main(prog_name="tandembus")

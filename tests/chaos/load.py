@@ -37,6 +37,7 @@ MOST_WAITING = 400
 """So many messages of one target that nobody has received yet, and its senders take their time."""
 BREATH_S = 0.005
 """After a refusal, which costs next to nothing: others need the processor more."""
+RECONNECT_S = 0.02
 FETCH = 20
 IN_A_SESSION = 30
 REPEATS = 8
@@ -52,8 +53,10 @@ class Load:
         recorder: Recorder,
         targets: Sequence[Target],
         received_only: Sequence[Target] = (),
+        reconnect_s: float = RECONNECT_S,
     ) -> None:
         """`received_only`: those that somebody else sends to."""
+        self._reconnect_s = reconnect_s
         self.targets = targets
         self._received_only = received_only
         self._connection_string = connection_string
@@ -126,7 +129,7 @@ class Load:
             with suppress(*ClientFailure):
                 async with await connect(self._connection_string, timeout_s=PATIENCE_S) as client:
                     await work(client)
-            await asyncio.sleep(0.02)  # a service that is down refuses faster than it comes back
+            await asyncio.sleep(self._reconnect_s)  # a service that is down refuses faster than it comes back
 
     async def _send(self, target: Target, number: int, client: ServiceBus) -> None:
         sender = await client.sender(target.name)

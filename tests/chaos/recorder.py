@@ -18,6 +18,7 @@ from tests.chaos.figures import Figures
 from tests.chaos.history import History
 
 _CLOCK = SystemClock()
+PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
 
 class Recorder:
@@ -135,4 +136,5 @@ def _seen(entity: str, message: ReceivedMessage) -> dict[str, Any]:
         "session": message.session_id,
         "number": message.sequence_number,
         "digest": digest_of(body) if isinstance(body, bytes) else -1,
+        "is_ping": message.content_type == PING_CONTENT_TYPE,
     }

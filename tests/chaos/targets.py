@@ -34,6 +34,8 @@ class Target:
     """It is a queue that nobody receives from: this conventional one gets everything."""
     is_at_most_once: bool = False
     """Its receivers delete what they receive."""
+    is_paired: bool = False
+    """Its senders are those of a pair."""
 
     @property
     def is_deduplicating(self) -> bool:
@@ -71,7 +73,7 @@ class Target:
         fragments = FRAGMENT_COUNT if self.is_partitioned else 1
         window_s = self.settings.duplicate_detection_window_s or 0.0
         if self.outlets != (self.name,):
-            recorder.say("entity", entity=self.name, fragments=fragments)
+            recorder.say("entity", entity=self.name, fragments=fragments, is_paired=self.is_paired)
         for path in self.outlets:
             recorder.say(
                 "entity",
@@ -82,6 +84,7 @@ class Target:
                 lock_s=self.lock_s,
                 source=self.name if path != self.name else "",
                 is_at_most_once=self.is_at_most_once,
+                is_paired=self.is_paired,
             )
 
     async def counts(self, administration: Administration, path: str) -> EntityCounts:

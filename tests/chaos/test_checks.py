@@ -12,6 +12,7 @@ import pytest
 from tests.chaos.checks import CHECKS, breaches_of
 from tests.chaos.events import Event, NotAHistory, event_of, line_of
 from tests.chaos.history import History
+from tests.covers import covers
 
 FRAGMENT = 1 << 48
 
@@ -265,6 +266,8 @@ BAD: dict[str, tuple[str, Story]] = {
         "count is content",
         story().send("a").left("a", 1, state="dead").say("count", entity="q", active=0),
     ),
+    "a ping": ("no ping", story().send("a").left("a", 1, is_ping=True)),
+    "a pair that fails": ("needless failures", Story(is_paired=True).send("a", "unknown")),
 }
 
 
@@ -306,3 +309,101 @@ def test_the_command_judges_a_file_by_its_exit_status(tmp_path: Path) -> None:
     assert (fine.returncode, "no breach" in fine.stdout) == (0, True), fine.stdout + fine.stderr
     broken = subprocess.run([*command, str(good), str(bad)], cwd=root, capture_output=True, text=True, check=False)
     assert (broken.returncode, "a in q was accepted and is lost" in broken.stdout) == (1, True)
+
+
+HELD: dict[str, Any] = {"kill": 2, "entity": "q", "id": "a"}
+"""`a` was in the hands of the syphon that was lost second."""
+
+
+def pair_story() -> Story:
+    """An entity of a pair that is failed over from 1001.5 on, because the primary was killed at 1001.0."""
+    told = Story(is_paired=True)
+    told.at = 1000.9
+    told.say("down", how="primary", kill=1, took_s=8.0)
+    told.at = 1001.4
+    return told.say("failover", entity="q", took_s=0.5)
+
+
+def back(told: Story) -> Story:
+    told.at = 1008.9
+    told.say("up", kill=1, took_s=8.0)
+    return told.say("healthy", entity="q")
+
+
+@covers("F8")
+def test_a_message_that_went_through_the_backlog_may_be_overtaken_and_is_not_lost() -> None:
+    told = back(pair_story().send("a")).send("b").take("b", 1, LOCK).take("a", 2, AGAIN)
+    assert told.broken() == set()
+    assert back(pair_story().send("a")).broken() == {"total queue"}
+
+
+@covers("F8")
+@pytest.mark.parametrize("how", ["syphon", "secondary"])
+def test_a_copy_from_the_backlog_needs_somebody_who_was_lost_on_the_way(how: str) -> None:
+    told = back(pair_story().send("a"))
+    assert told.receive("a", 1).receive("a", 2).broken() == {"no repeat"}
+    told = back(pair_story().send("a")).receive("a", 1).say("down", how=how, kill=2).say("held", **HELD).receive("a", 2)
+    assert told.broken() == set()
+    assert told.receive("a", 3).broken() == {"no repeat"}
+    early = back(pair_story().say("down", how=how, kill=2).say("held", **HELD).send("a"))
+    assert early.receive("a", 1).receive("a", 2).broken() == {"no repeat"}
+
+
+@covers("F8")
+def test_a_killed_syphon_may_have_doubled_only_what_was_in_its_hands() -> None:
+    told = back(pair_story().send("a").send("b")).receive("a", 1).receive("b", 2)
+    told.say("down", how="syphon", kill=2).say("held", **HELD)
+    assert told.receive("a", 3).broken() == set()
+    assert told.receive("b", 4).broken() == {"no repeat"}
+
+
+@covers("F8")
+def test_an_entity_that_takes_no_more_messages_excuses_neither_copies_nor_failures_of_others() -> None:
+    told = Story(is_paired=True).say("entity", entity="other", is_paired=True)
+    told.say("down", how="primary", note="disabled", kill=1, took_s=8.0, places={"q": []})
+    assert told.send("a", "unknown").broken() == set()
+    assert told.send("b", "unknown", entity="other").broken() == {"needless failures"}
+    told = Story(is_paired=True).say("down", how="primary", note="disabled", kill=1, took_s=8.0, places={"q": []})
+    told = back(told.say("failover", entity="q").send("a")).receive("a", 1).receive("a", 2)
+    assert told.broken() == {"no repeat"}
+
+
+@covers("F8")
+def test_a_send_that_was_cut_off_by_a_failover_may_be_there_twice() -> None:
+    told = Story(is_paired=True)
+    operation = told.begin("send", id="a")
+    told.say("down", how="primary", kill=1, took_s=8.0)
+    told.say("failover", entity="q", took_s=0.1).say("ok", op=operation)
+    told.wait(8.0).say("up", kill=1, took_s=8.0).say("healthy", entity="q")
+    assert told.receive("a", 1).receive("a", 2).broken() == set()
+    assert told.receive("a", 3).broken() == {"no repeat"}
+
+
+@covers("F8")
+def test_a_copy_is_never_there_where_duplicates_are_detected() -> None:
+    told = Story(is_paired=True, duplicate_window_s=600.0)
+    told.say("down", how="primary", kill=1, took_s=1.0).say("failover", entity="q").send("a")
+    told.say("up", kill=1).say("healthy", entity="q").receive("a", 1).say("down", how="syphon", kill=2)
+    assert told.say("held", **HELD).receive("a", 2).broken() == {"duplicate window"}
+
+
+@covers("F8")
+def test_sends_of_a_pair_fail_only_before_failover_or_without_a_backlog() -> None:
+    assert Story(is_paired=True).send("a", "unknown").broken() == {"needless failures"}
+    before = Story(is_paired=True).say("down", how="primary", kill=1, took_s=8.0).send("a", "unknown")
+    assert before.broken() == set()
+    assert pair_story().wait(1.0).send("a", "unknown").broken() == {"needless failures"}
+    without = pair_story().wait(1.0).say("down", how="secondary", kill=2).send("a", "unknown")
+    assert without.broken() == set()
+    assert back(without.say("up", kill=2).wait(4.0)).send("b", "unknown").broken() == {"needless failures"}
+
+
+@covers("F8", "N10")
+def test_a_ping_that_is_delivered_is_a_breach() -> None:
+    assert story().send("a").take("a", 1, LOCK, is_ping=True).broken() == {"no ping"}
+    assert story().send("a").left("a", 1, is_ping=True).broken() == {"no ping"}
+
+
+@covers("F8")
+def test_an_entity_that_fails_over_twice_in_a_row_proves_nothing() -> None:
+    assert pair_story().send("a").say("failover", entity="q").broken() == {"sound history"}

@@ -34,7 +34,7 @@ MODES = ("loop", "thread")
 @covers("M7")
 def test_an_idle_session_receiver_keeps_its_session_and_gets_what_comes(tmp_path: Path) -> None:
     """Half an hour at night. Its lock is renewed all the while, and its connection says nothing else."""
-    idle_s = scaled(12, 1800, 1800)
+    idle_s = scaled(7, 1800, 1800)
     namespace = start_namespace(tmp_path / "data")
     with ServiceBusAdministrationClient.from_connection_string(
         namespace.connection_string, connection_verify=str(namespace.ca_path)

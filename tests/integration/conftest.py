@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from tandembus.testing import EmbeddedNamespace
 from tests.integration.bus import Bus
 from tests.integration.command_line import Run, command_line
 from tests.integration.python_sdk import AsyncSdk, Closer, LoopThread, PythonSdk, SyncSdk
@@ -194,6 +195,27 @@ def loop_thread() -> Iterator[LoopThread]:
     loop = LoopThread()
     yield loop
     loop.stop()
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[EmbeddedNamespace]:
+    """Of a pair, whose secondary is `secondary`."""
+    with EmbeddedNamespace(name="contoso") as namespace:
+        yield namespace
+
+
+@pytest.fixture(scope="module")
+def secondary() -> Iterator[EmbeddedNamespace]:
+    with EmbeddedNamespace(name="fabrikam") as namespace:
+        yield namespace
+
+
+@pytest.fixture(scope="module")
+def own_closer(primary: EmbeddedNamespace, secondary: EmbeddedNamespace) -> Iterator[Closer]:
+    """Closing a link takes the SDK a second: that is done behind the tests' backs."""
+    closer = Closer()
+    yield closer
+    closer.finish()
 
 
 Connect = Callable[..., PythonSdk]

@@ -138,9 +138,17 @@ def is_ready(topology: Topology) -> bool:
 
 def is_gone(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        return _state(pid) == "Z"
     except FileNotFoundError:
         return True
+
+
+def is_stopped(pid: int) -> bool:
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def _text(body: object) -> str:

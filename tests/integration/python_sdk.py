@@ -172,6 +172,9 @@ class Blocking:
         self._loop.call(self._target.__aenter__)
         return self
 
+    def __exit__(self, *error: object) -> None:
+        self._loop.call(self._target.__aexit__, *error)
+
     def __iter__(self) -> Iterator[Any]:
         while True:
             try:

@@ -80,8 +80,8 @@ def start_namespace(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, **(environment or {}), **_python_path(module)},
-        preexec_fn=_die_with_the_tests,
+        env={**os.environ, **(environment or {}), **python_path(module)},
+        preexec_fn=die_with_the_tests,
     )
     # A test that fails does not come to the end of its namespace; the session does.
     atexit.register(process.kill)
@@ -114,7 +114,7 @@ def serving(
             namespace.kill()
 
 
-def _python_path(module: str) -> dict[str, str]:
+def python_path(module: str) -> dict[str, str]:
     """A module of the tests is found whatever folder they run in."""
     if not module.startswith("tests."):
         return {}
@@ -122,7 +122,7 @@ def _python_path(module: str) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
 
 
-def _die_with_the_tests() -> None:
+def die_with_the_tests() -> None:
     """A session that is ended the hard way, since a test hangs, comes to no end of anything."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,7 +50,7 @@ def start(tmp_path: Path) -> Iterator[StartProcesses]:
     started: list[Processes] = []
 
     def start(*options: str) -> Processes:
-        started.append(Processes(tmp_path / "data", *options))
+        started.append(Processes(tmp_path / f"data{len(started) or ''}", *options))
         return started[-1]
 
     yield start
@@ -251,18 +252,26 @@ async def test_a_lost_catalog_is_made_again_from_any_copy(start: StartProcesses)
     await processes.make_queues("c")
 
 
+@EVERY_BROKER
 @covers("P3", "P18")
-async def test_the_catalog_survives_the_loss_of_any_one_store(start: StartProcesses) -> None:
+async def test_the_catalog_survives_the_loss_of_any_one_store(start: StartProcesses, index: int) -> None:
     processes = start("--brokers", "2")
     await processes.make_queues("a", "b")
-    (kept,) = await processes.stores_of("b")
-    await processes.send("b", MESSAGES)
+    lost, kept = await _names_by_store(processes, index)
+    await processes.send(kept, MESSAGES)
     assert processes.running.stop() == 0
-    _remove(processes.data / "stores" / str(1 - kept))
+    _remove(processes.data / "stores" / str(index))
     processes.restart("--brokers", "2")
-    assert await processes.receive_all("b", len(MESSAGES)) == MESSAGES
-    await processes.send("a", MESSAGES)
-    assert await processes.receive_all("a", len(MESSAGES)) == MESSAGES
+    assert await processes.receive_all(kept, len(MESSAGES)) == MESSAGES
+    await processes.send(lost, MESSAGES)
+    assert await processes.receive_all(lost, len(MESSAGES)) == MESSAGES
+
+
+async def _names_by_store(processes: Processes, index: int) -> tuple[str, str]:
+    """Of the queues a and b the one in this store, and the other."""
+    stores = {(await processes.stores_of(name))[0]: name for name in ("a", "b")}
+    assert len(stores) == 2
+    return stores[index], stores[1 - index]
 
 
 @EVERY_BROKER
@@ -286,31 +295,38 @@ async def test_a_broker_that_crashes_in_a_loop_is_started_ever_later_and_the_oth
 
 @covers("P18")
 async def test_a_change_does_not_wait_for_ever_for_a_broker_which_then_has_to_catch_up(start: StartProcesses) -> None:
-    processes = start("--brokers", "2", "--heartbeat-timeout", "60")
+    """Each broker in a namespace of its own, at the same time: most of it is waiting."""
+    both = [start("--brokers", "2", "--heartbeat-timeout", "60") for _ in range(2)]
+    await asyncio.gather(*[_stop_and_catch_up(processes, index) for index, processes in enumerate(both)])
+
+
+async def _stop_and_catch_up(processes: Processes, index: int) -> None:
     await processes.make_queues("a", "b")
-    ((here,), (there,)) = [await processes.stores_of(name) for name in ("a", "b")]
-    assert here != there
-    pid = await processes.signal_broker(there, signal.SIGSTOP)
+    there, here = await _names_by_store(processes, index)
+    pid = await processes.signal_broker(index, signal.SIGSTOP)
     began = time.monotonic()
     async with processes.administration() as administration:
-        await administration.update_queue("a", QueueSettings(max_delivery_count=3))
+        await administration.update_queue(here, QueueSettings(max_delivery_count=3))
     assert 1.0 < time.monotonic() - began < 20.0
-    assert (await processes.topology()).brokers[there]["state"] == "starting", "it has to catch up first"
+    assert (await processes.topology()).brokers[index]["state"] == "starting", "it has to catch up first"
     async with processes.administration() as administration:
         with pytest.raises(BusError, match="out of reach"):
-            await administration.update_queue("b", QueueSettings(max_delivery_count=3))
+            await administration.update_queue(there, QueueSettings(max_delivery_count=3))
     os.kill(pid, signal.SIGCONT)
     after = await processes.until_ready()
-    assert after.brokers[there]["pid"] == pid, "nobody was killed"
-    await processes.until_accepted("b", "first")
-    await processes.send("b", MESSAGES)
-    assert await processes.receive_all("b", len(MESSAGES) + 1) == ["first", *MESSAGES]
+    assert after.brokers[index]["pid"] == pid, "nobody was killed"
+    await processes.until_accepted(there, "first")
+    await processes.send(there, MESSAGES)
+    assert await processes.receive_all(there, len(MESSAGES) + 1) == ["first", *MESSAGES]
     async with processes.administration() as administration:
-        await administration.update_queue("b", QueueSettings(max_delivery_count=4))
+        await administration.update_queue(there, QueueSettings(max_delivery_count=4))
 
 
+@pytest.mark.parametrize("index", range(4))
 @covers("P3")
-async def test_a_store_that_cannot_be_opened_keeps_no_other_from_being_served(start: StartProcesses) -> None:
+async def test_a_store_that_cannot_be_opened_keeps_no_other_from_being_served(
+    start: StartProcesses, index: int
+) -> None:
     processes = start("--brokers", "2", "--stores", "4")
     names = [f"queue-{number}" for number in range(4)]
     await processes.make_queues(*names)
@@ -318,16 +334,27 @@ async def test_a_store_that_cannot_be_opened_keeps_no_other_from_being_served(st
         await processes.send(name, MESSAGES)
     stores = {name: (await processes.stores_of(name))[0] for name in names}
     assert processes.running.stop() == 0
-    damaged = processes.data / "stores" / "1" / "data.mdb"
+    damaged = processes.data / "stores" / str(index) / "data.mdb"
     damaged.write_bytes(b"no store" * 1000)
     processes.restart("--brokers", "2", "--stores", "4")
     topology = await processes.topology()
-    assert [one["state"] for one in topology.stores] == ["available", "unavailable", "available", "available"]
-    assert topology.stores[1]["reason"]
+    states = [one["state"] for one in topology.stores]
+    assert states == ["unavailable" if store == index else "available" for store in range(4)]
+    assert topology.stores[index]["reason"]
     assert [one["state"] for one in topology.brokers] == ["ready", "ready"]
     for name in names:
-        if stores[name] != 1:
+        if stores[name] != index:
             assert await processes.receive_all(name, len(MESSAGES)) == MESSAGES
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+@covers("P1")
+async def test_the_first_brokers_are_forks_that_the_list_of_processes_tells_apart(start: StartProcesses) -> None:
+    processes = start("--brokers", "2", "--name", "shop")
+    for index, broker in enumerate((await processes.topology()).brokers):
+        process = Path(f"/proc/{broker['pid']}")
+        assert process.joinpath("cmdline").read_text().strip("\0") == f"tandembus broker {index} shop"
+        assert f"PPid:\t{processes.running.process.pid}\n" in process.joinpath("status").read_text()
 
 
 @covers("P1")

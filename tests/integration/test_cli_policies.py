@@ -159,3 +159,11 @@ def test_the_meter_tells_what_was_done(run: Run, queue: str) -> None:
     row = next(line for line in run("meter").stdout.splitlines() if queue in line and " send " in line)
     assert row.split()[:6] == [queue, "send", "normal", "2", "2", "4"]
     assert "nothing" in run("meter", "--entity", "nowhere").stdout
+    sends = next(
+        each
+        for each in lines(run("meter", "--entity", queue, "--prices", "us", "--json"))
+        if each["operation"] == "send"
+    )
+    assert sends["cost"] == pytest.approx(sends["operations"] * 0.80 / 1_000_000)
+    assert "USD in all, at list prices of" in run("meter", "--total", "--prices", "us").stdout
+    assert "price lists" in run("meter", "--prices", "mars", exit_code=2).stderr

@@ -123,42 +123,50 @@ def _key_of(stores: list[int], store: int) -> str:
 
 
 @covers("B3", "P3", "P6")
-@pytest.mark.parametrize("kind", ["store", "broker"])
+@pytest.mark.parametrize("target", ["store/0", "store/1", "broker/0", "broker/1"])
 @pytest.mark.parametrize("is_partitioned", [False, True], ids=["plain", "partitioned"])
 async def test_a_receiver_that_waits_gets_what_comes_after_the_outage(
-    processes: Processes, is_partitioned: bool, kind: str
+    processes: Processes, is_partitioned: bool, target: str
 ) -> None:
-    name = f"waiting-{kind}-{is_partitioned}"
+    name, store = f"waiting-{target}-{is_partitioned}".replace("/", "-"), int(target[-1])
     await processes.make_queues(name, partitioning=is_partitioned)
-    store = (await processes.stores_of(name))[0]
+    while store not in (stores := await processes.stores_of(name)):  # a plain one where the outage is
+        name += "x"
+        await processes.make_queues(name)
     async with faults(processes) as asked, processes.client() as bus:
         receiver = await bus.receiver(name)
         waiting = asyncio.create_task(receiver.receive(1, 30.0))
-        await asked.put("f", f"{kind}/{store}", "unavailable")
-        await asyncio.sleep(0.2)  # it has credit there, and must not forget it
-        assert not waiting.done()
+        await asked.put("f", target, "unavailable")
+        await processes.until(
+            lambda found: any((one["path"], one["availability"]) == (name, "Limited") for one in found.entities)
+        )
+        assert not waiting.done(), "it has credit there, and must not forget it"
         await asked.clear()
         await processes.until_ready()
-        key = next(key for key in map(str, range(1000)) if not is_partitioned or fragment_of_key(key) == 0)
+        key = _key_of(stores, store) if is_partitioned else "any"
         sender = await bus.sender(name)
         await _until_sent(sender, partition_key=key)
         assert [message.body for message in await waiting] == [b"x"]
 
 
 @covers("B3", "P3")
-async def test_a_broker_that_is_started_again_learns_of_the_faults_there_are(processes: Processes) -> None:
-    await processes.make_queues("again", partitioning=True)
+@pytest.mark.parametrize("index", [0, 1])
+async def test_a_broker_that_is_started_again_learns_of_the_faults_there_are(processes: Processes, index: int) -> None:
+    name = f"again-{index}"
+    await processes.make_queues(name, partitioning=True)
     async with faults(processes) as asked:
-        await asked.put("f", "store/1", "unavailable")
-        await processes.signal_broker(1, signal.SIGKILL)
+        await asked.put("f", f"store/{index}", "unavailable")
+        await processes.signal_broker(index, signal.SIGKILL)
         found = await processes.until(
-            lambda topology: topology.brokers[1]["state"] == "ready" and topology.stores[1]["state"] == "unavailable"
+            lambda topology: (
+                topology.brokers[index]["state"] == "ready" and topology.stores[index]["state"] == "unavailable"
+            )
         )
-        assert "injected fault 'f'" in str(found.stores[1]["reason"])
+        assert "injected fault 'f'" in str(found.stores[index]["reason"])
         await asked.remove("f")
         await processes.until_ready()
-    await processes.send("again", [str(number) for number in range(32)])
-    assert sorted(await processes.receive_all("again", 32), key=int) == [str(number) for number in range(32)]
+    await processes.send(name, [str(number) for number in range(32)])
+    assert sorted(await processes.receive_all(name, 32), key=int) == [str(number) for number in range(32)]
 
 
 @covers("B3")

@@ -12,13 +12,14 @@ from datetime import datetime
 
 import pytest
 
+from tandembus.client import SubQueue
 from tandembus.client.access_policies import AccessPolicy
 from tandembus.client.entities import QueueSettings
 from tandembus.client.messages import OutgoingMessage
 from tandembus.client.meter import since_start
 from tandembus.client.policies import NamespacePolicies
 from tandembus.client.service_bus import ServiceBus, connect
-from tandembus.client.topology import Topology
+from tandembus.client.topology import Topology, topology_of
 from tandembus.descriptions import RuleDescription, SqlFilter
 from tandembus.errors import EntityNotFound, Unauthorized
 from tests.covers import covers
@@ -127,6 +128,19 @@ async def test_a_policy_and_its_keys_hold_at_every_front_end(processes: Processe
     for _ in range(CONNECTIONS):
         assert not await _can_send(processes, "till", made.primary_key)
         assert await _can_send(processes, "till", renewed.primary_key)
+
+
+@covers("P1")
+async def test_who_receives_is_told_over_all_front_ends(processes: Processes) -> None:
+    await processes.make_queues("received")
+    async with connections(processes) as clients:
+        for client in clients:
+            await client.receiver("received")
+            await client.receiver("received", sub_queue=SubQueue.DEAD_LETTER)
+        for _ in range(FRONT_ENDS):  # whoever is asked
+            async with processes.administration() as administration:
+                found = await topology_of(administration.requests, "received")
+            assert found.entities[0]["receivers"] == CONNECTIONS
 
 
 @covers("P28")

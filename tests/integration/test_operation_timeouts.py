@@ -22,8 +22,8 @@ pytestmark = on_shapes(PARTITIONED, PARTITIONED_ON_BROKERS)
 
 KEY, FRAGMENT = "a", 3
 ANOTHER_KEY = "b"
-SLOW_MS = 3000
-SOON_S = 2.0
+SLOW_MS = 6000
+SOON_S = 5.0
 TIMEOUT = "com.microsoft:timeout"
 
 
@@ -59,7 +59,7 @@ def test_a_send_over_http_waits_as_long_as_it_says(http_client: Http, bus: Bus, 
     began_at = time.monotonic()
     assert send(http_client, queue, KEY, "?timeout=0.5") == 504
     assert time.monotonic() - began_at < SOON_S
-    assert send(http_client, queue, ANOTHER_KEY, "?timeout=0.5") == 201
+    assert send(http_client, queue, ANOTHER_KEY, "?timeout=5") == 201
     assert send(http_client, queue, KEY) == 201
     assert time.monotonic() - began_at >= SLOW_MS / 1000
     # What timed out was under way all the same: its outcome was unknown, and it was stored.
@@ -82,7 +82,7 @@ def test_a_request_is_answered_within_its_server_timeout(raw: RawAmqp, bus: Bus,
     assert time.monotonic() - began_at < SOON_S
     with RawAmqp(bus.running.port) as other:
         other.log_in()
-        assert scheduled(other, queue, ANOTHER_KEY, 500)[0] == 200
+        assert scheduled(other, queue, ANOTHER_KEY, 5_000)[0] == 200
     with RawAmqp(bus.running.port) as patient:
         patient.log_in()
         assert scheduled(patient, queue, KEY, 30_000)[0] == 200
@@ -94,6 +94,6 @@ def test_a_slow_fragment_holds_up_no_receive(http_client: Http, queue: str) -> N
     for key in (KEY, ANOTHER_KEY):
         assert send(http_client, queue, key) == 201
     began_at = time.monotonic()
-    answer = http_client.ask("DELETE", f"{queue}/messages/head?timeout=1")
+    answer = http_client.ask("DELETE", f"{queue}/messages/head?timeout=4")
     assert answer.status == 200
     assert time.monotonic() - began_at < SOON_S

@@ -144,8 +144,6 @@ def test_a_batch_without_a_key_goes_whole_to_one_fragment_and_is_one_step(sdk: P
         together[fragment_of(one)].append(body_of(one))
     whole = [[f"{number}{part}".encode() for part in "abcd"] for number in range(3)]
     assert sorted(together.values()) == whole
-    first, second, third = (index for batch in whole for index, bodies in together.items() if bodies == batch)
-    assert ((second - first) % FRAGMENT_COUNT, (third - second) % FRAGMENT_COUNT) == (1, 1)
 
 
 @covers("P27")
@@ -240,8 +238,7 @@ def test_scheduled_messages_are_cancelled_or_come_in_time(sdk: PythonSdk, bus: B
     sender, receiver = sdk.pair(queue)
     hour = datetime.now(timezone.utc) + timedelta(hours=1)
     numbers = [sender.schedule_messages(ServiceBusMessage(body), hour)[0] for body in EACH]
-    first = numbers[0] >> 48
-    assert [number >> 48 for number in numbers] == [(first + turn) % FRAGMENT_COUNT for turn in range(FRAGMENT_COUNT)]
+    assert sorted(number >> 48 for number in numbers) == list(range(FRAGMENT_COUNT))
     assert bus.counts(queue) == Counts(0, scheduled=FRAGMENT_COUNT)
     sender.cancel_scheduled_messages(numbers)
     assert bus.counts(queue) == Counts(0)

@@ -39,7 +39,8 @@ pytestmark = on_every_shape
 
 MEBIBYTE = 1024 * 1024
 LARGE = data_section(bytes(240_000))
-MAX_GROWTH_BYTES = 64 * MEBIBYTE
+MAX_GROWTH_BYTES = 160 * MEBIBYTE
+"""Answers under way between processes and to the client. All of them would be three times as much."""
 ROUND_TRIPS = 10
 ALL_CREDIT = 0x7FFFFFFF
 
@@ -165,7 +166,7 @@ def test_a_client_that_asks_and_never_reads_does_not_grow_the_process(
     before = anonymous_memory_bytes(bus.running.process.pid)
     raw.socket.settimeout(1.0)
     try:
-        for number in range(20):
+        for number in range(40):
             requests = [transfer_frames(50, number * 50 + at, peek_request(str(at)), settled=True) for at in range(50)]
             raw.send(b"".join(requests))
             healthy.go_round_once_more()

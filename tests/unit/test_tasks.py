@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tandembus.tasks import carry_on, essential
+from tandembus.tasks import carry_on, essential, within
 from tests.covers import covers
 
 
@@ -48,3 +48,50 @@ async def test_a_task_that_comes_to_its_own_end_is_no_fault() -> None:
     told: list[BaseException] = []
     await ended(essential(asyncio.sleep(0), "work", told.append))
     assert told == []
+
+
+async def test_what_ends_within_the_time_gives_its_result_or_raises_its_error() -> None:
+    assert await within(asyncio.sleep(0, "done"), 10.0) == "done"
+    assert await within(asyncio.sleep(0, "done"), None) == "done"
+    with pytest.raises(RuntimeError, match="broken"):
+        await within(break_down(), 10.0)
+
+
+async def test_what_takes_too_long_is_cancelled() -> None:
+    work = asyncio.ensure_future(asyncio.sleep(3600))
+    with pytest.raises(asyncio.TimeoutError):
+        await within(work, 0.001)
+    assert work.cancelled()
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("broken")])
+async def test_who_is_cancelled_in_the_moment_in_which_the_work_ends_is_cancelled(error: Exception | None) -> None:
+    work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(within(work, 10.0))
+    await asyncio.sleep(0)
+    if error is None:
+        work.set_result(None)
+    else:
+        work.set_exception(error)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_who_is_cancelled_waits_until_the_work_has_ended() -> None:
+    has_ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0)
+            has_ended.set()
+
+    waiting = asyncio.ensure_future(within(work(), None))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    assert waiting.cancelled()
+    assert has_ended.is_set()

@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from tandembus.broker.fragment import Fragment
 
 
-def show(fragment: Fragment) -> None:
+def apply_all(fragments: list[Fragment]) -> None:
     """The commit is durable: what it numbered may be seen, in all of its fragments before any of them answers."""
+    for fragment in fragments:
+        _show(fragment)
+    for fragment in fragments:
+        _applied(fragment)
+
+
+def _show(fragment: Fragment) -> None:
     for lane in fragment.lanes:
         lane.show()
     topic = fragment.topic
@@ -31,7 +38,7 @@ def show(fragment: Fragment) -> None:
         fragment.counted_bytes = size
 
 
-def applied(fragment: Fragment) -> None:
+def _applied(fragment: Fragment) -> None:
     """Answer, make available."""
     settings = fragment.settings
     for lock in fragment.staged.committing_locks:

@@ -38,7 +38,41 @@ if TYPE_CHECKING:
     from tandembus.broker.fragment import Fragment
 
 
-def collect(fragment: Fragment, changes: Changes) -> None:
+def collect_all(fragments: list[Fragment], changes: Changes, arrivals: Changes) -> list[Fragment]:
+    """What these fragments have staged. Everything is numbered first and the block records are written then: what one
+    fragment collects may change another. Returns all that have a part in the commit."""
+    for fragment in fragments:
+        _collect(fragment, changes)
+    fragments = _with_partners(fragments)
+    for fragment in fragments:
+        _collect_arrivals(fragment, arrivals)
+    return emit_all(fragments, changes)
+
+
+def emit_all(fragments: list[Fragment], changes: Changes) -> list[Fragment]:
+    """Write down what collecting has changed in the lanes of these fragments and of all that have a part in their
+    commit, which are returned."""
+    involved = _with_partners(fragments)
+    for fragment in involved:
+        for lane in fragment.lanes:
+            lane.emit(changes)
+    return involved
+
+
+def _with_partners(fragments: list[Fragment]) -> list[Fragment]:
+    """These and all that have a part in their commit, and in turn the partners of those: a message may be forwarded to
+    a topic, and so reach its subscriptions."""
+    involved = dict.fromkeys(fragments)
+    unasked = list(involved)
+    while unasked:
+        for partner in _take_partners(unasked.pop(0)):
+            if partner not in involved:
+                involved[partner] = None
+                unasked.append(partner)
+    return list(involved)
+
+
+def _collect(fragment: Fragment, changes: Changes) -> None:
     """Number what is staged, but for sends, and write it down. What exceeds a commit's bounds waits for the
     next."""
     now_ms = arrival_time(fragment)
@@ -63,7 +97,7 @@ def _collect_orphans(fragment: Fragment, changes: Changes) -> None:
     fragment.orphans_from = lane.scanned_to
 
 
-def collect_sends(fragment: Fragment, arrivals: Changes) -> None:
+def _collect_arrivals(fragment: Fragment, arrivals: Changes) -> None:
     """Behind everything else of all fragments, and written down apart: so they can be left out when the store is
     full, and the last numbers given are theirs to give back."""
     _collect_sends(fragment, arrivals, arrival_time(fragment))
@@ -130,7 +164,7 @@ def take_in(fragment: Fragment, message: Message, changes: Changes) -> None:
         fan_out.begin_sends()  # what has arrived so is not among what can be left out
 
 
-def take_partners(fragment: Fragment) -> list[Fragment]:
+def _take_partners(fragment: Fragment) -> list[Fragment]:
     """Other fragments that what was collected has changed, too: they belong to the same commit."""
     partners = fragment.partners
     fragment.partners = []
@@ -139,12 +173,6 @@ def take_partners(fragment: Fragment) -> list[Fragment]:
     if fragment.fan_out is not None:
         partners += fragment.fan_out.touched()
     return partners
-
-
-def emit(fragment: Fragment, changes: Changes) -> None:
-    """Write down what collecting, here and elsewhere, has changed in this fragment's lanes."""
-    for lane in fragment.lanes:
-        lane.emit(changes)
 
 
 def _collect_settled(fragment: Fragment, changes: Changes) -> None:

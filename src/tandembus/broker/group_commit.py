@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tandembus.broker.applying import applied, refuse_sends, show
-from tandembus.broker.collecting import collect, collect_sends, collect_transactions, emit, take_partners
+from tandembus.broker.applying import apply_all, refuse_sends
+from tandembus.broker.collecting import collect_all, collect_transactions, emit_all
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.loading import load
 from tandembus.broker.reading import bodies_of_locks
@@ -31,10 +31,11 @@ class GroupCommit:
     async def commit_staged(self, fragments: list[Fragment]) -> list[Fragment]:
         """Returns all fragments that had a part in it."""
         for fragment in fragments:
-            await self._read_needed_bodies(fragment)
+            if fragment.staged.needing_body:
+                await self._read_needed_bodies(fragment)
         changes, arrivals = Changes(), Changes()
         async with self._broker.commit_lock:
-            fragments = self._collect(self._broker.open_ones(fragments), changes, arrivals)
+            fragments = collect_all(self._broker.open_ones(fragments), changes, arrivals)
             await self._commit(fragments, changes, arrivals)
         self._apply(fragments)
         return fragments
@@ -43,22 +44,6 @@ class GroupCommit:
         arrived, damaged = await bodies_of_locks(self._broker, fragment, fragment.take_needing_body())
         if not fragment.is_void:
             fragment.bodies_arrived(arrived, damaged)
-
-    def _collect(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> list[Fragment]:
-        """Everything is numbered first and the block records are written then: what one fragment collects may change
-        another. Returns all that have a part in the commit."""
-        for fragment in fragments:
-            collect(fragment, changes)
-        fragments = _with_partners(fragments)
-        for fragment in fragments:
-            collect_sends(fragment, arrivals)
-        return self._emit(fragments, changes)
-
-    def _emit(self, fragments: list[Fragment], changes: Changes) -> list[Fragment]:
-        involved = _with_partners(fragments)
-        for fragment in involved:
-            emit(fragment, changes)
-        return involved
 
     async def _commit(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> None:
         without_sends = _Sizes(changes)
@@ -83,10 +68,7 @@ class GroupCommit:
     def _apply(self, fragments: list[Fragment]) -> None:
         """The commit is durable."""
         self._broker.commit_count += 1
-        for fragment in fragments:
-            show(fragment)
-        for fragment in fragments:
-            applied(fragment)
+        apply_all(fragments)
         for fragment in fragments:
             self._broker.forwarding.look(fragment)
 
@@ -108,7 +90,7 @@ class GroupCommit:
             fragments = broker.open_ones(fragments)
             for fragment in fragments:
                 collect_transactions(fragment, changes)
-            fragments = self._emit(fragments, changes)
+            fragments = emit_all(fragments, changes)
             try:
                 await self._write(changes)
             except StoreFull as error:
@@ -160,16 +142,3 @@ def _add(changes: Changes, arrivals: Changes) -> None:
     changes.history += arrivals.history
     changes.session_states += arrivals.session_states
     changes.high_waters = arrivals.high_waters
-
-
-def _with_partners(fragments: list[Fragment]) -> list[Fragment]:
-    """These and all that have a part in their commit, and in turn the partners of those: a message may be forwarded to
-    a topic, and so reach its subscriptions."""
-    involved = dict.fromkeys(fragments)
-    unasked = list(involved)
-    while unasked:
-        for partner in take_partners(unasked.pop(0)):
-            if partner not in involved:
-                involved[partner] = None
-                unasked.append(partner)
-    return list(involved)

@@ -8,6 +8,7 @@ from tandembus.broker.consumers import LaneConsumers
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.reading import read_messages
+from tandembus.broker.serving import serve_from_memory, wants_reading
 from tandembus.message import Message
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 async def hand_over(broker: MessageBroker, fragment: Fragment) -> None:
     """Deliver what is ready; read on while somebody has credit for more."""
+    if not serve_from_memory(fragment):
+        await _read_on(broker, fragment)
+
+
+async def _read_on(broker: MessageBroker, fragment: Fragment) -> None:
     for consumers in fragment.lane_consumers:
         if consumers.sessions is not None:
             broker.session_serving.hand_over(fragment)
@@ -26,12 +32,7 @@ async def hand_over(broker: MessageBroker, fragment: Fragment) -> None:
 
 async def _serve_lane(broker: MessageBroker, fragment: Fragment, consumers: LaneConsumers) -> None:
     fragment.pump()
-    settings = fragment.settings
-    # At least one: a window of a single message or byte must be filled again, too.
-    low_messages, low_bytes = max(settings.window_messages // 2, 1), max(settings.window_bytes // 2, 1)
-    while consumers.is_hungry() and consumers.lane.wants_refill(low_messages, low_bytes):
-        if len(fragment.locks) >= settings.max_locks:
-            break
+    while wants_reading(fragment, consumers):
         before = consumers.lane.window_end, len(consumers.lane.returned)
         await _refill(broker, fragment, consumers.lane)
         fragment.pump()

@@ -47,6 +47,8 @@ class Flight:
         """As they are here."""
         self.is_in_doubt = False
         """They may have arrived."""
+        self.is_passed_by = False
+        """Messages for the same fragment were passed by meanwhile: they are next when this is over."""
         self.sent_count = 0
         """The first so many were sent the last time."""
         self._arriving: list[Message] = []
@@ -123,7 +125,7 @@ class Flight:
         self.is_in_doubt = True
         self._hold()
         if not self.messages:
-            self._job.flights.pop(self.target, None)
+            self._over()
 
     def give_up(self) -> None:
         """They did not arrive, or there is nobody who could know. They are as they were before."""
@@ -167,7 +169,12 @@ class Flight:
         if self._settling_count == 0:
             del self.messages[: self.sent_count], self._locks[: self.sent_count]
             if not self.messages:
-                self._job.flights.pop(self.target, None)
+                self._over()
+
+    def _over(self) -> None:
+        self._job.flights.pop(self.target, None)
+        if self.is_passed_by:
+            self._job.rewind()
 
     def _failed(self, error: BusError, may_have_arrived: bool) -> None:
         """Once they may have arrived, only who has judged the messages themselves says that they did not: a fragment

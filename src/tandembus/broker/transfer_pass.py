@@ -93,6 +93,13 @@ class TransferPass:
         by, and has to come first."""
         self._asked: set[Target] = set()
         """Destinations that were waited for and are asked again in this pass."""
+        self._in_doubt: set[Target] = set()
+        """Destinations where something may have arrived."""
+        self._passed_by: set[Target] = set()
+        """Those of them whose messages had to be passed by: when it is known what has arrived they come first, before
+        all that is behind them."""
+        self._held_at_first = 0
+        """The lowest number that somebody held when the first message was looked for; 0: none."""
         self._has_seen = False
         self._has_left_out = False
         """Something was passed by whose destination takes more, only not in this pass."""
@@ -103,6 +110,8 @@ class TransferPass:
         await self._ask_in_doubt()
         if await self._may_begin():
             await self._plan()
+            if any(target not in self._job.flights for target in self._passed_by):
+                self._job.rewind()
             self._stage()
 
     # What may have arrived.
@@ -155,7 +164,9 @@ class TransferPass:
         job = self._job
         lane = job.fragment.lane(job.lane)
         self._asked = job.due_ones(self._clock.monotonic())
-        self._closed = (job.waiting.keys() - self._asked) | job.flights.keys()
+        self._in_doubt = set(job.flights)
+        self._closed = (job.waiting.keys() - self._asked) | self._in_doubt
+        self._held_at_first = job.first_held()
         at = start = 1 if not self._may_skip or self._asked else job.cursor
         while self._count < PASS_MESSAGES and self._size_bytes < PASS_BYTES:
             numbers = lane.next_available(at, READ_MESSAGES)
@@ -256,6 +267,7 @@ class TransferPass:
             _check_fits(arriving, destination.settings)
             target = (path, destination.index_of(arriving, int(message.number)))
             if target in self._closed:
+                self._pass_by(target)
                 return self._may_skip
             return self._add(message, arriving, target, destination, await self._open(destination, target))
         except BusError as error:
@@ -264,6 +276,13 @@ class TransferPass:
                 return True
             self._put_off(target, error)
             return self._may_skip
+
+    def _pass_by(self, target: Target) -> None:
+        if target in self._in_doubt:
+            self._passed_by.add(target)
+        flight = self._job.flights.get(target)
+        if flight is not None:
+            flight.is_passed_by = True
 
     async def _destination(self, path: str) -> Destination:
         found = self._found.get(path)
@@ -347,7 +366,7 @@ class TransferPass:
         for plan in self._refusals:
             self._stage_one(plan)
         if self._flights and not job.fragment.is_void:
-            first_held = job.first_held()
+            first_held = self._first_held()
             for flight in self._flights.values():
                 if first_held > 0 and flight.keep_below(first_held):
                     job.rewind()
@@ -355,6 +374,16 @@ class TransferPass:
                 flight.start()
         for plan in self._plans:
             self._stage_one(plan)
+
+    def _first_held(self) -> int:
+        """What came back since messages were looked for was not seen: it is not to be passed either, and goes first in
+        another pass."""
+        job = self._job
+        before, now = self._held_at_first, job.first_held()
+        if before == 0 or 0 < now <= before:
+            return now
+        job.is_asked_again = True
+        return before
 
     def _stage_one(self, plan: Plan) -> None:
         """What has happened to the message since it was read decides; what happens to the destination until the

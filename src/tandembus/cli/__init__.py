@@ -15,6 +15,7 @@ from tandembus.cli.failures import report_failures
 
 COMMANDS: Final = {
     "serve": ("tandembus.cli.serve", "serve", "Run a namespace until Ctrl-C."),
+    "up": ("tandembus.cli.up", "up", "Run a primary and a secondary namespace on this machine until Ctrl-C."),
     "version": (
         "tandembus.cli.version",
         "version",
@@ -59,6 +60,13 @@ COMMANDS: Final = {
         "meter",
         "Show which operations were counted since the namespace was started.",
     ),
+    "pair": (
+        "tandembus.cli.pair",
+        "pair",
+        "Look after a primary namespace and the secondary that holds its backlog.",
+    ),
+    "syphon": ("tandembus.cli.syphon", "syphon", "Bring the messages in the backlog queues home to the primary."),
+    "cost": ("tandembus.cli.cost", "cost", "Work out what a pair of namespaces would cost on Azure."),
     "topology": (
         "tandembus.cli.topology",
         "topology",
@@ -79,6 +87,7 @@ COMMANDS: Final = {
 
 SECTIONS: Final = {
     "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "topology", "fault", "version"),
+    "Pairs": ("up", "pair", "syphon", "cost"),
     "Entities": ("queue", "topic", "subscription", "rule"),
     "Messages": ("send", "receive", "peek", "cancel", "message", "session", "deadletter"),
 }
@@ -102,6 +111,12 @@ class TandembusGroup(click.Group):
         for heading, names in SECTIONS.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, COMMANDS[name][2]) for name in names])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Who asks for JSON gets it also where the rest of the line makes no sense."""
+        options = args[: args.index("--")] if "--" in args else args
+        ctx.meta["json"] = "--json" in options
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         with report_failures(ctx):

@@ -28,6 +28,7 @@ class ServedNamespace:
     host: str
     amqp_port: int
     amqps_port: int | None
+    http_port: int
 
 
 def is_there(folder: Path) -> bool:
@@ -39,7 +40,8 @@ def served_from(folder: Path) -> ServedNamespace:
     path = folder / FACTS_FILE
     try:
         facts = json.loads(path.read_text())
-        return ServedNamespace(facts["name"], facts["host"], facts["amqp_port"], facts["amqps_port"])
+        ports = facts["amqp_port"], facts["amqps_port"], facts["http_port"]
+        return ServedNamespace(facts["name"], facts["host"], *ports)
     except FileNotFoundError:
         advice = f"`tandembus serve --data {folder}` makes one; --data names another folder."
         raise Failure(f"There is no namespace in {folder}.", NOT_FOUND, advice, "NamespaceNotFound") from None

@@ -159,13 +159,17 @@ class Failure(Exception):
             click.echo(click.style("Try:   ", fg="cyan") + printable(self.advice), err=True)
 
 
+def without_tracking(text: str) -> str:
+    return _TRACKING.sub("", text)
+
+
 def failure_from(error: Exception, command: str | None = None) -> Failure:
     """The failure to show for an exception of the client or the broker, with advice that fits the command."""
     if "certificate verify failed" in str(error).lower():
         return Failure(str(error), UNREACHABLE, _TRUST, "CertificateNotTrusted")
     for kind, exit_code, advice in _TABLE:
         if isinstance(error, kind):
-            text = _TRACKING.sub("", str(error)) or type(error).__name__
+            text = without_tracking(str(error)) or type(error).__name__
             fitting = _HEAL if _INJECTED in text else _ADVICE.get(kind, {}).get(command or "", advice)
             return Failure(text, exit_code, fitting, type(error).__name__)
     raise error
@@ -178,6 +182,12 @@ def report_failures(context: click.Context) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise  # The reader of our output went away: click ends without a word.
+    except click.UsageError as error:
+        if not context.meta.get("json", False):
+            raise
+        path = context.command_path if error.ctx is None else error.ctx.command_path
+        Failure(error.format_message(), WRONG_USAGE, f"`{path} --help` tells the options.", "WrongUsage").show(True)
+        context.exit(WRONG_USAGE)
     except (Failure, BusError, OSError) as error:
         failure = error if isinstance(error, Failure) else failure_from(error, context.invoked_subcommand)
         failure.accepted = context.meta.get(ACCEPTED)

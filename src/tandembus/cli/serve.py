@@ -13,6 +13,7 @@ from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
 from tandembus.config import ConfigurationError, ServeSettings, load_settings
 from tandembus.errors import BusError
 from tandembus.node.launching import Launch
+from tandembus.node.tuning import loading
 
 if TYPE_CHECKING:
     from tandembus.node.emulator import EmulatorConfig
@@ -95,8 +96,9 @@ def serve(
         raise click.UsageError(str(error)) from error
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     launch = _launched(settings)
-    # What takes long to load comes last: the brokers load at the same time.
-    from tandembus.cli.serving import run
+    # What takes long to load comes last: the brokers do not need it.
+    with loading():
+        from tandembus.cli.serving import run
 
     raise SystemExit(run(settings, emulator, launch))
 

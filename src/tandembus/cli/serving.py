@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
+from typing import TYPE_CHECKING
 
 import click
 
 from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
 from tandembus.config import ConfigurationError, ServeSettings
 from tandembus.errors import BusError
-from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.launching import Launch
 from tandembus.node.supervisor_node import SupervisorNode
 from tandembus.node.tuning import tune_process
 from tandembus.node.waiting import first_of
 from tandembus.node.wiring import NamespaceNode
+
+if TYPE_CHECKING:
+    from tandembus.node.emulator import EmulatorConfig
 
 log = logging.getLogger("tandembus")
 
@@ -45,7 +49,8 @@ async def serve(settings: ServeSettings, emulator: EmulatorConfig | None = None,
     click.echo(f"ready {node.connection_string}")
     _tell_doors(node)
     await first_of(stop, node.broken)
-    click.echo("stopping", err=True)
+    with contextlib.suppress(OSError):  # whoever read this may be gone, and that is no reason not to finish
+        click.echo("stopping", err=True)
     try:
         await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
     except asyncio.TimeoutError:

@@ -97,13 +97,13 @@ def _namespace_command(
         "--ca",
         "ca_path",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        callback=_check_certificate,
+        callback=check_certificate,
         help="CA certificate to trust when the connection string asks for TLS (`tandembus ca` names it).",
     )
     return with_string(with_ca(json_option(run)))
 
 
-def _check_certificate(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+def check_certificate(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
     if path is not None:
         try:
             ssl.create_default_context(cafile=str(path))
@@ -139,7 +139,7 @@ def resolve(connection_string: str | None, ca_path: Path | None, as_json: bool) 
     """The target of the options; without a connection string, the namespace last served from the default folder."""
     ca = None if ca_path is None else str(ca_path)
     if connection_string:
-        return Target(_checked(connection_string), ca, as_json)
+        return Target(checked_connection_string(connection_string), ca, as_json)
     folder = Path(data_folder.DEFAULT_FOLDER)
     if not data_folder.is_there(folder):
         raise click.UsageError(
@@ -149,7 +149,7 @@ def resolve(connection_string: str | None, ca_path: Path | None, as_json: bool) 
     return Target(data_folder.connection_string_of(folder), ca, as_json)
 
 
-def _checked(connection_string: str) -> str:
+def checked_connection_string(connection_string: str) -> str:
     try:
         parse_connection_string(connection_string)
     except InvalidArgument as error:

@@ -29,6 +29,7 @@ from tandembus.clock import Clock
 from tandembus.descriptions import RuleDescription
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
+NAMESPACE_INFO: Final = "$namespaceinfo"
 UPDATE: Final = {"If-Match": "*"}
 FORWARD_TOKEN: Final = "ServiceBusSupplementaryAuthorization"
 DEAD_LETTER_FORWARD_TOKEN: Final = "ServiceBusDlqSupplementaryAuthorization"
@@ -62,6 +63,11 @@ class Administration:
 
     async def close(self) -> None:
         await self.requests.close()
+
+    async def namespace_name(self) -> str | None:
+        """The namespace's own name, whatever its address; None where the service does not say. Needs Manage."""
+        entry = await self.requests.entry("GET", NAMESPACE_INFO)
+        return next((each.text for each in entry.iter() if each.tag.rpartition("}")[2] == "Name" and each.text), None)
 
     async def get_entity(self, name: str) -> EntityInfo[QueueSettings] | EntityInfo[TopicSettings]:
         """The queue or topic of this name, whichever it is."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from tandembus.amqp.engine import (
     AmqpError,
@@ -32,6 +32,7 @@ from tandembus.amqp.engine import Connection as Engine
 from tandembus.client.errors import ConnectionLost, failure_of
 from tandembus.clock import Clock
 from tandembus.errors import OperationTimeout, Unauthorized
+from tandembus.tasks import within
 
 TICK_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -127,7 +128,7 @@ class Connection(asyncio.Protocol):
         """The result, or `OperationTimeout` after the connection's time-out, unless another one is given."""
         patience_s = self.timeout_s if timeout_s is None else timeout_s
         try:
-            return await asyncio.wait_for(awaitable, patience_s)
+            return await within(awaitable, patience_s)
         except asyncio.TimeoutError as error:
             raise OperationTimeout(f"{otherwise} within {patience_s:g} s") from error
 
@@ -181,8 +182,8 @@ class Connection(asyncio.Protocol):
         self.tick()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Some event loops have transports of their own that only look like asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self._engine.start(*self._sasl)
         self.flush()
         self._ticker = self.loop.call_later(TICK_S, self._tick_on)

@@ -8,7 +8,7 @@ Python's own `ConnectionError`; nothing was refused then, and the outcome of wha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tandembus.errors import (
@@ -49,6 +49,16 @@ class OtherKind(EntityNotFound):
         super().__init__(f"'{name}' is a {kind}, and no {wanted}.")
         self.name = name
         self.kind = kind
+
+
+class SomeLocksLost(MessageLockLost):
+    """Of messages that were settled together these were not ours any more. All others are settled as asked."""
+
+    def __init__(self, delivery_ids: Iterable[int], description: str) -> None:
+        """`description`: what the service said of the first of them."""
+        self.delivery_ids: Final = frozenset(delivery_ids)
+        more = len(self.delivery_ids) - 1
+        super().__init__(description if not more else f"{description} (and so of {more} more)")
 
 
 ClientFailure = (BusError, OSError)

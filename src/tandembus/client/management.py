@@ -50,6 +50,11 @@ class Management:
     async def close(self) -> None:
         await self._node.close()
 
+    @property
+    def is_lost(self) -> bool:
+        """Its links are gone, and it answers no more."""
+        return self._node.is_lost
+
     async def peek(
         self, from_sequence_number: int = 1, max_messages: int = 100, session_id: str | None = None
     ) -> list[ReceivedMessage]:

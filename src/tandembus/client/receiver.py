@@ -25,7 +25,7 @@ from tandembus.amqp.encoding.descriptors import ACCEPTED, MODIFIED, REJECTED, RE
 from tandembus.amqp.encoding.terminus import Terminus
 from tandembus.amqp.engine import DeliveryReceived, IncomingLink, SettlementConfirmed
 from tandembus.client.connection import Connection, LinkOwner
-from tandembus.client.errors import ConnectionLost, failure_of
+from tandembus.client.errors import ConnectionLost, SomeLocksLost, failure_of
 from tandembus.client.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, ReceivedMessage
 from tandembus.errors import BusError, InvalidOperation, MessageLockLost, OperationTimeout
 
@@ -40,20 +40,30 @@ class ReceiveMode(Enum):
 class _Settlement:
     """Messages settled together, until the service has confirmed all of them."""
 
-    __slots__ = ("code", "done", "failure", "left")
+    __slots__ = ("code", "description", "done", "failure", "left", "lost")
 
     def __init__(self, code: int, count: int, done: asyncio.Future[None]) -> None:
         self.code = code
         self.left = count
         self.done = done
         self.failure: Exception | None = None
+        self.lost: list[int] = []
+        self.description = ""
 
-    def confirm(self, outcome: Outcome | None) -> None:
+    def confirm(self, delivery_id: int, outcome: Outcome | None) -> None:
         """One more is answered; the last answer finishes it."""
         self.left -= 1
-        self.failure = self.failure or _refusal_in(outcome, self.code)
+        refusal = _refusal_in(outcome, self.code)
+        if isinstance(refusal, MessageLockLost):
+            self.lost.append(delivery_id)
+            self.description = self.description or str(refusal)
+        else:
+            self.failure = self.failure or refusal
         if self.left == 0:
-            _finish(self.done, self.failure)
+            _finish(self.done, self.failure or self._loss())
+
+    def _loss(self) -> Exception | None:
+        return SomeLocksLost(self.lost, self.description) if self.lost else None
 
 
 class Receiver(LinkOwner):
@@ -102,6 +112,12 @@ class Receiver(LinkOwner):
         self._top_up()
         return messages
 
+    def wake(self) -> None:
+        """Have a `receive` that waits return with what there is; if none does, the next one does not wait."""
+        if self._arrival is None:
+            self._arrival = self.connection.loop.create_future()
+        _wake(self._arrival)
+
     def __aiter__(self) -> Receiver:
         return self
 
@@ -109,7 +125,7 @@ class Receiver(LinkOwner):
         return (await self.receive(1))[0]
 
     async def complete(self, *messages: ReceivedMessage) -> None:
-        """They are done with and go. Until the service confirms it; `MessageLockLost` if one of the locks was lost."""
+        """They are done with and go. Until the service confirms it; if locks were lost, `SomeLocksLost` names them."""
         await self._settle(messages, ACCEPTED, ACCEPTED_STATE)
 
     async def abandon(self, *messages: ReceivedMessage, properties: Mapping[str, object] | None = None) -> None:
@@ -173,7 +189,10 @@ class Receiver(LinkOwner):
     async def _first_arrival(self, wait_s: float | None) -> None:
         if self._arrival is None:
             self._arrival = self.connection.loop.create_future()
-        await asyncio.wait((self._arrival,), timeout=wait_s)
+        arrival = self._arrival
+        await asyncio.wait((arrival,), timeout=wait_s)
+        if arrival.done() and self._arrival is arrival:
+            self._arrival = None
         self.raise_if_lost()
 
     def on_attached(self) -> None:
@@ -202,7 +221,7 @@ class Receiver(LinkOwner):
         for delivery_id in ids:
             settlement = self._settling.pop(delivery_id, None)
             if settlement is not None:
-                settlement.confirm(event.outcome)
+                settlement.confirm(delivery_id, event.outcome)
 
     def on_tick(self, now: float) -> None:
         if self._settling and now - self._settled_at > self.connection.timeout_s:

@@ -124,8 +124,15 @@ class RequestLink:
             + amqp_value_section(body)
         )
         answer = self._answers.expect(request_id)
+        # When the request cannot even be sent, nobody waits for its answer, and asyncio would complain of its failure.
+        answer.add_done_callback(_hear)
         try:
             await self._requests.send(payload)
             return await self._connection.in_time(answer, "the node did not answer")
         finally:
             self._answers.give_up(request_id)
+
+
+def _hear(answer: asyncio.Future[Answer]) -> None:
+    if not answer.cancelled():
+        answer.exception()

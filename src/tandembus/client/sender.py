@@ -58,11 +58,14 @@ class Sender(LinkOwner):
         address: str,
         window: int = DEFAULT_WINDOW,
         session: AmqpSession | None = None,
+        properties: dict[str, object] | None = None,
     ) -> None:
         super().__init__(connection, session)
         self.address: Final = address
         self._window: Final = window
-        self._link: Final[OutgoingLink] = self.session.attach_sender(self.name, address, self.name, snd_settle_mode=0)
+        self._link: Final[OutgoingLink] = self.session.attach_sender(
+            self.name, address, self.name, snd_settle_mode=0, properties=properties
+        )
         self._link.context = self
         self._in_flight = 0
         self._tag = 0

@@ -53,10 +53,12 @@ class ServiceBus:
     async def close(self) -> None:
         await self.connection.close()
 
-    async def sender(self, entity: str, *, window: int = DEFAULT_WINDOW) -> Sender:
-        """`window`: how many sends may be under way at once on this link."""
+    async def sender(
+        self, entity: str, *, window: int = DEFAULT_WINDOW, properties: dict[str, object] | None = None
+    ) -> Sender:
+        """`window`: how many sends may be under way at once on this link. `properties` say more about the link."""
         await self._authorize(entity)
-        sender = Sender(self.connection, entity, window)
+        sender = Sender(self.connection, entity, window, properties=properties)
         await self.connection.attach(sender)
         return sender
 

@@ -25,7 +25,7 @@ from tandembus.tasks import WhenBroken, carry_on, essential
 log = logging.getLogger("tandembus.interconnect")
 
 FIRST_RETRY_S: Final = 0.02
-LAST_RETRY_S: Final = 0.5
+LAST_RETRY_S: Final = 0.1
 """A broker that was restarted is there within a second or two: what is in doubt waits for it."""
 CONNECT_TIMEOUT_S: Final = 1.5
 """A socket may be there without anybody behind it, such as that of a broker that is being killed: it is asked again

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
 
@@ -138,6 +139,7 @@ class Connection(asyncio.Protocol):
             transport.abort()  # sent away before the loop came to it
             return
         transport.set_write_buffer_limits(high=UNSENT_HIGH_BYTES)
+        _let_much_stand(transport)
         self.send(self._steps.begin())
 
     def time_out_after(self, seconds: float) -> None:
@@ -168,7 +170,7 @@ class Connection(asyncio.Protocol):
         if self.agreement is None and isinstance(self._steps, ListenerSteps):
             self.send(frame(REFUSED, 0, encode([name_of(error), text_of(error)])))
             self.flush()
-        # Somebody who came too early comes again, twice a second; whoever keeps it waiting says why.
+        # Somebody who came too early comes again, ten times a second; whoever keeps it waiting says why.
         is_too_early = self.agreement is None and isinstance(error, FragmentUnavailable)
         log.log(logging.DEBUG if is_too_early else logging.WARNING, "a connection is ended: %s", error)
         self.end(error)
@@ -267,6 +269,14 @@ class Connection(asyncio.Protocol):
 
     async def until_ended(self) -> None:
         await asyncio.shield(self.ended)
+
+
+def _let_much_stand(transport: asyncio.Transport) -> None:
+    """A turn's messages go to the system in one piece, where it allows that: else both ends take turns to write and
+    read a part."""
+    end = transport.get_extra_info("socket")
+    if end is not None:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_HIGH_BYTES)
 
 
 def _nothing() -> None:

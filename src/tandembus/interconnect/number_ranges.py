@@ -1,4 +1,8 @@
-"""Numbers that mostly follow each other, written as ranges: a commit answers hundreds of them at once."""
+"""Numbers that mostly follow each other, told as ranges: a commit answers hundreds of them at once.
+
+They come in any order, since a commit goes from fragment to fragment and a sender goes round them. In their own order
+few ranges are left.
+"""
 
 from __future__ import annotations
 
@@ -14,41 +18,50 @@ from tandembus.interconnect.fields import Cursor
 
 @final
 class NumberRanges:
-    __slots__ = ("_end", "_first", "_out")
+    __slots__ = ("_is_in_order", "_last", "_numbers")
 
     def __init__(self) -> None:
-        self._out: BytesWriter = BytesWriter()
-        self._first: i64 = 0
-        self._end: i64 = 0
+        self._numbers: list[int] = []
+        self._last: i64 = -1
+        self._is_in_order: bool = True
 
     def is_empty(self) -> bool:
-        return self._first == self._end
+        return not self._numbers
 
     def add(self, number: i64) -> None:
-        if number == self._end and self._first != self._end:
-            self._end = number + 1
-            return
-        self._close()
-        self._first = number
-        self._end = number + 1
+        if number < self._last:
+            self._is_in_order = False
+        self._last = number
+        self._numbers.append(int(number))
 
-    def _close(self) -> None:
-        if self._first != self._end:
-            write_i64_be(self._out, self._first)
-            write_u32(self._out, self._end - self._first)
+    def take(self) -> list[tuple[int, int]]:
+        """All that was added since the last time: the first number of each range, and its last."""
+        numbers = self._numbers
+        if not self._is_in_order:
+            numbers.sort()
+        self.clear()
+        ranges: list[tuple[int, int]] = []
+        if not numbers:
+            return ranges
+        first: i64 = numbers[0]
+        last = first
+        for number in numbers:
+            if i64(number) > last + 1:
+                ranges.append((int(first), int(last)))
+                first = number
+            last = number
+        ranges.append((int(first), int(last)))
+        return ranges
 
     def take_into(self, out: BytesWriter) -> None:
-        """All that was added since the last time."""
-        self._close()
-        out.write(self._out.getvalue())
-        self._out = BytesWriter()
-        self._first = 0
-        self._end = 0
+        for first, last in self.take():
+            write_i64_be(out, first)
+            write_u32(out, last - first + 1)
 
     def clear(self) -> None:
-        self._out = BytesWriter()
-        self._first = 0
-        self._end = 0
+        self._numbers = []
+        self._last = -1
+        self._is_in_order = True
 
 
 def read_range(cursor: Cursor, most: i64) -> tuple[i64, i64]:

@@ -31,6 +31,7 @@ from tandembus.interconnect.connection import CallerSteps, Connection, ListenerS
 from tandembus.interconnect.frames import CALL, FAILURE, MAX_FRAME_BYTES, NOTICE, OTHER_LIFE, RESULT, FrameReader, frame
 from tandembus.interconnect.handshake import Agreement, CallerHandshake, ListenerHandshake, Party
 from tandembus.interconnect.wire_errors import error_of, name_of, text_of
+from tandembus.tasks import within
 
 log = logging.getLogger("tandembus.interconnect")
 
@@ -103,7 +104,7 @@ class Peer:
         self._asked[number] = answer
         self._send(CALL, body)
         try:
-            return await asyncio.wait_for(answer, timeout_s)
+            return await within(answer, timeout_s)
         except asyncio.TimeoutError:
             raise OutcomeUnknown(f"'{name}' was not answered within {timeout_s:g} s.") from None
         finally:

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +98,7 @@ class MeterFiles:
         self._number = 0
         self._totals: Totals = {}
         self._notes: list[str] = []
+        self._is_marked = False
         self.gap: tuple[int, int] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._recover(now)
@@ -114,6 +116,19 @@ class MeterFiles:
             self._write([_record_line(self._namespace_name, row) for row in rows])
             for row in rows:
                 _add(self._totals, (row.operation, row.reason), row.count)
+
+    def mark_running(self, now: float) -> None:
+        """Before the first count: from then on something may be missing after an unclean stop. A process that is killed
+        while it starts misses nothing."""
+        if self._is_marked:
+            return
+        self._is_marked = True
+        try:
+            (self._folder / RUNNING_MARK).touch()
+            self._sync_folder()
+        except OSError as error:
+            _tell_unwritten(error)
+        self.touch(now)
 
     def touch(self, now: float) -> None:
         """Everything up to now is written: a later gap starts here and not at the last record."""
@@ -138,18 +153,19 @@ class MeterFiles:
             self._note_gap(max(last_second, was_running_at), int(now))
         self._remove_oldest()
         try:
-            mark.touch()
-            self._sync_folder()
-            self.touch(now)
             self.append([])
+            # The gap is written down: it is not to be told again.
+            mark.unlink(missing_ok=True)
+            self._sync_folder()
         except OSError as error:
             # A full disk must not keep the namespace from starting: that is how people get it empty again.
-            logger.error("the meter cannot be written yet: %s", error)
+            _tell_unwritten(error)
 
     def _note_gap(self, since: int, until: int) -> None:
         # A wall clock set back meanwhile must not make a gap that ends before it starts.
         self.gap = (since, max(since, until))
-        logger.warning("unclean stop: operations counted after %d and before %d may be missing", *self.gap)
+        moments = [_moment(second) for second in self.gap]
+        logger.warning("unclean stop: operations counted after %s and before %s may be missing", *moments)
         self._note("gap", {"from": self.gap[0], "to": self.gap[1]})
 
     def _read_back(self) -> int:
@@ -283,6 +299,18 @@ class MeterFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _tell_unwritten(error: OSError) -> None:
+    logger.error("the meter cannot be written yet: %s", error)
+
+
+def _moment(second: int) -> str:
+    """For people. A file may name any second, also one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(second, timezone.utc).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return str(second)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

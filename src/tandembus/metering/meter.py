@@ -77,6 +77,7 @@ class Meter:
         assert reason in REASONS, reason
         if len(self._slots) >= self._settings.max_slots and entity != OTHER_ENTITIES:
             return self.slot(OTHER_ENTITIES, operation, reason)
+        self._files.mark_running(self._clock.now())
         slot = MeterSlot(entity, operation, reason, self._changed)
         self._slots[key] = slot
         return slot

@@ -43,6 +43,7 @@ from tandembus.namespace.opening import OpenEntities
 from tandembus.namespace.paths import SubQueue
 from tandembus.namespace.policies import KeyKind, completed, find_policy, put_in, with_new_key, without
 from tandembus.security.sas import ROOT_POLICY
+from tandembus.store.messaging_store import MAIN
 from tandembus.tasks import WhenBroken, carry_on, essential
 
 log = logging.getLogger("tandembus.namespace")
@@ -159,6 +160,13 @@ class Namespace:
         entity = self._open.find(path)
         recorded = self.catalog.accessed_at(path)
         return recorded if entity is None else max(recorded, entity.accessed_at)
+
+    def receiver_count(self, path: str) -> int:
+        """How many receive from it through this process, its dead letters aside."""
+        entity = self._open.find(path)
+        if entity is None:
+            return 0
+        return len([link for link in entity.links if not link.is_sender and link.lane == MAIN])
 
     async def purge(self, path: str, sub_queue: SubQueue) -> int:
         """Delete everything that waits in a queue or its dead letters; locked, deferred and scheduled messages stay."""

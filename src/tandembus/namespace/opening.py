@@ -21,6 +21,7 @@ from tandembus.namespace.fragment_settings import partition_settings
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.partitioned_requests import PartitionedRequests
 from tandembus.namespace.partitioned_traffic import PartitionedTraffic
+from tandembus.namespace.placement import turns_by_store
 from tandembus.security.scopes import fold
 
 
@@ -101,7 +102,8 @@ class OpenEntities:
         if entry.is_partitioned:
             settings = partition_settings(entry.description, self._limits)
             first_turn = randrange(len(traffic))
-            whole = PartitionedTraffic(traffic, settings, self._clock, first_turn=first_turn)
+            order = turns_by_store(entry.stores)
+            whole = PartitionedTraffic(traffic, settings, self._clock, first_turn=first_turn, order=order)
             return whole, PartitionedRequests(requests, whole)
         return traffic[0], requests[0]
 

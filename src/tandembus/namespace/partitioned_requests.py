@@ -9,7 +9,7 @@ use without its own (peek, counts, deleting, listing).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar, final
 
 from tandembus.broker.locks import OPEN, RELEASE, REMOVE, CallbackSettleReply, MessageLock, fragment_index_of
@@ -184,16 +184,24 @@ class PartitionedRequests:
                 got = await self._requests[index].receive_deferred(lane, part, False, hold)
                 taken.update(zip(part, got, strict=True))
         except BaseException:
-            self._let_go(lock for lock, _ in taken.values())
+            await self._let_go([lock for lock, _ in taken.values()])
             raise
         if is_destructive:
             taken = await self._removed(taken)
         return [taken[number] for number in numbers if number in taken]
 
-    def _let_go(self, locks: Iterable[MessageLock]) -> None:
-        for lock in locks:
+    async def _let_go(self, locks: list[MessageLock]) -> None:
+        """Whoever is refused finds the messages as they were: they are let go of before the answer, unless their
+        fragment does not answer in time."""
+        released = [asyncio.ensure_future(self._release(lock)) for lock in locks]
+        if released:
+            await asyncio.wait(released, timeout=GIVE_BACK_WAIT_S)
+
+    async def _release(self, lock: MessageLock) -> None:
+        error = await self._settle(lock, RELEASE)
+        if error is not None and lock.settlement == OPEN:
             try:
-                self._traffic.settle(lock, RELEASE, None)
+                self._traffic.settle(lock, RELEASE, None)  # which no injected fault refuses
             except BusError:
                 pass  # it lapses
 
@@ -202,7 +210,7 @@ class PartitionedRequests:
         errors = await asyncio.gather(*[self._settle(lock, REMOVE) for lock, _ in taken.values()])
         removed = {number: one for (number, one), error in zip(taken.items(), errors, strict=True) if error is None}
         left = [lock for number, (lock, _) in taken.items() if number not in removed]
-        self._let_go(lock for lock in left if lock.settlement == OPEN)
+        await self._let_go([lock for lock in left if lock.settlement == OPEN])
         if not removed:
             raise next(error for error in errors if error is not None)
         return removed

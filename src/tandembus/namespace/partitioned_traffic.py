@@ -114,10 +114,13 @@ class PartitionedTraffic(CachedTraffic):
         clock: Clock,
         later: Later = call_later,
         first_turn: i64 = 0,
+        order: list[int] | None = None,
     ) -> None:
-        """`first_turn`: the fragment that the first send without a key goes to. If it were the same in each front end
-        and each life, an entity that is seldom used would fill that one only."""
+        """`order`: the fragments in the order in which they take turns. `first_turn`: the place in it of the first send
+        without a key. If it were the same in each front end and each life, an entity that is seldom used would fill
+        that fragment only."""
         super().__init__(fragments, settings, clock, later)
+        self._order: Final = order if order is not None else list(range(len(fragments)))
         self._turn: i64 = first_turn
         self._line: Final = SessionLine(fragments, later)
 
@@ -182,9 +185,10 @@ class PartitionedTraffic(CachedTraffic):
         count: i64 = len(self.fragments)
         passed: i64 = 0
         while passed < count:
-            index = (self._turn + passed) % count
+            place = (self._turn + passed) % count
+            index: i64 = self._order[place]
             if tried & (1 << index) == 0 and not self.fragments[index].is_out():
-                self._turn = (index + 1) % count
+                self._turn = (place + 1) % count
                 return index
             passed += 1
         return -1

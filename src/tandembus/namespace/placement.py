@@ -70,3 +70,9 @@ def _spread(stores: Sequence[int], fragments: Counter[int], plain: Counter[int])
 
     offset = min(range(count), key=load)
     return tuple(stores[(offset + index) % count] for index in range(FRAGMENT_COUNT))
+
+
+def turns_by_store(stores: Sequence[int]) -> list[int]:
+    """The order in which the fragments in these stores take turns: those of one store behind each other, so that what
+    a store answers together is a run of what one sender has sent, and can be answered as one."""
+    return sorted(range(len(stores)), key=lambda index: stores[index])

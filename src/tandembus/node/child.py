@@ -1,7 +1,7 @@
 """`python -m tandembus.node.child ROLE LABEL NAME`: a process that a supervisor starts, and nobody else.
 
-The lifeline comes first of all. What the role needs is loaded before the orders are read: a spare waits for them with
-everything loaded.
+The lifeline comes first of all, unless everything is loaded already (`forking.py`). What the role needs is loaded
+before the orders are read: a spare waits for them with everything loaded.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.node.lifeline import Lifeline
+from tandembus.node.tuning import loading, tune_process
 
 if TYPE_CHECKING:
     from tandembus.node.orders import Orders
@@ -23,12 +24,21 @@ BROKER: Final = "broker"
 Live = Callable[[dict[str, object]], Awaitable[int]]
 """The life of a process with these orders; returns its exit code."""
 Run = Callable[[Coroutine[Any, Any, int]], int]
+Life = Callable[[Lifeline], int]
+"""From the orders, which are waited for, to the exit code."""
 
 
 def main() -> None:
     lifeline = Lifeline()
-    live, run = _load(sys.argv[1]), _load_loop()
-    sys.exit(run(_live(lifeline, live, lifeline.orders())))
+    life = load(sys.argv[1])
+    sys.exit(life(lifeline))
+
+
+def load(role: str) -> Life:
+    """Everything that a process in this role needs."""
+    with loading():
+        live, run = _load(role), _load_loop()
+    return lambda lifeline: run(_live(lifeline, live, lifeline.orders()))
 
 
 async def _live(lifeline: Lifeline, live: Live, orders: dict[str, object]) -> int:
@@ -38,14 +48,13 @@ async def _live(lifeline: Lifeline, live: Live, orders: dict[str, object]) -> in
 
 def _load(role: str) -> Live:
     from tandembus.node.orders import orders_from_document
-    from tandembus.node.tuning import tune_process
 
     process = _load_process(role)
 
     async def live(document: dict[str, object]) -> int:
         orders = orders_from_document(document)
         log_format = LOG_FORMAT.format(who=f"{role} {orders.index}")
-        logging.basicConfig(level=orders.settings.log_level.upper(), format=log_format)
+        logging.basicConfig(level=orders.settings.log_level.upper(), format=log_format, force=True)
         tune_process(orders.settings.limits.max_connections)
         return await process(orders)
 

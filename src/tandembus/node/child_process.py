@@ -21,7 +21,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from tandembus.node.lifeline import MEANT_FOR_SUPERVISOR
 
@@ -30,11 +30,23 @@ STANDARD_ERROR: Final = 2
 """All processes log to the same place, and nothing but the supervisor's own answers goes to standard output."""
 
 
+class Process(Protocol):
+    """As `subprocess.Popen` has it: an exit code, or minus the signal that ended it."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
 @final
 class ChildProcess:
     """One life of one process. Killing is not enough: only `wait` says that it owns nothing any more."""
 
-    def __init__(self, process: subprocess.Popen[bytes], lifeline: socket.socket) -> None:
+    def __init__(self, process: Process, lifeline: socket.socket) -> None:
         self._process = process
         self._lifeline = lifeline
         self._lifeline.setblocking(False)
@@ -115,10 +127,10 @@ class ChildProcess:
 def start_child(role: str, label: str, namespace_name: str, module: str = CHILD_MODULE) -> ChildProcess:
     """It loads what its role needs, and waits for its orders. Label and name are for the list of processes."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, *_flags(), "-m", module, role, label, namespace_name]
+    command = [*python_command(), "-m", module, role, label, namespace_name]
     try:
-        with _held_back(MEANT_FOR_SUPERVISOR):
-            process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=STANDARD_ERROR, env=_environment())
+        with held_back(MEANT_FOR_SUPERVISOR):
+            process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=STANDARD_ERROR, env=child_environment())
     except BaseException:
         ours.close()
         raise
@@ -128,7 +140,7 @@ def start_child(role: str, label: str, namespace_name: str, module: str = CHILD_
 
 
 @contextlib.contextmanager
-def _held_back(signals: frozenset[signal.Signals]) -> Iterator[None]:
+def held_back(signals: frozenset[signal.Signals]) -> Iterator[None]:
     """A process that is started meanwhile does not get them until it asks for them (`lifeline.py`): they must not end
     one that is still loading. We get ours right after."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -142,12 +154,12 @@ def _nothing() -> None:
     return
 
 
-def _flags() -> list[str]:
+def python_command() -> list[str]:
     """Nothing is to be imported from whatever folder this was started in."""
-    return ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """The child imports the same package, also where that is not installed."""
     package_root = str(Path(__file__).resolve().parents[2])
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}

@@ -24,7 +24,8 @@ from tandembus.node.supervisor import Role
 log = logging.getLogger("tandembus.node")
 
 RETRY_S: Final = 0.02
-LONGEST_RETRY_S: Final = 0.5
+LONGEST_RETRY_S: Final = 0.05
+"""Whoever is not there at the start still loads, and nobody is served until it is found."""
 JOIN_TIMEOUT_S: Final = 60.0
 CALL_TIMEOUT_S: Final = 60.0
 HEARTBEATS_PER_TIMEOUT: Final = 5

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tandembus.config import EMULATOR_KEY, ServeSettings
 from tandembus.namespace.namespace import Namespace
 from tandembus.node.doors import Ports
-from tandembus.node.emulator import EmulatorConfig, provision
 from tandembus.security.sas import ROOT_POLICY, make_connection_string
+
+if TYPE_CHECKING:
+    from tandembus.node.emulator import EmulatorConfig
 
 log = logging.getLogger("tandembus")
 
@@ -38,6 +40,8 @@ def write_facts(settings: ServeSettings, ports: Ports) -> None:
 
 async def bring_about(namespace: Namespace, emulator: EmulatorConfig, settings: ServeSettings) -> None:
     """What the emulator's Config.json asks for."""
+    from tandembus.node.emulator import provision  # Few namespaces have one, and none should load longer for it.
+
     done = await provision(namespace, emulator)
     log.info("%s: %s", emulator.place.file, done)
     for word, paths in (("created", done.created), ("updated", done.updated)):

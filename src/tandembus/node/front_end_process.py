@@ -41,6 +41,8 @@ CUT_OFF: Final = 71
 """Exit code of a front end that must not serve any more."""
 ROOT_KEY: Final = "root key"
 TOPOLOGY: Final = "topology"
+RECEIVERS: Final = "receivers"
+"""The call that asks how many receive from an entity."""
 
 
 @final
@@ -105,7 +107,9 @@ class FrontEndProcess:
         link.on_serving = self._serve
         link.on_cut_off = self._cut_off
         link.status = self._status
-        link.handlers.calls.update({METER: self._tell_meter, "accesses": self._tell_accesses})
+        link.handlers.calls.update(
+            {METER: self._tell_meter, RECEIVERS: self._tell_receivers, "accesses": self._tell_accesses}
+        )
         return link
 
     # What it is told.
@@ -173,6 +177,11 @@ class FrontEndProcess:
 
     async def _tell_meter(self, _peer: Peer, _value: object) -> object:
         return meter_to_wire(self._meter.totals())
+
+    async def _tell_receivers(self, _peer: Peer, value: object) -> object:
+        if not isinstance(value, str):
+            raise MalformedData("a path that is no text")
+        return self._namespace.receiver_count(value)
 
     async def _tell_accesses(self, _peer: Peer, _value: object) -> object:
         return self._namespace.accesses()

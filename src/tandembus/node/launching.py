@@ -1,5 +1,5 @@
 """The first steps of a namespace of several processes: its brokers are started before this process has loaded all that
-it needs itself, so that they load at the same time. Imports little, on purpose."""
+it needs itself, so that they open their stores at the same time. Imports little, on purpose."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.node.child_process import ChildProcess, start_child
 from tandembus.node.doors import Ports
+from tandembus.node.forking import fork_child, may_fork
 from tandembus.node.orders import Orders
 from tandembus.node.run_folder import RunFolder, ensure_install_key, private_folder
 from tandembus.node.store_folders import catalog_folder, store_count
@@ -93,7 +94,10 @@ class Launch:
         catalog = catalog_folder(self._settings.data)
         if catalog.is_dir():
             FolderLock(catalog).release()
-        self.supervisor.start(self.supervisor.of(Role.BROKER))
+        brokers = self.supervisor.of(Role.BROKER)
+        start = fork_child if may_fork() else start_child
+        self._spares = [start(one.role.value, str(one.index), self._settings.name) for one in brokers]
+        self.supervisor.start(brokers)
 
     def start_front_ends(self, ports: Ports) -> None:
         self.ports = ports

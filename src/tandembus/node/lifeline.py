@@ -76,7 +76,10 @@ class Lifeline:
     def _read(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
-            part = self._socket.recv(size - len(data))
+            try:
+                part = self._socket.recv(size - len(data))
+            except ConnectionError:
+                part = b""
             if not part:
                 self._end()
             data += part

@@ -10,12 +10,12 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
-from tandembus.errors import BusError, MalformedData
+from tandembus.errors import BusError, MalformedData, StoreUnavailable
 from tandembus.faults.desk import LocalDesk
 from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.topology import TopologyQuery
@@ -34,12 +34,11 @@ from tandembus.node.channels import Channels
 from tandembus.node.control_server import ControlledProcess, ControlServer
 from tandembus.node.describing import BEGIN, END, DescribingDesk
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
-from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.facts import bring_about, connection_string_of, write_facts
 from tandembus.node.fault_wire import ASK_FAULT, FAULTS, answer_fault, faults_to_wire
 from tandembus.node.front_door import FrontDoor
 from tandembus.node.front_end_namespace import RENEW_KEY, VERSION
-from tandembus.node.front_end_process import ROOT_KEY, TOPOLOGY
+from tandembus.node.front_end_process import RECEIVERS, ROOT_KEY, TOPOLOGY
 from tandembus.node.launching import Launch
 from tandembus.node.metering import METER, forget_ended, meter_from_wire, meter_settings, meter_to_wire, summed
 from tandembus.node.owned_store import until_free
@@ -54,11 +53,16 @@ from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
 from tandembus.tasks import essential
 
+if TYPE_CHECKING:
+    from tandembus.node.emulator import EmulatorConfig
+
 log = logging.getLogger("tandembus.node")
 
 SETTLED_WITHIN_S: Final = 60.0
 CHANNELS_UP_WITHIN_S: Final = 2.0
 ENDS_WITHIN_S: Final = 8.0
+FIRST_SPARE_AFTER_S: Final = 1.0
+"""Whatever is started beside this namespace, such as the other one of a pair, needs the machine more."""
 SPARE_AFTER_S: Final = 0.25
 LOOK_AFTER_SPARES_S: Final = 30.0
 """As seldom as a process that ends again and again is started: spares may do so, too."""
@@ -127,7 +131,7 @@ class SupervisorNode:
         self.door.open(sockets)
         write_facts(settings, self.ports)
         self.door.is_ready = True
-        self._launch.keep_spares()
+        asyncio.get_running_loop().call_later(FIRST_SPARE_AFTER_S, self._keep_spares)
         looking = self._launch.look_after_spares(LOOK_AFTER_SPARES_S, self._has_all_brokers)
         self._spare_task = essential(looking, "looking after spares", self._when_broken)
 
@@ -338,7 +342,20 @@ class SupervisorNode:
                 *[self._front_end_facts(one) for one in supervisor.of(Role.FRONT_END)],
             ],
         )
-        return topology_document(parts, self._catalog, Failures(self._store_failure, self.faults), query)
+        receivers = 0 if query.entity is None else await self._receiver_count(query.entity)
+        return topology_document(parts, self._catalog, Failures(self._store_failure, self.faults), query, receivers)
+
+    async def _receiver_count(self, path: str) -> int:
+        """Through all front ends that live."""
+        count = self.namespace.receiver_count(path)
+        for process in self.control.processes(Role.FRONT_END):
+            try:
+                found = await process.peer.call(RECEIVERS, path, 2.0)
+            except BusError as error:
+                log.warning("%s does not tell who receives: %s", process.id, error)
+            else:
+                count += found if isinstance(found, int) else 0
+        return count
 
     def _process_facts(self, process_id: ProcessId) -> ProcessFacts:
         process = self.supervisor.processes[process_id]
@@ -352,7 +369,7 @@ class SupervisorNode:
         return FrontEndFacts(**asdict(facts), connections=connections if isinstance(connections, int) else 0)
 
     def _store_facts(self, store: RemoteStore) -> StoreFacts:
-        failure = store.failure()
+        failure = self._store_failure(store.index)
         epoch = store.status().get("epoch")
         return StoreFacts(
             store.index,
@@ -363,8 +380,14 @@ class SupervisorNode:
         )
 
     def _store_failure(self, index: int) -> BusError | None:
+        """A broker that is ready is of no use to clients of this process before the channel to it is up again."""
         store = self.stores.get(index)
-        return store.failure() if store is not None else None
+        if store is None:
+            return None
+        failure = store.failure()
+        if failure is None and not self._channels.by_store[index].is_up:
+            return StoreUnavailable(f"Messaging store {index} is out of reach: {store.broker} is not connected to yet.")
+        return failure
 
     async def _tell_topology(self, _peer: Peer, value: object) -> object:
         if not isinstance(value, list) or len(value) != 3:

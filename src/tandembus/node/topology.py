@@ -74,19 +74,22 @@ class Failures:
 
 
 def topology_document(
-    parts: Parts, catalog: CatalogView, failures: Failures, query: TopologyQuery
+    parts: Parts, catalog: CatalogView, failures: Failures, query: TopologyQuery, receivers: int = 0
 ) -> dict[str, object]:
     """Processes and stores whole, entities a page at a time. Raises EntityNotFound where one is asked for and is not
-    there."""
+    there. `receivers`: how many the one that is asked for has."""
     broker_of = {store.index: store.broker for store in parts.stores}
     entries = _page(catalog, query)
+    entities = [_entity(entry, catalog, broker_of, failures) for entry in entries]
+    if query.entity is not None:
+        entities[0]["receivers"] = receivers
     return {
         "namespace": parts.name,
         "brokers": [_broker(broker, parts.stores) for broker in parts.brokers],
         "stores": [asdict(store) for store in parts.stores],
         "front_ends": [asdict(front_end) for front_end in parts.front_ends],
         "entity_count": catalog.queue_count() + catalog.topic_count(),
-        "entities": [_entity(entry, catalog, broker_of, failures) for entry in entries],
+        "entities": entities,
     }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
@@ -23,7 +24,6 @@ from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.node.catalog_copy import CopiesFollowing, DurableCopies
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
-from tandembus.node.emulator import EmulatorConfig
 from tandembus.node.facts import bring_about, connection_string_of, write_facts
 from tandembus.node.front_door import FrontDoor
 from tandembus.node.metering import meter_settings
@@ -38,6 +38,9 @@ from tandembus.security.tls import TlsFiles, certificate_names, ensure_certifica
 from tandembus.store.memory import MemoryDisk
 from tandembus.store.memory_records import MemoryRecords
 from tandembus.tasks import essential
+
+if TYPE_CHECKING:
+    from tandembus.node.emulator import EmulatorConfig
 
 
 class NamespaceNode:
@@ -212,7 +215,8 @@ class NamespaceNode:
             [self._store_facts(store) for store in stores],
             [FrontEndFacts(0, pid, state, connections=self._door.connection_count)],
         )
-        return topology_document(parts, self._catalog, Failures(self._store_failure, self.faults), query)
+        receivers = self.namespace.receiver_count(query.entity or "")
+        return topology_document(parts, self._catalog, Failures(self._store_failure, self.faults), query, receivers)
 
     def _store_facts(self, store: int) -> StoreFacts:
         failure = self._store_failure(store)

@@ -8,7 +8,7 @@ test lets them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import Enum
 from typing import final
 
@@ -109,8 +109,7 @@ class MemoryDisk:
             if body is not None:
                 self.quarantine[_place_key(place)] = body
         for dropped in changes.dropped_bodies:
-            lane = (dropped.fragment, dropped.lane)
-            for key in [key for key in self.bodies if key[:2] == lane and dropped.first <= key[2] <= dropped.last]:
+            for key in _between(self.bodies, dropped.fragment, dropped.lane, dropped.first, dropped.last):
                 del self.bodies[key]
         for place in changes.dropped_blocks:
             self.blocks.pop(_place_key(place), None)
@@ -121,8 +120,7 @@ class MemoryDisk:
         for fragment in changes.dropped_heads:
             self.heads.pop(fragment, None)
         for dropped in changes.dropped_columns:
-            lane = (dropped.fragment, dropped.lane)
-            for key in [key for key in self.columns if key[:2] == lane and dropped.first <= key[2] <= dropped.last]:
+            for key in _between(self.columns, dropped.fragment, dropped.lane, dropped.first, dropped.last):
                 del self.columns[key]
         for trim in changes.trimmed_history:
             old = [key for key in sorted(self.history) if key[0] == trim.fragment and key[1] < trim.before_ms]
@@ -190,8 +188,7 @@ class MemoryStore:
 
     async def overlays(self, fragment: int, lane: int, first: int, last: int) -> Sequence[Overlay]:
         await self._before_read()
-        keys = [key for key in sorted(self._disk.overlays) if key[:2] == (fragment, lane) and first <= key[2] <= last]
-        return [self._disk.overlays[key] for key in keys]
+        return [self._disk.overlays[key] for key in _between(self._disk.overlays, fragment, lane, first, last)]
 
     async def overlays_at(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[Overlay]:
         await self._before_read()
@@ -291,6 +288,14 @@ class MemoryStore:
 
 
 _CLOSED = "it is closed"
+
+
+def _between(records: Collection[PlaceKey], fragment: int, lane: int, first: int, last: int) -> list[PlaceKey]:
+    """The keys of a lane's records from one number to another, in order. Browsing asks for one number at a time: then
+    looking at all records would take a time that grows with the square of their count."""
+    if last - first < len(records):
+        return [key for number in range(first, last + 1) if (key := (fragment, lane, number)) in records]
+    return sorted(key for key in records if key[:2] == (fragment, lane) and first <= key[2] <= last)
 
 
 def _place_key(place: Place) -> PlaceKey:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import chain
 
 import pytest
 
-from tandembus.broker.locks import ABANDON, MessageLock
+from tandembus.broker.locks import ABANDON, CallbackSettleReply, MessageLock
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.errors import EntityDisabled
@@ -281,6 +282,30 @@ async def test_nothing_passes_a_message_that_somebody_holds_and_may_give_back() 
         await stores.quiet()
         assert await stores.peek("b") == [], "or the first would be taken for one that has been there"
         (await stores.open("a")).settle(lock, ABANDON, None)
+        await stores.quiet()
+        assert await stores.peek("b") == ["1", "2", "3"]
+
+
+@covers("P17")
+async def test_nothing_passes_a_message_that_is_given_back_while_those_behind_it_are_read() -> None:
+    async with pair() as stores:
+        await stores.change("a", settings())
+        await stores.send("a", "1", "2", "3")
+        lock = await lock_next(stores, "a")
+        source, disk = await stores.open("a"), stores.stores[0].disk
+        reading, go_on, given_back = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def wait() -> None:
+            reading.set()
+            await go_on.wait()
+
+        disk.before_read = wait
+        await stores.change("a", settings(forward_to="b"))
+        await reading.wait()
+        source.settle(lock, ABANDON, CallbackSettleReply(lambda _lock, _error: given_back.set()))
+        await given_back.wait()
+        disk.before_read = None
+        go_on.set()
         await stores.quiet()
         assert await stores.peek("b") == ["1", "2", "3"]
 

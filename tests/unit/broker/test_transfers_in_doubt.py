@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 
 import pytest
@@ -177,6 +178,24 @@ async def test_messages_for_other_fragments_of_the_destination_go_on() -> None:
         await stores.restart(1)
         await stores.pass_time(100.0)
         assert (await stores.peek("a"), await stores.peek("b", MAIN, 0)) == ([], ["2", "4"])
+
+
+@covers("P17", "M1")
+@pytest.mark.parametrize("rounds", range(20))
+async def test_what_was_passed_by_while_it_was_in_doubt_comes_next(rounds: int) -> None:
+    """Whenever the third comes: if it arrived before the second, that one would be taken for old."""
+    async with SeveralStores(3, a=Placed(settings("b"), (0,)), b=Placed(settings(), (1, 2))) as stores:
+        stores.lose_answers = 1
+        await stores.send("a", "first", session_id=OF_THE_SECOND)
+        await stores.send("a", "second", session_id=OF_THE_SECOND)
+        assert await stores.peek("b", index=1) == ["first"], "what comes behind it waits"
+        stores.clock.advance(10.0)
+        stores.broker_of("a").forwarding.retry_due()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        await stores.send("a", "third", session_id=OF_THE_SECOND)
+        await stores.pass_time(100.0)
+        assert await stores.peek("b", index=1) == ["first", "second", "third"]
 
 
 @covers("P17", "M10")

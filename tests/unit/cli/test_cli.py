@@ -39,6 +39,7 @@ from tandembus.errors import (
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 NOBODY = "Endpoint=sb://127.0.0.1:9/;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+NOBODY_EITHER = NOBODY.replace(":9/", ":8/")
 
 
 @pytest.fixture
@@ -74,6 +75,9 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "token",
         "topology",
         "meter",
+        "cost",
+        "up",
+        "syphon",
     ]
     groups = {
         "queue": ["create", "list", "show", "update", "delete", "purge"],
@@ -85,6 +89,7 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "message": ["delete"],
         "deadletter": ["list", "resubmit"],
         "fault": ["add", "list", "clear"],
+        "pair": ["status"],
     }
     subcommands = [f"{group} {verb}" for group, verbs in groups.items() for verb in verbs]
     assert sorted(ALL) == sorted(f"tandembus {name}" for name in [*names, *groups, *subcommands])
@@ -183,6 +188,29 @@ def test_administration_reports_an_unreachable_namespace_the_same_way(runner: Cl
     result = runner.invoke(main, ["queue", "list", "--connection-string", NOBODY])
     assert result.exit_code == 5
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["peek", "--json"], "Missing argument"),
+        (["peek", "orders", "--json", "--no-such-option"], "No such option"),
+        (["cost", "--days", "many", "--json"], "many"),
+        (
+            ["syphon", "--retry-interval", "5m", "--json", "--primary", NOBODY, "--secondary", NOBODY_EITHER],
+            "1 s to 2 min",
+        ),
+        (["queue", "no-such-command", "--json"], "No such command"),
+        (["no-such-command", "--json"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_told_to_a_program_in_json_too(runner: CliRunner, line: list[str], told: str) -> None:
+    result = runner.invoke(main, line)
+    assert result.exit_code == 2
+    error = json.loads(result.stderr)["error"]
+    assert (error["kind"], error["exit_code"]) == ("WrongUsage", 2)
+    assert told in error["message"]
+    assert "--help` tells the options" in error["advice"]
 
 
 def test_an_error_for_a_program_is_one_line_of_json(runner: CliRunner) -> None:

@@ -64,7 +64,8 @@ def test_a_data_folder_that_is_served_already_is_refused_before_any_process_is_s
         started.append(names)
         raise OSError("none is to be started")
 
-    monkeypatch.setattr(launching, "start_child", start_child)
+    for name in ("start_child", "fork_child"):
+        monkeypatch.setattr(launching, name, start_child)
     (tmp_path / "catalog").mkdir()
     lock = FolderLock(tmp_path / "catalog")
     result = CliRunner().invoke(main, ["serve", "--data", str(tmp_path), "--brokers", "2"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -62,6 +64,21 @@ async def until(condition: Callable[[], object]) -> None:
 
 def bodies(messages: list[ReceivedMessage]) -> list[object]:
     return [message.body for message in messages]
+
+
+async def ask_and_be_cut_off(complaints: list[object]) -> None:
+    """Keeps nothing: neither the connection nor its failure, which knows everything that was under way."""
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    async with FakeNamespace() as namespace:
+        bus = await connect(namespace.connection_string)
+        management = await bus.management(QUEUE)
+        namespace.is_silent = True
+        asking = asyncio.ensure_future(management.peek())
+        await asyncio.sleep(0)
+        namespace.peers[0].cut()
+        with suppress(ConnectionLost):
+            await asking
+        await bus.close()
 
 
 class TestConnecting:
@@ -385,6 +402,12 @@ class TestManagement:
 
 
 class TestLosingIt:
+    def test_a_question_that_was_cut_off_leaves_nothing_behind_to_complain_of(self) -> None:
+        complaints: list[object] = []
+        asyncio.run(ask_and_be_cut_off(complaints))
+        gc.collect()
+        assert complaints == []
+
     async def test_a_cut_connection_fails_everything_under_way(self, namespace: FakeNamespace, bus: ServiceBus) -> None:
         sender, receiver = await bus.sender(QUEUE), await bus.receiver(QUEUE)
         management = await bus.management(QUEUE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -23,11 +24,26 @@ def _never_reopens_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_broker, "FIRST_REOPEN_S", 1000.0)
 
 
+class WatchedBoard(FaultBoard):
+    """Tells when something has begun to wait."""
+
+    is_delaying: asyncio.Event
+
+    async def delay(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
+        self.is_delaying.set()
+        await super().delay(seconds, is_wanted)
+
+    async def until_delaying(self) -> None:
+        await asyncio.wait_for(self.is_delaying.wait(), 10.0)
+        self.is_delaying.clear()
+
+
 class FaultyQueue(OneQueue):
     def __init__(self) -> None:
         super().__init__()
         self.draws: list[float] = []
-        self.board = FaultBoard(self.clock, Topology(stores=2, brokers=2), draw=lambda: self.draws.pop(0))
+        self.board = WatchedBoard(self.clock, Topology(stores=2, brokers=2), draw=lambda: self.draws.pop(0))
+        self.board.is_delaying = asyncio.Event()
         faults = StoreFaults(self.board, 1)
         self.broker = MessageBroker(faults.opening(self._open_store), self.clock, self.budget, commit_outage_s=5.0)
         self.broker.on_turn_end = self._turn_ended.set
@@ -89,13 +105,13 @@ async def test_a_slow_store_takes_longer_for_every_commit() -> None:
     async with FaultyQueue() as queue:
         queue.inject("slow", latency_ms=3000)
         answer = queue.stage(message("a"))
-        await asyncio.sleep(0.02)
+        await queue.board.until_delaying()
         assert not answer.is_given
         queue.clock.advance(3.0)
         queue.inject("slow", latency_ms=3000)  # whatever wakes it
         assert await answer.wait() is None
         second = queue.stage(message("b"))
-        await asyncio.sleep(0.02)
+        await queue.board.until_delaying()
         assert not second.is_given
         queue.board.clear()
         assert await second.wait() is None
@@ -106,7 +122,7 @@ async def test_a_store_that_is_too_slow_is_an_outage_and_no_overload() -> None:
     async with FaultyQueue() as queue:
         queue.inject("slow", latency_ms=20_000)
         answer = queue.stage(message("a"))
-        await asyncio.sleep(0.02)
+        await queue.board.until_delaying()
         queue.clock.advance(5.5)
         queue.broker.check_commit()
         with pytest.raises(OperationTimeout):
@@ -122,7 +138,7 @@ async def test_a_slow_store_that_goes_out_fails_the_commit_that_waits() -> None:
     async with FaultyQueue() as queue:
         queue.inject("slow", latency_ms=60_000)
         answer = queue.stage(message("a"))
-        await asyncio.sleep(0.02)
+        await queue.board.until_delaying()
         queue.inject("unavailable")
         assert isinstance(await answer.wait(), StoreUnavailable)
         queue.board.clear()

@@ -41,6 +41,7 @@ from tests.unit.interconnect.two_ends import (
     send,
     settle,
     stage,
+    turns,
     until,
 )
 
@@ -211,9 +212,11 @@ async def test_pushes_of_another_epoch_are_dropped(run_folder: Path) -> None:
         await until(lambda: receiver.bodies == ["a"])
         (served,) = ends.broker.served._channels.values()
         served.epoch += 1
-        stage(ends.traffic, message("b"))
-        await asyncio.sleep(0.02)
+        other = await FrontEnd(ends.path, ends.clock, party=Party("front end", {"index": 1})).start()
+        await send(other.traffic(), "b")
+        await turns()
         assert receiver.bodies == ["a"]
+        await other.stop()
 
 
 # Versions.

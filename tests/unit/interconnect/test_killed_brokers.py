@@ -19,7 +19,7 @@ from tandembus.interconnect.channel_settings import ChannelSettings
 from tests.covers import covers
 from tests.unit.broker.one_queue import Answer, body_of, message
 from tests.unit.interconnect.broker_child import KEYS
-from tests.unit.interconnect.two_ends import FrontEnd, Receiver, settle, stage, until
+from tests.unit.interconnect.two_ends import FrontEnd, Receiver, settle, stage, turns, until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,6 +48,10 @@ class Child:
     def signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+    def is_stopped(self) -> bool:
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     async def kill(self) -> None:
         assert self._process is not None
@@ -118,7 +122,8 @@ async def test_a_broker_killed_under_load_loses_nothing_and_doubles_nothing(chil
 
     senders = asyncio.gather(*[sender() for _ in range(40)])
     for _ in range(3):
-        await asyncio.sleep(chance.uniform(0.02, 0.15))
+        kill_at = robin.turn + chance.randrange(50, 250)
+        await until(lambda kill_at=kill_at: robin.turn >= kill_at, 30.0)  # type: ignore[misc]
         await child.kill()
         await child.start()
     await senders
@@ -165,8 +170,9 @@ async def test_a_stopped_broker_goes_on_where_it_was(child: Child, front_end: Fr
     traffic = front_end.traffic()
     assert await stage(traffic, message("a")).wait() is None
     child.signal(signal.SIGSTOP)
+    await until(child.is_stopped)
     answers = [stage(traffic, message(f"b{number}", padding=100)) for number in range(200)]
-    await asyncio.sleep(0.05)
+    await turns()
     assert not any(answer.is_given for answer in answers)
     child.signal(signal.SIGCONT)
     assert [await answer.wait() for answer in answers] == [None] * 200

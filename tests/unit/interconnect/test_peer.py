@@ -158,6 +158,17 @@ async def test_what_was_asked_when_the_connection_broke_is_of_unknown_outcome(ma
         await peer.call("double", 1)
 
 
+async def test_who_asks_and_is_cancelled_when_the_connection_breaks_is_cancelled(main: Main) -> None:
+    """And does not ask again: a process that is being stopped would never end."""
+    peer = await main.connect()
+    asked = asyncio.create_task(peer.call("hold", 1))
+    await peer.call("double", 1)
+    peer.connection.end(ServerBusy("away"))
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+
+
 async def test_too_many_calls_at_once_are_refused(main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_module, "MAX_CALLS", 5)
     peer = await main.connect()

@@ -25,6 +25,7 @@ from tests.unit.interconnect.two_ends import (
     send,
     settle,
     stage,
+    turns,
     until,
 )
 
@@ -236,7 +237,7 @@ async def test_a_drain_waits_for_removals(run_folder: Path) -> None:
         ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
         receiver.want(3, True)
         await ends.disk.is_hanging.wait()
-        await asyncio.sleep(0.02)
+        await turns()
         assert receiver.drain_count == 0
         ends.disk.go_on.set()
         await until(lambda: receiver.drain_count == 1)

@@ -48,6 +48,12 @@ async def in_the_turn(is_so: Callable[[], bool]) -> None:
     raise AssertionError("it has not come to that")
 
 
+async def turns() -> None:
+    """What is under way has got where it was going: both ends run in this loop."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
 class BrokerEnd:
     """One life of a broker with one store; the disk outlives it."""
 

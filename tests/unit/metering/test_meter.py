@@ -175,6 +175,29 @@ def test_a_clean_stop_leaves_no_gap(tmp_path: Path) -> None:
     assert total(tmp_path, "calls") == 3
 
 
+def test_a_meter_that_counted_nothing_misses_nothing_when_it_is_killed(tmp_path: Path) -> None:
+    open_meter(tmp_path)
+    counting = open_meter(tmp_path)
+    assert counting.totals().gap is None
+    counting.count("orders", SEND, NORMAL, 1, 1, 1)
+    for _ in range(2):  # the second one tells nothing that the first has told
+        open_meter(tmp_path)
+    assert len([line for line in lines(tmp_path) if "gap" in line]) == 1
+
+
+@pytest.mark.parametrize(("second", "told"), [(START, "2023-11-14T22:13:20+00:00"), (10**15, str(10**15))])
+def test_an_unclean_stop_is_told_with_times_for_people(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, second: int, told: str
+) -> None:
+    killed = open_meter(tmp_path, ManualClock(float(START)))
+    killed.count("orders", SEND, NORMAL, 1, 1, 1)
+    killed.flush()
+    file = next(tmp_path.glob("*.jsonl"))
+    file.write_text(file.read_text().replace(f'"second":{START}', f'"second":{second}'))
+    open_meter(tmp_path, ManualClock(float(START)))
+    assert f"counted after {told} and before {told} may be missing" in caplog.text
+
+
 def test_a_gap_never_ends_before_it_starts_when_the_wall_clock_was_set_back(tmp_path: Path) -> None:
     clock = ManualClock(float(START))
     meter = open_meter(tmp_path, clock)

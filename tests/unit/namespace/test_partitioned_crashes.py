@@ -66,7 +66,7 @@ async def outcomes_of(
             except StoreUnavailable:
                 is_done = False
             await life.dropped_or_out_of_power()
-            is_cut = machine.power.went_out.is_set()
+            is_cut = machine.power.is_out
         async with machine.life() as life:
             await life.dropped()
             assert_disks_hold_just_the_entities(life)

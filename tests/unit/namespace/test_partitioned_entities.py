@@ -205,7 +205,8 @@ async def test_a_change_that_waits_never_meets_the_next_queue_of_that_name(is_up
             await owner.create_queue(QueueDescription("orders"))
 
         replacing = asyncio.create_task(replaced())
-        await asyncio.wait((replacing,), timeout=0.1)
+        for _ in range(200):  # it gets as far as it can
+            await asyncio.sleep(0)
         port.go_on.set()
         outcomes = await asyncio.gather(change, replacing, return_exceptions=True)
         left = life.catalog.find_queue("orders")

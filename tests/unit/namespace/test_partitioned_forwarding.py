@@ -98,6 +98,11 @@ async def test_what_was_on_its_way_when_the_process_ended_arrives_once(source: b
         assert (await life.namespace.counts("inbox")).active == 0
 
 
+async def enabled_and_forwarded(life: Life, description: QueueDescription) -> None:
+    await life.namespace.update_queue(description)
+    await life.forwarded()
+
+
 @covers("P17")
 @pytest.mark.parametrize("is_last_kept", [False, True])
 async def test_whenever_the_power_goes_out_each_message_arrives_once(is_last_kept: bool) -> None:
@@ -112,16 +117,16 @@ async def test_whenever_the_power_goes_out_each_message_arrives_once(is_last_kep
             work = life.catalog.get_queue("work").description
             await life.namespace.update_queue(replace(work, status=EntityStatus.SEND_DISABLED))
             await send(life, "inbox", *bodies)
-            await life.namespace.update_queue(work)
             machine.power.fail_after(commits, is_last_kept)
             out = asyncio.ensure_future(machine.power.went_out.wait())
-            moving = asyncio.ensure_future(life.forwarded())
+            moving = asyncio.ensure_future(enabled_and_forwarded(life, work))
             await asyncio.wait((out, moving), return_when=asyncio.FIRST_COMPLETED)
             is_cut = out.done()
             for task in (out, moving):
                 task.cancel()
+            await asyncio.gather(out, moving, return_exceptions=True)
         async with machine.life() as life:
-            await life.forwarded()
+            await enabled_and_forwarded(life, work)
             assert await receive_all(life, "work") == bodies
             assert (await life.namespace.counts("inbox")).active == 0
     assert commits > 3

@@ -433,8 +433,7 @@ async def test_of_deferred_messages_all_come_or_none() -> None:
         for is_destructive in (False, True):
             with pytest.raises(MessageNotFound):
                 await queue.requests.receive_deferred(MAIN, [*numbers[:3], missing], is_destructive)
-            await queue.quiet()
-            assert queue.locked_count() == 0
+            assert queue.locked_count() == 0, "whoever is refused finds the messages as they were, at once"
         with pytest.raises(InvalidArgument):
             await queue.requests.receive_deferred(MAIN, [numbers[0], numbers[0]], False)
         got = await queue.requests.receive_deferred(MAIN, numbers, False)

@@ -11,7 +11,7 @@ import pytest
 from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from tandembus.errors import StoreUnavailable
 from tandembus.namespace.entries import Entry, QueueEntry, SubscriptionEntry, TopicEntry
-from tandembus.namespace.placement import Placed, Stores, place
+from tandembus.namespace.placement import Placed, Stores, place, turns_by_store
 from tests.covers import covers
 
 
@@ -98,3 +98,9 @@ def test_subscriptions_count_nowhere_they_are_where_their_topics_are() -> None:
     placed.add(TopicEntry(TopicDescription("t", enable_partitioning=True), 1, 1, 0.0, 0.0, stores=stores))
     placed.add(SubscriptionEntry(SubscriptionDescription("t", "s"), 2, 17, 0.0, 0.0, stores=stores))
     assert (placed.entity_count, placed.partitioned_count, placed.fragments[0]) == (1, 1, 16)
+
+
+def test_fragments_of_one_store_take_their_turns_behind_each_other() -> None:
+    assert turns_by_store((0,) * 4) == [0, 1, 2, 3]
+    assert turns_by_store((0, 1, 0, 1, 0, 1)) == [0, 2, 4, 1, 3, 5]
+    assert turns_by_store((2, 0, 1, 2)) == [1, 2, 0, 3]

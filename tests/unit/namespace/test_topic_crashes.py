@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tandembus.broker import message_broker
 from tandembus.descriptions import (
     QueueDescription,
     SubscriptionDescription,
@@ -185,7 +186,8 @@ async def test_a_creation_that_fails_while_the_process_lives_leaves_nothing() ->
 
 
 @covers("M9")
-async def test_nothing_is_deleted_while_the_store_is_out_of_reach() -> None:
+async def test_nothing_is_deleted_while_the_store_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_broker, "FIRST_REOPEN_S", 60.0)
     deletions: list[Step] = [
         lambda life: life.namespace.delete_topic("news"),
         lambda life: life.namespace.delete_subscription("news", "audit"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import secrets
 import time
@@ -170,10 +171,13 @@ async def test_a_process_takes_what_it_has_missed_before_it_serves(stage: Stage)
 
 
 @covers("P1")
-async def test_a_link_waits_for_a_supervisor_that_is_not_there_yet(tmp_path: Path) -> None:
+async def test_a_link_waits_for_a_supervisor_that_is_not_there_yet(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tandembus.node")
     stage = Stage(tmp_path)
     stage.link()
-    await asyncio.sleep(0.05)
+    await comes(lambda: "no control connection" in caplog.text)
     await stage.server.start(stage.path)
     await comes(lambda: stage.state is ProcessState.READY)
     await stage.close()
@@ -203,7 +207,7 @@ async def test_who_does_not_confirm_in_time_is_cut_off_and_must_catch_up_before_
     await comes(lambda: stage.cut_off_count == 1)
     assert not link.is_serving
     assert first not in stage.followers
-    await asyncio.sleep(0.1)
+    await comes(lambda: stage.server.find(BROKER) is not None)
     assert not link.is_serving, "what it was told is not in effect"
     stage.may_go_on.set()
     await comes(lambda: link.is_serving)
@@ -401,9 +405,10 @@ async def test_only_living_processes_of_this_supervisor_are_let_in(
         await connect_peer(stage.path, KEY, Party(role, facts))
 
 
-async def test_who_has_another_key_is_not_let_in(stage: Stage) -> None:
+async def test_who_has_another_key_is_not_let_in(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "tandembus.node")
     link = stage.link(secrets.token_bytes(32))
-    await asyncio.sleep(0.1)
+    await comes(lambda: "no control connection" in caplog.text)
     assert not link.is_serving
     assert stage.server.processes() == []
 

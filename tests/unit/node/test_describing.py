@@ -79,7 +79,7 @@ async def test_a_front_end_that_dies_while_it_waits_gets_no_turn(stage: Stage) -
     peer, one = await stage.front_end()
     async with stage.lock:
         waiting = asyncio.ensure_future(one.__aenter__())
-        await asyncio.sleep(0.05)
+        assert await comes_true(lambda: bool(stage.desk._waiting), 10)
         await peer.close()
         await asyncio.gather(waiting, return_exceptions=True)
     _, other = await stage.front_end()
@@ -96,7 +96,7 @@ async def test_a_turn_that_was_given_up_is_nobodys(stage: Stage, monkeypatch: py
         with pytest.raises(OutcomeUnknown):
             await one.__aenter__()
         waiting = asyncio.ensure_future(one.__aenter__())
-        await asyncio.sleep(0.01)
+        assert await comes_true(lambda: waiting.done() or any(number == 2 for _, number in stage.desk._waiting), 10)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         assert await comes_true(lambda: not stage.desk._waiting, 10)

@@ -35,6 +35,7 @@ class Serving:
 
     async def loaded_spare(self) -> int:
         """Its process."""
+        assert await comes_true(lambda: bool(self.launch._spares), COMES_WITHIN_S)
         (spare,) = self.launch._spares
         assert await comes_true(spare.is_loaded, COMES_WITHIN_S)
         return spare.pid

@@ -17,6 +17,7 @@ import pytest
 
 from tandembus.clock import SystemClock
 from tandembus.node.child_process import ChildProcess, start_child
+from tandembus.node.lifeline import SUPERVISOR_GONE
 from tandembus.node.supervision import START_TIMEOUT_S, ProcessState
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
 from tandembus.tasks import carry_on
@@ -148,9 +149,13 @@ async def test_who_is_heard_is_left_alone(stage: Stage) -> None:
     supervisor = stage.supervisor(heartbeat_timeout_s=0.5)
     await comes(lambda: len(stage.pids()) == 1)
     pid = stage.pids()[0]
-    for _ in range(12):
+    silent_for_long_at = time.monotonic() + 1.2
+
+    def has_been_heard_for_long() -> bool:
         supervisor.heard(BROKER, pid)
-        await asyncio.sleep(0.1)
+        return time.monotonic() > silent_for_long_at
+
+    await comes(has_been_heard_for_long)
     assert stage.pids() == [pid]
 
 
@@ -208,13 +213,12 @@ async def test_a_process_that_waits_for_its_restart_is_stopped_at_once(stage: St
 
 
 async def test_neither_an_interrupt_nor_a_termination_reaches_a_child(stage: Stage) -> None:
-    stage.supervisor()
+    child = stage.start(BROKER)
     await comes(lambda: len(stage.pids()) == 1)
-    pid = stage.pids()[0]
-    os.kill(pid, signal.SIGINT)
-    os.kill(pid, signal.SIGTERM)
-    await asyncio.sleep(0.1)
-    assert not is_gone(pid)
+    os.kill(child.pid, signal.SIGINT)
+    os.kill(child.pid, signal.SIGTERM)
+    child.let_go()
+    assert await child.wait() == SUPERVISOR_GONE, "which is what ended it"
 
 
 SUPERVISING = f"""
@@ -246,7 +250,7 @@ async def test_a_child_whose_supervisor_only_lets_go_of_it_ends_too(stage: Stage
     await comes(lambda: len(stage.pids()) == 1)
     child.let_go()
     await comes(lambda: is_gone(child.pid))
-    assert await child.wait() == 70
+    assert await child.wait() == SUPERVISOR_GONE
 
 
 async def test_a_start_that_fails_lets_go_of_those_it_waits_for_without_a_word(stage: Stage) -> None:
@@ -296,7 +300,7 @@ async def test_a_process_that_cannot_be_started_now_is_started_later(stage: Stag
 
 async def test_a_spare_waits_for_its_orders_and_ends_with_its_supervisor_too(stage: Stage) -> None:
     spare = start_child("broker", "1", "shop", STAND_IN)
-    await asyncio.sleep(0.1)
+    await comes(spare.is_loaded)
     assert spare.is_alive()
     assert stage.pids() == []
     spare.give(stage.orders)

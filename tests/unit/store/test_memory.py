@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message
-from tandembus.store.memory import Fault, MemoryDisk, MemoryStore
-from tandembus.store.messaging_store import MAIN, Changes, Damage
+from tandembus.store.memory import Fault, MemoryDisk, MemoryStore, PlaceKey
+from tandembus.store.messaging_store import MAIN, Changes, Damage, Overlay
 from tests.contract.samples import FRAGMENT, sends
 from tests.covers import covers
 
@@ -95,3 +96,29 @@ async def test_room_is_what_the_test_says() -> None:
     store = MemoryStore(disk)
     await store.commit(Changes())
     assert (store.room().free_bytes, store.room().reserve_bytes) == (100, 10)
+
+
+class CountedOverlays(dict[PlaceKey, Overlay]):
+    """Counts how often somebody goes through all of them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[PlaceKey]:
+        self.walks += 1
+        return super().__iter__()
+
+
+@covers("M4")
+async def test_an_overlay_is_found_without_looking_at_all_others() -> None:
+    disk = MemoryDisk()
+    overlays = disk.overlays = CountedOverlays()
+    store = MemoryStore(disk)
+    changes = Changes()
+    changes.overlays = [Overlay(FRAGMENT, MAIN, number, 0, number, b"") for number in (5, 3, 4, 9)]
+    changes.overlays.append(Overlay(FRAGMENT + 1, MAIN, 4, 0, 0, b""))
+    await store.commit(changes)
+    assert [one.number for one in await store.overlays(FRAGMENT, MAIN, 4, 4)] == [4]
+    assert overlays.walks == 0
+    assert [one.number for one in await store.overlays(FRAGMENT, MAIN, 3, 5)] == [3, 4, 5]
+    assert [one.number for one in await store.overlays(FRAGMENT, MAIN, 0, 1 << 48)] == [3, 4, 5, 9]
+    assert overlays.walks == 1

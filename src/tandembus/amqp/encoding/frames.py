@@ -1,4 +1,5 @@
-"""Writing frames. Descriptors always have the short form (0x00 0x53 code), which clients take for granted."""
+"""Writing frames. Descriptors always have the short form (0x00 0x53 code), and lists all their fields, absent ones as
+null: clients take both for granted (the Python SDK before 7.15 reads fields by index)."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def write_begin(
 ) -> None:
     """`remote_channel` is -1 for a session that we begin ourselves."""
     fields: list[object] = [ushort(remote_channel) if remote_channel >= 0 else None, uint(next_outgoing_id)]
-    fields.extend((uint(window), uint(window), uint(handle_max)))
+    fields.extend((uint(window), uint(window), uint(handle_max), None, None, None))
     write_performative(out, AMQP_FRAME, channel, BEGIN, fields)
 
 
@@ -130,13 +131,14 @@ def write_close(out: BytesWriter, error: AmqpError | None) -> None:
 def write_session_flow(
     out: BytesWriter, channel: i64, next_incoming_id: i64, window: i64, next_outgoing_id: i64
 ) -> None:
-    """A flow that speaks of the session only: size 34, all four fields."""
-    write_u32(out, 8 + 6 + 20)
+    """A flow that speaks of the session only."""
+    write_u32(out, 8 + 6 + 20 + 7)
     out.append(2)
     out.append(0)
     write_u16(out, channel)
-    out.write(b"\x00\x53\x13\xc0\x15\x04")
+    out.write(b"\x00\x53\x13\xc0\x1c\x0b")
     _write_session_fields(out, next_incoming_id, window, next_outgoing_id)
+    out.write(b"\x40\x40\x40\x40\x40\x40\x40")
 
 
 def _write_session_fields(out: BytesWriter, next_incoming_id: i64, window: i64, next_outgoing_id: i64) -> None:
@@ -162,12 +164,12 @@ def write_link_flow(
     drain: bool,
     echo: bool,
 ) -> None:
-    """A flow for a link, with every field that some client insists on."""
-    write_u32(out, 8 + 6 + 20 + 15 + 3)
+    """A flow for a link."""
+    write_u32(out, 8 + 6 + 20 + 15 + 4)
     out.append(2)
     out.append(0)
     write_u16(out, channel)
-    out.write(b"\x00\x53\x13\xc0\x27\x0a")
+    out.write(b"\x00\x53\x13\xc0\x28\x0b")
     _write_session_fields(out, next_incoming_id, window, next_outgoing_id)
     out.append(0x70)
     write_u32(out, handle)
@@ -178,6 +180,7 @@ def write_link_flow(
     out.append(0x40)
     out.append(0x41 if drain else 0x42)
     out.append(0x41 if echo else 0x42)
+    out.append(0x40)
 
 
 def write_disposition(
@@ -185,15 +188,15 @@ def write_disposition(
 ) -> None:
     """`state` is an encoded delivery state; empty for none."""
     start: i64 = start_frame(out, AMQP_FRAME, channel)
-    size: i64 = 1 + 1 + 5 + 5 + 1 + (i64(len(state)) if state else 1)
+    size: i64 = 1 + 1 + 5 + 5 + 1 + (i64(len(state)) if state else 1) + 1
     if size < 256:
         out.write(b"\x00\x53\x15\xc0")
         out.append(u8(size))
-        out.append(5)
+        out.append(6)
     else:
         out.write(b"\x00\x53\x15\xd0")
         write_u32(out, size + 3)
-        write_u32(out, 5)
+        write_u32(out, 6)
     out.append(0x41 if is_receiver else 0x42)
     out.append(0x70)
     write_u32(out, first)
@@ -204,6 +207,7 @@ def write_disposition(
         out.write(state)
     else:
         out.append(0x40)
+    out.append(0x40)
     end_frame(out, start)
 
 
@@ -222,14 +226,14 @@ def write_transfer_start(
     tag_size: i64 = len(tag)
     handle_size: i64 = 2 if handle < 256 else 5
     format_size: i64 = 1 if message_format == 0 else 5
-    size: i64 = 1 + handle_size + 5 + 2 + tag_size + format_size + 1 + 1
+    size: i64 = 1 + handle_size + 5 + 2 + tag_size + format_size + 1 + 1 + 5
     write_u32(out, 13 + size + payload_size)
     out.append(2)
     out.append(0)
     write_u16(out, channel)
     out.write(b"\x00\x53\x14\xc0")
     out.append(u8(size))
-    out.append(6)
+    out.append(11)
     _write_handle(out, handle)
     out.append(0x70)
     write_u32(out, delivery_id)
@@ -243,6 +247,7 @@ def write_transfer_start(
         write_u32(out, message_format)
     out.append(0x41 if settled else 0x42)
     out.append(0x41 if more else 0x42)
+    out.write(b"\x40\x40\x40\x40\x40")
 
 
 def _write_handle(out: BytesWriter, handle: i64) -> None:
@@ -258,18 +263,19 @@ def write_transfer_continuation(
     out: BytesWriter, channel: i64, handle: i64, settled: bool, more: bool, payload_size: i64
 ) -> None:
     """Everything of a later frame but its payload: the first frame said which delivery it is."""
-    size: i64 = 1 + (2 if handle < 256 else 5) + 3 + 2
+    size: i64 = 1 + (2 if handle < 256 else 5) + 3 + 2 + 5
     write_u32(out, 13 + size + payload_size)
     out.append(2)
     out.append(0)
     write_u16(out, channel)
     out.write(b"\x00\x53\x14\xc0")
     out.append(u8(size))
-    out.append(6)
+    out.append(11)
     _write_handle(out, handle)
     out.write(b"\x40\x40\x40")
     out.append(0x41 if settled else 0x42)
     out.append(0x41 if more else 0x42)
+    out.write(b"\x40\x40\x40\x40\x40")
 
 
 def frame(frame_type: int, channel: int, code: int, fields: list[object], payload: bytes = b"") -> bytes:

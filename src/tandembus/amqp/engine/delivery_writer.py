@@ -14,7 +14,7 @@ from tandembus.amqp.engine.serial import distance, following
 if TYPE_CHECKING:
     from tandembus.amqp.engine.connection import Connection
 
-TRANSFER_OVERHEAD_BYTES: Final = 33
+TRANSFER_OVERHEAD_BYTES: Final = 38
 """The most that a transfer frame takes besides tag and payload."""
 
 

@@ -22,14 +22,13 @@ from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.interconnect.traffic import SessionHold, SessionWish
 from tandembus.limits import Limits
 from tandembus.metering.meter import Meter
+from tandembus.metering.reasons import reason_to_receive, reason_to_send, reason_to_wait
 from tandembus.metering.slot import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
     DEFER,
     EMPTY_RECEIVE,
-    FAILOVER,
-    NORMAL,
     PING,
     RECEIVE,
     SEND,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 
 DETACH_FORCED = "amqp:link:detach-forced"
-BACKLOG_SEGMENT = "x-servicebus-transfer"
 PURPOSE = "tandembus:purpose"
 _NO_SESSION = "No session was available in time."
 
@@ -165,13 +163,11 @@ class EntityLink:
             self.entity.traffic.give_up_session(wish)
 
     def _reason(self) -> str:
-        """Why the traffic is there: senders of a backlog queue have failed over; its receivers bring messages home, and
-        say so on the links that carry them there."""
-        if BACKLOG_SEGMENT in self._key.split("/"):
-            return FAILOVER if self.is_sender else SYPHON
+        """Why the traffic is there. Whoever brings messages home from a backlog queue says so on the links that carry
+        them there, since nothing about their path would tell."""
         if (self.link.properties or {}).get(PURPOSE) == SYPHON:
             return SYPHON
-        return NORMAL
+        return reason_to_send(self._key) if self.is_sender else reason_to_receive(self._key)
 
     def _attach(self, half: SenderLink | ReceiverLink, session_id: str | None = None) -> None:
         self._half = half
@@ -251,8 +247,8 @@ class EntityLink:
 
 
 def receive_meter(meter: Meter, key: str, reason: str) -> ReceiveMeter:
-    names = (RECEIVE, EMPTY_RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)
-    return ReceiveMeter(*[meter.slot(key, name, reason) for name in names])
+    receive, *settlements = [meter.slot(key, name, reason) for name in (RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER)]
+    return ReceiveMeter(receive, meter.slot(key, EMPTY_RECEIVE, reason_to_wait(key)), *settlements)
 
 
 def send_checks(entity: Entity, limits: Limits) -> SendChecks:

@@ -51,10 +51,10 @@ from tandembus.interconnect.traffic import SessionHold
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
+from tandembus.metering.reasons import reason_to_receive, reason_to_send
 from tandembus.metering.slot import (
     CANCEL,
     DELETE_BATCH,
-    NORMAL,
     PEEK,
     RECEIVE_DEFERRED,
     RENEW_LOCK,
@@ -185,7 +185,9 @@ class ManagementNode:
             self._held.check(right, self._address.claim_path.removesuffix("/$management"))
 
     def _count(self, operation: str, messages: int, units: int, size_bytes: int) -> None:
-        self._meter.count(self._address.key, operation, NORMAL, messages, units, size_bytes)
+        key = self._address.key
+        reason = reason_to_send(key) if operation in (SCHEDULE, CANCEL) else reason_to_receive(key)
+        self._meter.count(key, operation, reason, messages, units, size_bytes)
 
     def _numbers(self, body: Body) -> list[int]:
         """Numbers that there can be: whatever goes on to a broker has 64 bits."""

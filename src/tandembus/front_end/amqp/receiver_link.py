@@ -38,6 +38,7 @@ from tandembus.errors import BusError, InvalidArgument, InvalidOperation
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
 from tandembus.front_end.amqp.transactions import TransactionParty
+from tandembus.interconnect.number_ranges import NumberRanges
 from tandembus.interconnect.traffic import SessionHold, Traffic
 from tandembus.message import Message
 from tandembus.message_encoding import encode_delivery
@@ -146,10 +147,12 @@ class ReceiverLink(Consumer):
         """How it takes part in transactions, where it can."""
         self._writer: Final = _EchoWriter(self)
         self._is_gathering: bool = False
-        self._first: i64 = -1
-        self._last: i64 = -1
+        self._settled: Final = NumberRanges()
+        """Deliveries whose settlement is to be echoed."""
         self._state: bytes = b""
-        self._delivered_since_drain: i64 = 0
+        """The outcome of all of them."""
+        self._waits_in_vain: bool = False
+        """It asked for messages and has got none since."""
         self.hold: SessionHold | None = None
         """What it holds, as a receiver of a session."""
         self._when_session_lost: Callable[[BusError], None] | None = None
@@ -168,9 +171,15 @@ class ReceiverLink(Consumer):
     # Credit and deliveries.
 
     def flow(self) -> None:
-        """The peer's credit changed."""
+        """The peer's credit changed. More of it is a new receive, whatever the last one brought; taking it back without
+        a drain ends the receive unanswered, which costs nothing."""
         self.activity += 1
-        self.credit = max(self.link.credit - self.removing_count, i64(0))
+        credit = max(self.link.credit - self.removing_count, i64(0))
+        if credit > self.credit:
+            self._waits_in_vain = True
+        elif credit == 0 and not self.link.drain:
+            self._waits_in_vain = False
+        self.credit = credit
 
     def can_take(self) -> bool:
         return self.credit > 0 and self.is_open and self.link.window_is_open() and self._host.can_take()
@@ -182,7 +191,7 @@ class ReceiverLink(Consumer):
         sequence_number = lock.index << NUMBER_BITS | message.number
         payload = encode_delivery(message, sequence_number, until, 0, self._more_annotations, self._more_count)
         lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
-        self._delivered_since_drain += 1
+        self._waits_in_vain = False
         self.activity += 1
         size = len(payload)
         self._meter.receive.add(1, operations_for(size), size)
@@ -194,9 +203,9 @@ class ReceiverLink(Consumer):
     def drained(self) -> None:
         if not self.is_open:
             return
-        if self._delivered_since_drain == 0 and self.link.credit > 0:
+        if self._waits_in_vain:
             self._meter.empty.add(0, 1, 0)
-        self._delivered_since_drain = 0
+        self._waits_in_vain = False
         self.link.drained()
         self.credit = 0
         self._host.touch()
@@ -243,7 +252,7 @@ class ReceiverLink(Consumer):
                 self._refuse(lock.delivery_id, error)
             return
         if not is_quiet:
-            self._write_range()
+            self._write_settled()
             answer = transactional_state(transaction.txn_id, _state_of(transaction.settlements[lock.token].settlement))
             self.link.session.settle(int(lock.delivery_id), int(lock.delivery_id), answer, False, False)
             self._gather()
@@ -289,18 +298,15 @@ class ReceiverLink(Consumer):
         self._echo(lock.delivery_id, _state_of(settlement))
 
     def _echo(self, delivery_id: i64, state: bytes) -> None:
-        if self._first >= 0 and delivery_id == self._last + 1 and state == self._state:
-            self._last = delivery_id
-        else:
-            self._write_range()
-            self._first = delivery_id
-            self._last = delivery_id
+        if state != self._state:
+            self._write_settled()
             self._state = state
+        self._settled.add(delivery_id)
         self._gather()
 
     def _refuse(self, delivery_id: i64, error: BusError) -> None:
         if self.is_open:
-            self._write_range()
+            self._write_settled()
             state = rejected_state(amqp_error(error))
             self.link.session.settle(int(delivery_id), int(delivery_id), state, True, False)
         self._gather()
@@ -310,14 +316,14 @@ class ReceiverLink(Consumer):
             self._is_gathering = True
             self._host.answer(self._writer)
 
-    def _write_range(self) -> None:
-        if self._first >= 0 and self.is_open:
-            self.link.session.settle(int(self._first), int(self._last), self._state, True, False)
-        self._first = -1
+    def _write_settled(self) -> None:
+        for first, last in self._settled.take():
+            if self.is_open:
+                self.link.session.settle(first, last, self._state, True, False)
 
     def write_answers(self) -> None:
         self._is_gathering = False
-        self._write_range()
+        self._write_settled()
 
 
 def _state_of(settlement: i64) -> bytes:

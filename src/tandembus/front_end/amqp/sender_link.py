@@ -19,6 +19,7 @@ from tandembus.errors import BusError, InvalidArgument, InvalidOperation, Messag
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
 from tandembus.front_end.amqp.transactions import TransactionParty
+from tandembus.interconnect.number_ranges import NumberRanges
 from tandembus.interconnect.traffic import Traffic
 from tandembus.message import BATCH_FORMAT, Message, parse_message
 from tandembus.message_sections import split_batch
@@ -156,8 +157,7 @@ class SenderLink(Flushable):
         """How it takes part in transactions, where it can."""
         self.destination: str = ""
         """The entity that its messages are for, where that is not the link's own."""
-        self._first: i64 = -1
-        self._last: i64 = -1
+        self._accepted: Final = NumberRanges()
         self._is_gathering: bool = False
 
     def change_checks(self, checks: SendChecks) -> None:
@@ -202,7 +202,7 @@ class SenderLink(Flushable):
             transactions.doom(state, error)
             self.refuse(delivery_id, error)
             return
-        self._write_range()
+        self._write_accepted()
         if delivery_id >= 0:
             answer = transactional_state(transaction.txn_id, ACCEPTED_STATE)
             self.link.session.settle(int(delivery_id), int(delivery_id), answer)
@@ -215,7 +215,7 @@ class SenderLink(Flushable):
 
     def refuse(self, delivery_id: i64, error: BusError) -> None:
         if self.is_open and delivery_id >= 0:
-            self._write_range()
+            self._write_accepted()
             state = rejected_state(amqp_error(error))
             self.link.session.settle(int(delivery_id), int(delivery_id), state)
         self._gather()
@@ -228,12 +228,7 @@ class SenderLink(Flushable):
         self._meter.count(operation)
         delivery_id = operation.delivery_id
         if delivery_id >= 0:
-            if delivery_id == self._last + 1 and self._first >= 0:
-                self._last = delivery_id
-            else:
-                self._write_range()
-                self._first = delivery_id
-                self._last = delivery_id
+            self._accepted.add(delivery_id)
         self._gather()
 
     def _gather(self) -> None:
@@ -241,15 +236,14 @@ class SenderLink(Flushable):
             self._is_gathering = True
             self._host.answer(self)
 
-    def _write_range(self) -> None:
-        if self._first >= 0 and self.is_open:
-            self.link.session.settle(int(self._first), int(self._last), ACCEPTED_STATE)
-        self._first = -1
-        self._last = -1
+    def _write_accepted(self) -> None:
+        for first, last in self._accepted.take():
+            if self.is_open:
+                self.link.session.settle(first, last, ACCEPTED_STATE)
 
     def write_answers(self) -> None:
         self._is_gathering = False
-        self._write_range()
+        self._write_accepted()
         self.top_up()
 
     def top_up(self) -> None:

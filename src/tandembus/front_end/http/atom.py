@@ -25,7 +25,7 @@ FEED_CONTENT_TYPE: Final = "application/atom+xml;type=feed;charset=utf-8"
 ERROR_CONTENT_TYPE: Final = "application/xml;charset=utf-8"
 
 _PLAIN_IN_PATHS: Final = "/$~!'()*+,;=:@&"
-_NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)

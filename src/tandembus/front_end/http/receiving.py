@@ -24,7 +24,8 @@ from tandembus.interconnect.answers import settle_all
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
-from tandembus.metering.slot import EMPTY_RECEIVE, NORMAL, RECEIVE, RENEW_LOCK, operations_for
+from tandembus.metering.reasons import reason_to_receive, reason_to_wait
+from tandembus.metering.slot import EMPTY_RECEIVE, RECEIVE, RENEW_LOCK, operations_for
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.claims import Claims
@@ -145,4 +146,6 @@ class HttpReceiver:
         return web.Response()
 
     def _count(self, entity: Entity, operation: str, messages: int, units: int, size_bytes: int) -> None:
-        self._meter.count(entity.entry.key, operation, NORMAL, messages, units, size_bytes)
+        key = entity.entry.key
+        reason = reason_to_wait(key) if operation == EMPTY_RECEIVE else reason_to_receive(key)
+        self._meter.count(key, operation, reason, messages, units, size_bytes)

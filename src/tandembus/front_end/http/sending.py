@@ -20,7 +20,8 @@ from tandembus.interconnect.answers import tell
 from tandembus.limits import Limits
 from tandembus.message import Message
 from tandembus.metering.meter import Meter
-from tandembus.metering.slot import NORMAL, PING, SEND
+from tandembus.metering.reasons import reason_to_send
+from tandembus.metering.slot import PING, SEND
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.paths import SubQueue
 
@@ -87,4 +88,4 @@ class HttpSender:
 
     def _count(self, entity: Entity, operation: SendOperation) -> None:
         key = entity.entry.key
-        SendMeter(self._meter.slot(key, SEND, NORMAL), self._meter.slot(key, SEND, PING)).count(operation)
+        SendMeter(self._meter.slot(key, SEND, reason_to_send(key)), self._meter.slot(key, SEND, PING)).count(operation)

@@ -218,6 +218,7 @@ class HandWritten:
     def __init__(self, settings: EngineSettings | None = None) -> None:
         self.server = Connection(settings or server_settings(), 0.0)
         self.frames: list[Frame] = []
+        self.all_frames: list[Frame] = []
 
     def send(self, *data: bytes) -> list[Event]:
         """Everything at once; what the server wrote is in `frames`."""
@@ -227,6 +228,7 @@ class HandWritten:
 
     def take(self) -> list[Frame]:
         self.frames = frames_of(self.server.data_to_send())
+        self.all_frames += self.frames
         return self.frames
 
     def open(self, window: int = 65_536, max_frame_size: int | None = None) -> HandWritten:

@@ -312,7 +312,7 @@ def test_an_echo_is_answered_with_the_link_s_state() -> None:
     assert [one.code for one in peer.frames] == [FLOW]
     assert peer.frames[0].fields[4:7] == [1, 0, 5]
     peer.send(flow_frame(echo=True))
-    assert len(peer.frames[0].fields) == 4
+    assert peer.frames[0].fields[4:] == [None] * 7
     peer.attach_sender(2, "other", credit=9)
     peer.send(flow_frame(2, 1000, 0, echo=True))
     assert peer.frames[0].fields[4:7] == [2, 0, 9]

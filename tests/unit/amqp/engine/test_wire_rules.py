@@ -26,11 +26,13 @@ from tandembus.amqp.engine import (
 )
 from tests.unit.amqp.engine.peers import (
     ATTACH,
+    BEGIN,
     CLOSE,
     DETACH,
     DISPOSITION,
     END,
     FLOW,
+    OPEN,
     TRANSFER,
     Frame,
     HandWritten,
@@ -102,7 +104,7 @@ def test_rule_2_a_send_is_answered_with_accepted_or_rejected_settled_by_the_rece
     link = peer.attach_sender(1)
     delivery = only(DeliveryReceived, peer.send(transfer_frame(7, b"x")))
     link.session.settle(int(delivery.delivery_id), int(delivery.delivery_id), state)
-    role, first, last, settled, outcome = answer_of(peer, DISPOSITION).fields
+    role, first, last, settled, outcome, _ = answer_of(peer, DISPOSITION).fields
     assert (role, first, last, settled) == (True, 7, 7, True)
     assert isinstance(outcome, Described)
     assert outcome.descriptor == code
@@ -223,11 +225,23 @@ def test_rule_6_every_flow_has_the_session_s_fields_and_a_link_s_its_count_and_c
     assert flow.fields[:4] == [2, 65_536, 0, 65_536]
     assert flow.fields[4:7] == [link.handle, 2, 50]
     peer.send(flow_frame(echo=True))
-    assert peer.frames[0].fields == [2, 65_536, 0, 65_536]
+    assert peer.frames[0].fields == [2, 65_536, 0, 65_536] + [None] * 7
     receiver = peer.attach_receiver(2, "in", credit=5)
     receiver.send(b"t", b"", True, None)
     receiver.drained()
     assert peer.take()[-1].fields[:7] == [2, 65_536, 1, 65_536, receiver.handle, 5, 0]
+
+
+def test_lists_have_all_their_fields_because_clients_read_them_by_index() -> None:
+    peer = HandWritten().open()
+    link = peer.attach_receiver(1, credit=2)
+    link.send(b"t" * 16, b"x" * 100_000, False, "lock")
+    peer.send(flow_frame(echo=True), flow_frame(1, 2, 0, echo=True))
+    link.session.settle(0, 0, ACCEPTED_STATE, settled=True, role_receiver=False)
+    link.detach(ERROR)
+    peer.take()
+    counts = {OPEN: 10, BEGIN: 8, ATTACH: 14, FLOW: 11, TRANSFER: 11, DISPOSITION: 6, DETACH: 3}
+    assert {(one.code, len(one.fields)) for one in peer.all_frames} == set(counts.items())
 
 
 def test_rule_7_ten_thousand_transfers_without_credit_are_taken() -> None:
@@ -248,7 +262,7 @@ def test_rule_8_settlement_has_two_phases_and_ends_with_the_sender_s_settled_ech
     event.session.settle(0, 0, state, settled=True, role_receiver=False)
     echo = answer_of(peer, DISPOSITION)
     assert echo.fields[:4] == [False, 0, 0, True]
-    assert echo.data.endswith(state)
+    assert echo.data.endswith(state + b"\x40")
     assert link.session.unsettled.by_id == {}
 
 

@@ -21,10 +21,12 @@ from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMeter
 from tandembus.front_end.amqp.transactions import TransactionLimits, TransactionMemory, Transactions
 from tandembus.interconnect.local_traffic import LocalTraffic
+from tandembus.interconnect.traffic import Traffic
 from tandembus.metering.slot import MeterSlot
 from tandembus.store.messaging_store import MAIN
 from tests.unit.amqp.engine.peers import Pair, only
 from tests.unit.broker.one_queue import OneQueue
+from tests.unit.namespace.partitioned_queue import PartitionedQueue
 
 
 def slot(name: str) -> MeterSlot:
@@ -35,16 +37,22 @@ def checks(max_message_bytes: int = 10_000, max_batch_messages: int = 10) -> Sen
     return SendChecks(max_message_bytes, 2_000, 1_000, max_batch_messages, 128)
 
 
+def _traffic_of(queue: OneQueue | PartitionedQueue) -> Traffic:
+    if isinstance(queue, PartitionedQueue):
+        return queue.traffic
+    return LocalTraffic(queue.fragment, queue.broker.want, queue.broker.session_serving.want)
+
+
 class LinkedQueue:
     def __init__(
         self,
-        queue: OneQueue,
+        queue: OneQueue | PartitionedQueue,
         max_unsent_bytes: int = 1 << 20,
         max_unacknowledged_bytes: int = 1 << 20,
         soon: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.queue = queue
-        self.traffic = LocalTraffic(queue.fragment, queue.broker.want, queue.broker.session_serving.want)
+        self.traffic = _traffic_of(queue)
         self.pair = Pair().open()
         self.session = self.pair.begin()
         self.flusher = Flusher(soon)
@@ -69,7 +77,8 @@ class LinkedQueue:
         )
         self.at_client: list[Event] = []
         """Everything the client was told so far."""
-        queue.broker.on_turn_end = self.flusher.flush
+        for broker in queue.brokers if isinstance(queue, PartitionedQueue) else [queue.broker]:
+            broker.on_turn_end = self.flusher.flush
 
     def _to_client(self, data: bytes) -> None:
         self.at_client += self.pair.client.receive_data(data)

@@ -296,6 +296,60 @@ async def test_a_drain_that_brought_messages_is_not_an_empty_receive() -> None:
         assert (half.credit, linked.receives.empty.operations) == (0, 0)
 
 
+@covers("N11")
+async def test_an_empty_receive_is_metered_also_after_one_that_used_up_its_credit() -> None:
+    async with OneQueue() as queue:
+        await queue.send("a")
+        linked = LinkedQueue(queue)
+        link, _ = linked.receiver()
+        assert bodies(await linked.received(link, 1)) == [b"a"]
+        link.grant(1)
+        await linked.settle_down()
+        link.drain()
+        await linked.settle_down()
+        assert linked.receives.empty.operations == 1
+
+
+@covers("N11")
+async def test_more_credit_is_a_new_receive_whatever_the_last_one_brought() -> None:
+    async with OneQueue() as queue:
+        await queue.send("a")
+        linked = LinkedQueue(queue)
+        link, _ = linked.receiver()
+        assert bodies(await linked.received(link, 5)) == [b"a"]
+        link.grant(5)
+        link.drain()
+        await linked.settle_down()
+        assert linked.receives.empty.operations == 1
+
+
+@covers("N11")
+async def test_a_drain_that_takes_the_credit_back_ends_an_empty_receive() -> None:
+    """As SDKs do it when they close a receiver."""
+    async with OneQueue() as queue:
+        linked = LinkedQueue(queue)
+        link, _ = linked.receiver()
+        link.grant(5)
+        await linked.settle_down()
+        link.credit = 0
+        link.drain()
+        await linked.settle_down()
+        assert linked.receives.empty.operations == 1
+
+
+@covers("N11")
+async def test_credit_that_stands_or_is_taken_back_costs_nothing() -> None:
+    async with OneQueue() as queue:
+        linked = LinkedQueue(queue)
+        link, half = linked.receiver()
+        for credit in (5, 5, 0):
+            link.grant(credit)
+            await linked.settle_down()
+        link.drain()
+        await linked.settle_down()
+        assert (half.credit, linked.receives.empty.operations) == (0, 0)
+
+
 @covers("M12")
 async def test_a_connection_that_is_not_written_to_is_given_no_more() -> None:
     async with OneQueue() as queue:

@@ -38,7 +38,8 @@ async def ask(port: int, token: str, tls: ssl.SSLContext | None, pieces: int) ->
     for start in range(0, len(first), len(first) // pieces + 1):
         writer.write(first[start : start + len(first) // pieces + 1])
         await writer.drain()
-        await asyncio.sleep(0.002)
+        for _ in range(20):  # so that it is read before the next one comes
+            await asyncio.sleep(0)
     writer.write(request + b"Connection: close\r\n\r\n")
     answer = await asyncio.wait_for(reader.read(), 10.0)
     writer.close()

@@ -508,6 +508,7 @@ async def test_messages_are_shared_among_those_who_wait(orders: RunningFrontEnd)
     await nobody_waits(orders)
 
 
+@covers("N11")
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 @pytest.mark.parametrize("timeout", ["0", "0.01"])
 async def test_a_receiver_that_has_waited_enough_gets_nothing(

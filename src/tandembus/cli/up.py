@@ -1,0 +1,192 @@
+"""`tandembus up`: a primary and a secondary namespace on this machine, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from tandembus.cli.command_process import CommandProcess
+from tandembus.cli.pair_processes import PairProcesses
+from tandembus.cli.printable import printable, printable_json
+
+PRIMARY: Final = "primary"
+SECONDARY: Final = "secondary"
+WIDTH: Final = len(SECONDARY)
+CA_FILE: Final = Path("tls", "ca.pem")
+SNIPPET: Final = """\
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from tandembus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespace
+PRIMARY = {primary!r}
+SECONDARY = {secondary!r}
+primary, secondary = [ServiceBusClient.from_connection_string(each) for each in (PRIMARY, SECONDARY)]
+admin = ServiceBusAdministrationClient.from_connection_string(SECONDARY, connection_verify={ca!r})
+options = SendAvailabilityPairedNamespaceOptions(admin, secondary)
+paired = await pair_namespace(primary, options, primary_name={name!r})
+"""
+"""Complete, as it is pasted."""
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two, as its options say. The fields but the first are the names of options."""
+
+    label: str
+    name: str
+    data: Path
+    amqp_port: int
+    amqps_port: str
+    http_port: int
+    config: Path | None
+
+    @classmethod
+    def chosen(cls, label: str, options: dict[str, Any]) -> Side:
+        return cls(label, *[options[f"{label}_{field.name}"] for field in fields(cls)[1:]])
+
+    def serve_command(self, host: str | None, brokers: int) -> list[str]:
+        words = ["serve", "--name", self.name, "--data", str(self.data), "--brokers", str(brokers)]
+        words += ["--amqp-port", str(self.amqp_port), "--amqps-port", self.amqps_port]
+        words += ["--http-port", str(self.http_port)]
+        words += ["--host", host] if host is not None else []
+        return words + (["--config", str(self.config)] if self.config is not None else [])
+
+    def where_it_was(self) -> Side:
+        """With the ports that it took where any would do: clients know it by those. As asked for, where its folder does
+        not tell any more."""
+        from tandembus.cli.data_folder import served_from  # For a namespace that died: a start should not load it.
+        from tandembus.cli.failures import Failure
+
+        try:
+            served = served_from(self.data)
+        except (Failure, OSError):
+            return self
+        amqps_port = "off" if served.amqps_port is None else str(served.amqps_port)
+        return replace(self, amqp_port=served.amqp_port, amqps_port=amqps_port, http_port=served.http_port)
+
+    def ports(self) -> list[int]:
+        """Those that it insists on."""
+        asked = [self.amqp_port, self.http_port]
+        asked += [int(self.amqps_port)] if self.amqps_port.isdecimal() else []
+        return [port for port in asked if port != 0]
+
+    @property
+    def ca_path(self) -> str:
+        return str((self.data / CA_FILE).resolve())
+
+
+def _side_options(label: str, data: str, amqp_port: int, amqps_port: int, http_port: int) -> Callable[[T], T]:
+    """The fields of a `Side`, each as an option."""
+    path = click.Path(path_type=Path)
+    port = click.IntRange(0, 65_535)
+    options = [
+        click.option(f"--{label}-name", default=label, show_default=True, help=f"Name of the {label} namespace."),
+        click.option(f"--{label}-data", type=path, default=data, show_default=True, help="Its data folder."),
+        click.option(
+            f"--{label}-amqp-port",
+            type=port,
+            default=amqp_port,
+            show_default=True,
+            help="Its AMQP port; 0 takes any free one.",
+        ),
+        click.option(
+            f"--{label}-amqps-port",
+            default=str(amqps_port),
+            show_default=True,
+            help="Its port of AMQP over TLS, or 'off'.",
+        ),
+        click.option(f"--{label}-http-port", type=port, default=http_port, show_default=True, help="Its HTTP port."),
+        click.option(f"--{label}-config", type=path, help="Its settings, in a file as for `tandembus serve`."),
+    ]
+
+    def add(command: T) -> T:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.command()
+@_side_options(PRIMARY, "tandembus-data", 5672, 5671, 5300)
+@_side_options(SECONDARY, "tandembus-data-secondary", 5682, 5681, 5310)
+@click.option("--host", help="Address that both listen on.  [default: 127.0.0.1]")
+@click.option("--brokers", type=click.IntRange(0, 64), default=2, show_default=True, help="Message brokers of each.")
+@click.option("--json", "as_json", is_flag=True, help="Say in JSON where they are, for programs.")
+def up(host: str | None, brokers: int, as_json: bool, **options: Any) -> None:
+    """Run a primary and a secondary namespace on this machine until Ctrl-C.
+
+    Once both accept connections their connection strings are printed, and how to pair a client with them. If one of
+    them ends, that is told, and the other goes on. Settings without an option here come from the environment
+    (TANDEMBUS_...) for both, or from a file for each.
+
+    \b
+    Examples:
+      tandembus up
+      tandembus up --primary-name contoso --primary-data contoso-data
+      tandembus up --brokers 0 --secondary-amqp-port 0 --secondary-amqps-port off --secondary-http-port 0
+
+    \b
+    JSON: {"primary": {"name", "connection_string", "data", "ca_path", "pid"}, "secondary": {...}}, one line
+    """
+    primary, secondary = Side.chosen(PRIMARY, options), Side.chosen(SECONDARY, options)
+    _check_are_two(primary, secondary)
+    raise SystemExit(asyncio.run(_run((primary, secondary), host, brokers, as_json)))
+
+
+def _check_are_two(primary: Side, secondary: Side) -> None:
+    if primary.name.lower() == secondary.name.lower():
+        raise click.UsageError(f"Both namespaces are called '{primary.name}': choose another --secondary-name.")
+    if primary.data.resolve() == secondary.data.resolve():
+        raise click.UsageError(f"Both namespaces keep their data in {primary.data}: choose another --secondary-data.")
+    shared = set(primary.ports()) & set(secondary.ports())
+    if shared:
+        raise click.UsageError(f"Both namespaces ask for port {min(shared)}: choose others, or 0 for any free one.")
+
+
+async def _run(sides: Sequence[Side], host: str | None, brokers: int, as_json: bool) -> int:
+    processes = [
+        CommandProcess(side.label, side.serve_command(host, brokers), partial(_tell, side.label)) for side in sides
+    ]
+    print_found = partial(_print_json, sides, processes) if as_json else partial(_print, sides)
+
+    def again(label: str) -> str:
+        side = next(side for side in sides if side.label == label)
+        return shlex.join(["tandembus", *side.where_it_was().serve_command(host, brokers)])
+
+    return await PairProcesses(processes, print_found, again, partial(_tell, "up")).run()
+
+
+def _tell(who: str, text: str) -> None:
+    click.echo(f"{who:{WIDTH}} | {printable(text)}", err=True)
+
+
+def _print(sides: Sequence[Side], connection_strings: Sequence[str]) -> None:
+    for side, connection_string in zip(sides, connection_strings, strict=True):
+        click.echo(f"ready {side.label:{WIDTH}} {connection_string}")
+    primary, secondary = connection_strings
+    snippet = SNIPPET.format(primary=primary, secondary=secondary, ca=sides[1].ca_path, name=sides[0].name)
+    click.echo(f"\nA paired client, to be pasted into `python -m asyncio`:\n\n{snippet}\nCtrl-C stops both.")
+
+
+def _print_json(sides: Sequence[Side], processes: Sequence[CommandProcess], connection_strings: Sequence[str]) -> None:
+    found = {
+        side.label: {
+            "name": side.name,
+            "connection_string": connection_string,
+            "data": str(side.data.resolve()),
+            "ca_path": side.ca_path,
+            "pid": process.pid,
+        }
+        for side, process, connection_string in zip(sides, processes, connection_strings, strict=True)
+    }
+    click.echo(printable_json(json.dumps(found)))

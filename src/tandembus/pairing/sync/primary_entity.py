@@ -1,0 +1,165 @@
+# Generated from tandembus/pairing/primary_entity.py by tools/generate_sync.py: change that, not this.
+"""What all senders of one entity of the primary share: its health, the timer that engages failover, its pings."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Literal, final
+
+from azure.servicebus import ServiceBusSender
+
+from tandembus.pairing.entity_health import EntityHealth, EntityState
+from tandembus.pairing.events import EntityHealthy, FailoverEngaged, Listeners
+from tandembus.pairing.sync.links import Link
+from tandembus.pairing.sync.options import SendAvailabilityPairedNamespaceOptions
+from tandembus.pairing.sync.ping import Pinger
+from tandembus.pairing.sync.runtime import Mutex, Runtime, Timer
+
+_log = logging.getLogger("tandembus.pairing")
+
+
+@final
+class PrimaryEntity:
+    """Acts on what `EntityHealth` decides. A change of state is told to everybody at once: sends that are running on
+    the primary when failover engages are given up, and go to the backlog within the same call (N5)."""
+
+    def __init__(
+        self,
+        path: str,
+        open_sender: Callable[[], ServiceBusSender],
+        options: SendAvailabilityPairedNamespaceOptions,
+        runtime: Runtime,
+    ) -> None:
+        self.path = path
+        self.is_failed_over = False
+        self.is_failing = False
+        """A spell of failures is under way: the next success is news."""
+        self._open_sender = open_sender
+        self._options = options
+        self._listeners: Listeners = options.listeners
+        self._runtime = runtime
+        self._health = EntityHealth(options.failover_interval.total_seconds(), runtime.clock)
+        self._mutex = Mutex()
+        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+        self._timer: Timer | None = None
+        self._pinger: Pinger | None = None
+        self._last_error: BaseException | None = None
+        self._failed_over_at = 0.0
+        self._is_closed = False
+
+    @property
+    def state(self) -> EntityState:
+        return self._health.state
+
+    # Sends on the primary.
+
+    def new_link(self, open_sender: Callable[[], ServiceBusSender]) -> Link:
+        """For sends until the next failover: connections from before it are not trusted after it."""
+        link = Link(open_sender(), self._runtime)
+        with self._mutex:
+            link.is_outdated = self.is_failed_over
+            self._links.add(link)
+        return link
+
+    def send_succeeded(self) -> None:
+        with self._mutex:
+            if self._health.send_succeeded():
+                self.is_failing = False
+                self._cancel_timer()
+
+    def send_failed(self, error: BaseException) -> None:
+        """A failure that counts."""
+        with self._mutex:
+            self._last_error = error
+            if self._is_closed or not self._health.send_failed():
+                return
+            self.is_failing = True
+            _log.info("a send to %s failed: failover in %.1f s: %r", self.path, self._health.due_in_s() or 0.0, error)
+            if self._health.due_in_s() != 0.0:
+                self._start_timer()
+                return
+        self._interval_elapsed()
+
+    # What follows from it.
+
+    def _start_timer(self) -> None:
+        left_s = self._health.due_in_s()
+        if left_s is not None:
+            self._timer = self._runtime.call_later(left_s, self._interval_elapsed)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _interval_elapsed(self) -> None:
+        with self._mutex:
+            self._timer = None
+            if self._is_closed:
+                return
+            failing_for_s = self._health.failing_for_s()
+            if not self._health.interval_elapsed():
+                self._start_timer()
+                return
+            pinger = self._engage()
+            links, now = list(self._links), self._runtime.clock.now()
+            self._links.clear()
+        for link in links:
+            link.outdate()
+        self._listeners.tell(FailoverEngaged(now, self.path, failing_for_s, self._last_error))
+        pinger.start()
+
+    def _engage(self) -> Pinger:
+        self.is_failing, self.is_failed_over = False, True
+        self._failed_over_at = self._runtime.clock.monotonic()
+        self._pinger = Pinger(
+            self.path,
+            self._open_sender,
+            self._options.ping_primary_interval.total_seconds(),
+            self._options.operation_timeout.total_seconds(),
+            self._runtime,
+            self._listeners,
+            self._ping_accepted,
+        )
+        return self._pinger
+
+    def _ping_accepted(self, pinger: Pinger) -> None:
+        """Pings of an earlier failover, answered late, say nothing about this one."""
+        with self._mutex:
+            if pinger is not self._pinger:
+                return
+            event = self._recover("ping")
+        if event is not None:
+            self._listeners.tell(event)
+
+    def mark_healthy(self) -> None:
+        """Somebody knows better than pings do."""
+        with self._mutex:
+            event = self._recover("marked")
+        if event is not None:
+            self._listeners.tell(event)
+
+    def _recover(self, because: Literal["ping", "marked"]) -> EntityHealthy | None:
+        clock = self._runtime.clock
+        was_failed_over = self.is_failed_over
+        self._health.recovered()
+        self._cancel_timer()
+        self._stop_pings()
+        self.is_failing = self.is_failed_over = False
+        if not was_failed_over:
+            return None
+        return EntityHealthy(clock.now(), self.path, clock.monotonic() - self._failed_over_at, because)
+
+    def _stop_pings(self) -> None:
+        pinger, self._pinger = self._pinger, None
+        if pinger is not None:
+            pinger.stop()
+
+    def close(self) -> None:
+        """No timer and no pings any more, however the sends end that are under way."""
+        with self._mutex:
+            self._is_closed = True
+            self._cancel_timer()
+            self._stop_pings()

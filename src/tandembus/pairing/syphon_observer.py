@@ -1,0 +1,195 @@
+"""Who hears what a syphon does, and what it counts."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from tandembus.clock import Clock
+
+log: Final = logging.getLogger("tandembus.syphon")
+PREFIX: Final = "tandembus_syphon_"
+TELL_AGAIN_S: Final = 60.0
+"""Dead letters of one destination for one reason are told no more often."""
+MAX_TOLD: Final = 1_000
+"""Strangers decide how many destinations there are."""
+
+
+class SyphonObserver(Protocol):
+    """Hears what a syphon does."""
+
+    def received(self) -> None:
+        """Messages have come."""
+
+    def moved(self, queue: str, path: str, count: int, size_bytes: int) -> None: ...
+
+    def dead_lettered(
+        self, queue: str, path: str | None, numbers: Sequence[int | None], reason: str, description: str
+    ) -> None:
+        """Messages that were refused alike; without a path if they are malformed."""
+
+    def deferred(self, queue: str, path: str, count: int) -> None: ...
+
+    def stuck(self, queue: str, path: str, error: BaseException) -> None:
+        """A destination does not take messages. Told once; then it is tried again and again."""
+
+    def retried(self, queue: str, path: str, error: BaseException) -> None: ...
+
+    def freed(self, queue: str, path: str) -> None: ...
+
+    def lost(self, queue: str, count: int) -> None:
+        """The locks of messages in hand: they come again, and those that are home already arrive twice."""
+
+    def detached(self, queue: str, error: BaseException) -> None:
+        """While nothing was going on; it will be attached again."""
+
+    def troubled(self, queue: str, error: BaseException) -> None:
+        """The backlog queue itself cannot be used; it will be tried again."""
+
+
+class SyphonFigures:
+    """Counts, logs, and tells both as Prometheus metrics. Of a trouble that lasts only its beginning is logged."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock: Final = clock
+        self._moved: Final[Counter[str]] = Counter()
+        self._moved_bytes: Final[Counter[str]] = Counter()
+        self._dead_lettered: Final[Counter[tuple[str, str]]] = Counter()
+        self._told: Final[dict[tuple[str, str | None, str], tuple[float, int]]] = {}
+        """When dead letters were told last, and how many there were since."""
+        self._deferred: Final[Counter[str]] = Counter()
+        self._retried: Final[Counter[str]] = Counter()
+        self._lost: Final[Counter[str]] = Counter()
+        self._troubled: Final[Counter[str]] = Counter()
+        self._stuck: Final[set[tuple[str, str]]] = set()
+        self._last_troubles: Final[dict[str, str]] = {}
+        self._first_received_at = 0.0
+        self._last_moved_at = 0.0
+
+    @property
+    def moved_count(self) -> int:
+        return sum(self._moved.values())
+
+    @property
+    def dead_lettered_count(self) -> int:
+        return sum(self._dead_lettered.values())
+
+    @property
+    def lost_lock_count(self) -> int:
+        return sum(self._lost.values())
+
+    @property
+    def stuck_paths(self) -> list[str]:
+        return sorted({path for _, path in self._stuck})
+
+    def record(self) -> dict[str, object]:
+        return {
+            "moved": self.moved_count,
+            "moved_bytes": sum(self._moved_bytes.values()),
+            "moving_s": round(max(0.0, self._last_moved_at - self._first_received_at), 3),
+            "dead_lettered": self.dead_lettered_count,
+            "deferred": sum(self._deferred.values()),
+            "retries": sum(self._retried.values()),
+            "locks_lost": self.lost_lock_count,
+            "dead_destinations": self.stuck_paths,
+        }
+
+    def received(self) -> None:
+        self._first_received_at = self._first_received_at or self._clock.now()
+
+    def moved(self, queue: str, path: str, count: int, size_bytes: int) -> None:
+        self._moved[queue] += count
+        self._moved_bytes[queue] += size_bytes
+        self._last_moved_at = self._clock.now()
+        self._last_troubles.pop(queue, None)
+        log.debug("%s: moved %d to %s", queue, count, path)
+
+    def dead_lettered(
+        self, queue: str, path: str | None, numbers: Sequence[int | None], reason: str, description: str
+    ) -> None:
+        self._dead_lettered[queue, reason] += len(numbers)
+        which = "a message" if numbers[0] is None else f"message {numbers[0]}"
+        if (count := self._count_to_tell((queue, path, reason), len(numbers))) == 0:
+            return
+        others = f" and {count - 1} more" if count > 1 else ""
+        log.warning("%s: dead-lettered %s%s: %s: %s", queue, which, others, reason, description)
+
+    def _count_to_tell(self, kind: tuple[str, str | None, str], count: int) -> int:
+        """With those that were not told; none if it is too early for that."""
+        now = self._clock.monotonic()
+        told_at, untold = self._told.get(kind, (-math.inf, 0))
+        if now < told_at + TELL_AGAIN_S:
+            self._told[kind] = told_at, untold + count
+            return 0
+        if len(self._told) >= MAX_TOLD:
+            self._told.clear()
+        self._told[kind] = now, 0
+        return untold + count
+
+    def deferred(self, queue: str, path: str, count: int) -> None:
+        self._deferred[queue] += count
+        log.debug("%s: deferred %d for %s", queue, count, path)
+
+    def stuck(self, queue: str, path: str, error: BaseException) -> None:
+        if (queue, path) not in self._stuck:
+            self._stuck.add((queue, path))
+            log.warning("%s: %s does not take messages, they wait: %s", queue, path, error)
+
+    def retried(self, queue: str, path: str, error: BaseException) -> None:
+        self._stuck.add((queue, path))
+        self._retried[queue] += 1
+        log.debug("%s: %s still does not take messages: %s", queue, path, error)
+
+    def freed(self, queue: str, path: str) -> None:
+        self._stuck.discard((queue, path))
+        log.info("%s: %s takes messages again, and has all that waited for it", queue, path)
+
+    def lost(self, queue: str, count: int) -> None:
+        self._lost[queue] += count
+        messages = "message, which comes" if count == 1 else "messages, which come"
+        log.warning("%s: lost the locks of %d %s again", queue, count, messages)
+
+    def detached(self, queue: str, error: BaseException) -> None:
+        log.info("%s: was detached while it was idle: %s", queue, error)
+
+    def troubled(self, queue: str, error: BaseException) -> None:
+        self._troubled[queue] += 1
+        self._stuck.difference_update([each for each in self._stuck if each[0] == queue])
+        if self._last_troubles.get(queue) != str(error):
+            self._last_troubles[queue] = str(error)
+            log.warning("%s: cannot be used now: %s", queue, error)
+
+    def metrics(self) -> str:
+        """In the text format of Prometheus."""
+        lines: list[str] = []
+        for name, help_text, counts in (
+            ("messages_moved_total", "Messages that are home.", self._moved),
+            ("bytes_moved_total", "Their bytes.", self._moved_bytes),
+            ("messages_deferred_total", "Messages put aside behind a dead destination.", self._deferred),
+            ("retries_total", "Sends to a dead destination in vain.", self._retried),
+            ("locks_lost_total", "Messages that were lost from hand, and come again.", self._lost),
+            ("queue_troubles_total", "Times that a backlog queue could not be used.", self._troubled),
+        ):
+            values = [(f'queue="{_escaped(queue)}"', count) for queue, count in sorted(counts.items())]
+            lines += _metric(name, "counter", help_text, values)
+        dead = sorted(self._dead_lettered.items())
+        letters = [(f'queue="{_escaped(queue)}",reason="{_escaped(why)}"', count) for (queue, why), count in dead]
+        lines += _metric("messages_dead_lettered_total", "counter", "Messages that nobody will take.", letters)
+        lines += _metric("dead_destinations", "gauge", "Destinations that take no messages.", [("", len(self._stuck))])
+        when = [("", round(self._last_moved_at, 3))] if self._moved else []
+        lines += _metric("last_moved_timestamp_seconds", "gauge", "When a message came home last.", when)
+        return "\n".join(lines) + "\n"
+
+
+def _metric(name: str, kind: str, help_text: str, values: Iterable[tuple[str, float]]) -> list[str]:
+    head = [f"# HELP {PREFIX}{name} {help_text}", f"# TYPE {PREFIX}{name} {kind}"]
+    return head + [
+        f"{PREFIX}{name}{{{labels}}} {value}" if labels else f"{PREFIX}{name} {value}" for labels, value in values
+    ]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

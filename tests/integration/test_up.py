@@ -1,0 +1,230 @@
+"""`tandembus up`: two namespaces on one machine, as a person starts and stops them."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from tandembus.cli.up import SNIPPET
+from tandembus.client.administration import Administration
+from tests.covers import covers
+from tests.integration.command_line import listen_to_ctrl_c
+from tests.integration.processes import is_gone
+
+WITHIN_S = 60.0
+ANY_PORTS = [
+    f"--{side}-{door}-port={port}"
+    for side in ("primary", "secondary")
+    for door, port in (("amqp", "0"), ("amqps", "off"), ("http", "0"))
+]
+
+
+class Up:
+    """A running `tandembus up`, and what it has said."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "tandembus", "up", *ANY_PORTS, *options]
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            preexec_fn=listen_to_ctrl_c,
+        )
+        self.said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        for source, target in ((self.process.stdout, self.said), (self.process.stderr, self.told)):
+            threading.Thread(target=_follow, args=(source, target), daemon=True).start()
+
+    def next_line(self) -> str | None:
+        """Of its standard output; None at the end."""
+        return self.said.get(timeout=WITHIN_S)
+
+    def until_told(self, text: str) -> str:
+        """The line of its standard error that holds this."""
+        while True:
+            line = self.told.get(timeout=WITHIN_S)
+            assert line is not None, f"it never said '{text}'"
+            if text in line:
+                return line
+
+    def found(self) -> Any:
+        """Where they are, with `--json`."""
+        return json.loads(self.next_line() or "")
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(WITHIN_S)
+
+
+def _follow(source: Any, target: queue.SimpleQueue[str | None]) -> None:
+    for line in source:
+        target.put(line.rstrip("\n"))
+    target.put(None)
+
+
+def until_gone(*pids: int) -> None:
+    give_up_at = time.monotonic() + WITHIN_S
+    while not all(is_gone(pid) for pid in pids):
+        assert time.monotonic() < give_up_at, f"still there: {pids}"
+
+
+def check_stopped_in_order(found: dict[str, dict[str, str]]) -> None:
+    """A meter that was not closed leaves its mark."""
+    for side in found.values():
+        assert Path(side["ca_path"]).is_file()
+        assert not (Path(side["data"]) / "meter" / "running").exists()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Up]]:
+    """What a test puts in is ended with it."""
+    ups: list[Up] = []
+    yield ups
+    for one in ups:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait(WITHIN_S)
+
+
+def start(started: list[Up], folder: Path, *options: str) -> Up:
+    started.append(Up(folder, *options))
+    return started[-1]
+
+
+def send(connection_string: str, entity: str) -> None:
+    with (
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_queue_sender(entity) as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("hello"))
+
+
+async def pasted(text: str) -> dict[str, Any]:
+    """What there is after it was typed into `python -m asyncio`."""
+    names: dict[str, Any] = {}
+    await eval(compile(text, "pasted", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    return names
+
+
+async def queues(side: dict[str, str]) -> list[str]:
+    async with Administration(side["connection_string"]) as administration:
+        return [each.name async for each in administration.queues()]
+
+
+async def make_queue(side: dict[str, str], name: str) -> None:
+    async with Administration(side["connection_string"]) as administration:
+        await administration.create_queue(name)
+
+
+@covers("B2")
+async def test_both_are_there_each_with_its_own_data_and_one_interruption_stops_both(
+    tmp_path: Path, started: list[Up]
+) -> None:
+    up = start(started, tmp_path, "--json")
+    found = up.found()
+    primary, secondary = found["primary"], found["secondary"]
+    assert (primary["name"], secondary["name"]) == ("primary", "secondary")
+    await make_queue(primary, "orders")
+    send(primary["connection_string"], "orders")
+    assert (await queues(primary), await queues(secondary)) == (["orders"], [])
+    assert (Path(primary["data"]), Path(secondary["data"])) == (
+        tmp_path / "tandembus-data",
+        tmp_path / "tandembus-data-secondary",
+    )
+    assert up.interrupt() == 0
+    until_gone(primary["pid"], secondary["pid"])
+    check_stopped_in_order(found)
+
+
+@covers("B2")
+async def test_a_person_is_shown_both_connection_strings_and_a_paired_client_that_works_as_pasted(
+    tmp_path: Path, started: list[Up]
+) -> None:
+    up = start(started, tmp_path, "--brokers", "0", "--primary-name", "contoso", "--secondary-data", "elsewhere")
+    strings = []
+    for label in ("primary", "secondary"):
+        ready, said_label, connection_string = (up.next_line() or "").split()
+        assert (ready, said_label) == ("ready", label)
+        strings.append(connection_string)
+    send_to = [ServiceBusClient.from_connection_string(each) for each in strings]
+    assert len({client.fully_qualified_namespace for client in send_to}) == 2
+    while "python -m asyncio" not in (up.next_line() or ""):
+        pass
+    lines = [up.next_line() or "" for _ in range(1 + len(SNIPPET.splitlines()))]
+    assert str(tmp_path / "elsewhere" / "tls" / "ca.pem") in "\n".join(lines)
+    names = await pasted("\n".join(lines))
+    async with names["paired"], names["primary"], names["secondary"], names["admin"]:
+        pass
+    assert "contoso/x-servicebus-transfer/9" in await queues({"connection_string": strings[1]})
+    assert await asyncio.to_thread(up.interrupt) == 0
+
+
+@covers("B2")
+async def test_one_that_dies_is_reported_and_the_other_goes_on(tmp_path: Path, started: list[Up]) -> None:
+    up = start(started, tmp_path, "--brokers", "0", "--json")
+    found = up.found()
+    os.kill(found["primary"]["pid"], signal.SIGKILL)
+    assert "the primary has ended by itself (ended by SIGKILL); the secondary goes on" in up.until_told("by itself")
+    port = urlsplit(found["primary"]["connection_string"].split(";")[0].removeprefix("Endpoint=")).port
+    again = up.until_told("to start it again")
+    assert "tandembus serve --name primary --data tandembus-data" in again
+    assert f"--amqp-port {port} " in again
+    assert await queues(found["secondary"]) == []
+    os.kill(found["secondary"]["pid"], signal.SIGKILL)
+    assert "none is left" in up.until_told("by itself")
+    assert up.process.wait(WITHIN_S) == 1
+
+
+@covers("B2")
+def test_when_one_cannot_start_the_other_is_stopped_and_the_reason_is_told(tmp_path: Path, started: list[Up]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        up = start(started, tmp_path, "--brokers", "1", f"--secondary-amqp-port={port}")
+        assert "secondary | tandembus cannot start" in up.until_told("cannot start")
+        assert "--primary-amqp-port" in up.until_told("the secondary could not be started")
+        assert up.process.wait(WITHIN_S) == 1
+    assert up.next_line() is None
+    assert list(tmp_path.rglob("meter/**/running")) == [], "neither has served: the next start misses nothing"
+
+
+@covers("B2")
+def test_neither_outlives_a_kill_of_the_command(tmp_path: Path, started: list[Up]) -> None:
+    up = start(started, tmp_path, "--brokers", "0", "--json")
+    found = up.found()
+    for side in found.values():
+        assert asyncio.run(queues(side)) == []
+        assert (Path(side["data"]) / "meter" / "running").exists()
+    up.process.kill()
+    up.process.wait(WITHIN_S)
+    until_gone(found["primary"]["pid"], found["secondary"]["pid"])
+    check_stopped_in_order(found)
+
+
+@covers("B2")
+def test_an_early_interruption_leaves_nothing_behind(tmp_path: Path, started: list[Up]) -> None:
+    up = start(started, tmp_path, "--brokers", "0")
+    give_up_at = time.monotonic() + WITHIN_S
+    children = Path(f"/proc/{up.process.pid}/task/{up.process.pid}/children")
+    while len(pids := children.read_text().split()) < 2:
+        assert time.monotonic() < give_up_at
+    assert up.interrupt() == 130
+    until_gone(*[int(pid) for pid in pids])
