@@ -105,6 +105,11 @@ class Catalog(CatalogView):
             store.close()
             raise
 
+    async def settled(self) -> None:
+        """Until no change is under way: one goes on when its caller has gone, and writes in a thread."""
+        async with self._changing:
+            return
+
     def close(self) -> None:
         self._store.close()
 

@@ -415,6 +415,7 @@ class SupervisorNode:
         self._meter_stop.set()
         await asyncio.gather(*self._tasks, *self._joining, return_exceptions=True)
         self.meter.close()
+        await self._catalog.settled()
         self._catalog.close()
 
     async def _end(self, processes: list[ProcessId]) -> None:

@@ -248,4 +248,5 @@ class NamespaceNode:
         if not self._is_in_memory:
             await self._copies_following.stop()
             self._copies.close()
+        await self._catalog.settled()
         self._catalog.close()

@@ -239,6 +239,7 @@ class Life:
             await self.namespace.stop()
         for broker in self.brokers:
             await broker.stop()
+        await self.catalog.settled()  # or its last write would come into the next life
         for disk in self.machine.disks:
             disk.is_held = False
 

@@ -238,6 +238,20 @@ async def test_a_change_is_carried_through_when_its_caller_goes_away(catalog: Ca
     again.close()
 
 
+async def test_a_catalog_is_settled_once_what_was_begun_is_written(catalog: Catalog, tmp_path: Path) -> None:
+    """Only then may it be closed: a change writes in a thread, and goes on when its caller has gone."""
+    task = asyncio.create_task(catalog.begin_create(QueueDescription("orders"), LIMITS, NOW))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    before = catalog.version
+    await catalog.settled()
+    assert catalog.version == before + 1
+    again = reopened(catalog, tmp_path)
+    assert [one.path for one in again.tombstones()] == ["orders"]
+    again.close()
+
+
 async def test_one_process_at_a_time_holds_the_catalog(catalog: Catalog, tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="in use"):
         Catalog.open(tmp_path, LIMITS, NOW)
