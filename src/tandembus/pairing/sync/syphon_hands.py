@@ -8,13 +8,12 @@ from functools import partial
 from typing import Final, final
 
 from tandembus.errors import MalformedData
-from tandembus.pairing.aliases import MalformedBacklogMessage
-from tandembus.pairing.payloads import browsed, from_backlog, locked_until
+from tandembus.pairing.payloads import locked_until
 from tandembus.pairing.sync.runtime import Mutex, Runtime, pause
 from tandembus.pairing.syphon_messages import Delivery, Held, LocksLost
 from tandembus.pairing.syphon_observer import SyphonObserver
 from tandembus.pairing.sync.syphon_ports import BacklogPort
-from tandembus.pairing.syphon_rules import destination_of
+from tandembus.pairing.syphon_reading import by_destination, number_of, read_deliveries, refused_alike
 
 USUAL_LOCK_S: Final = 60.0
 """Of a backlog queue as pairing makes it. None is taken for longer: clocks do not always agree."""
@@ -74,17 +73,9 @@ class Hands:
 
     def read(self, deliveries: Sequence[Delivery]) -> list[Held]:
         """What they say; malformed ones become dead letters."""
-        held: list[Held] = []
-        malformed: dict[tuple[str, str], list[Delivery]] = {}
-        for delivery in deliveries:
-            try:
-                path, payload, number, delivery_count, is_home = from_backlog(delivery.payload)
-            except MalformedBacklogMessage as error:
-                malformed.setdefault((error.reason, error.description), []).append(delivery)
-                continue
-            was_here_before = is_home or delivery_count > self._given_back.get(number, 0)
-            held.append(Held(delivery, path, payload, number, was_here_before, is_home, delivery_count))
-            self.is_partitioned = self.is_partitioned or number >> FRAGMENT_SHIFT > 0
+        held, malformed = read_deliveries(deliveries, self._given_back)
+        if not self.is_partitioned:
+            self.is_partitioned = any(each.sequence_number >> FRAGMENT_SHIFT > 0 for each in held)
         for (reason, description), some in malformed.items():
             self.dead_letter(some, None, reason, description)
         return held
@@ -123,16 +114,12 @@ class Hands:
         bury = partial(self._backlog.dead_letter, reason=reason, description=description)
         buried = self._settle(deliveries, bury)
         if buried:
-            numbers = [_number_of(each) for each in buried]
+            numbers = [number_of(each) for each in buried]
             self._observer.dead_lettered(self._backlog.queue, path, numbers, reason, description)
         return len(buried) == len(deliveries)
 
     def dead_letter_all(self, refused: Iterable[tuple[Held, str, str]]) -> None:
-        """Together, as far as they were refused alike: others wait for their turn meanwhile."""
-        alike: dict[tuple[str, str], list[Held]] = {}
-        for each, reason, description in refused:
-            alike.setdefault((reason, description), []).append(each)
-        for (reason, description), held in alike.items():
+        for (reason, description), held in refused_alike(refused).items():
             self.dead_letter([each.delivery for each in held], held[0].path, reason, description)
 
     def holds(self, delivery: Delivery) -> bool:
@@ -249,23 +236,3 @@ class Hands:
 
     def _now(self) -> float:
         return self._runtime.clock.monotonic()
-
-
-def _number_of(delivery: Delivery) -> int | None:
-    """Of a message that may be unreadable altogether."""
-    try:
-        return browsed(delivery.payload).sequence_number
-    except MalformedData:
-        return None
-
-
-def by_destination(held: Iterable[Held]) -> dict[str, list[Held]]:
-    groups: dict[str, list[Held]] = {}
-    group: list[Held] = []
-    path: str | None = None
-    for each in held:
-        if each.path != path:
-            path = each.path
-            group = groups.setdefault(destination_of(path), [])
-        group.append(each)
-    return groups

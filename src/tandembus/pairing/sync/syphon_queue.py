@@ -14,12 +14,13 @@ from functools import partial
 from typing import Final
 
 from tandembus.pairing.sync.runtime import Runtime, Signal, pause, together
-from tandembus.pairing.sync.syphon_hands import Hands, by_destination
+from tandembus.pairing.sync.syphon_hands import Hands
 from tandembus.pairing.syphon_lane import Sent
 from tandembus.pairing.sync.syphon_lanes import Lanes
 from tandembus.pairing.syphon_messages import Delivery, Held
 from tandembus.pairing.syphon_observer import SyphonObserver, log
 from tandembus.pairing.sync.syphon_ports import BacklogPort, PrimaryPort
+from tandembus.pairing.syphon_reading import by_destination
 from tandembus.pairing.syphon_rules import SyphonSettings, Verdict, Window
 from tandembus.pairing.sync.syphon_sending import HOLD_S, RowSender
 
@@ -48,7 +49,7 @@ class QueueSyphon:
         self._observer: Final = observer
         self._runtime: Final = runtime
         self._hands: Final = Hands(backlog, runtime, observer)
-        self._rows: Final = RowSender(primary, self._hands, settings, runtime.clock)
+        self._rows: Final = RowSender(primary, self._hands.are_safe, settings, runtime.clock)
         self._lanes: Final = Lanes(backlog.queue, self._hands, self._rows, settings, observer, runtime)
         self._window: Final = Window(settings)
         self._is_stopping = False

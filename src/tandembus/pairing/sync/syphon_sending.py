@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, final
 
 from tandembus.clock import Clock
-from tandembus.pairing.sync.syphon_hands import Hands
 from tandembus.pairing.syphon_lane import Sent
-from tandembus.pairing.syphon_messages import Held
+from tandembus.pairing.syphon_messages import Delivery, Held
 from tandembus.pairing.sync.syphon_ports import PrimaryPort
 from tandembus.pairing.syphon_rules import SyphonSettings, Verdict, dead_letter_reason
 
@@ -16,13 +16,15 @@ OVERHEAD_BYTES: Final = 8
 """What stands around a message in a batch."""
 HOLD_S: Final = 20.0
 """How long one row of messages may be sent before it is somebody else's turn."""
+AreSafe: TypeAlias = Callable[[Sequence[Delivery]], bool]
+"""Whether messages are ours, and for so long that one can begin to send them."""
 
 
 @final
 class RowSender:
-    def __init__(self, primary: PrimaryPort, hands: Hands, settings: SyphonSettings, clock: Clock) -> None:
+    def __init__(self, primary: PrimaryPort, are_safe: AreSafe, settings: SyphonSettings, clock: Clock) -> None:
         self._primary = primary
-        self._hands = hands
+        self._are_safe = are_safe
         self._settings = settings
         self._clock = clock
 
@@ -36,7 +38,7 @@ class RowSender:
         size = self._settings.batch_size
         while position < len(held) and self._clock.monotonic() < until:
             batch = self._batch(held, position, size)
-            if not self._hands.are_safe([each.delivery for each in batch]):
+            if not self._are_safe([each.delivery for each in batch]):
                 break
             try:
                 self._primary.send(path, [each.payload for each in batch])
