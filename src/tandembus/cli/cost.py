@@ -8,19 +8,19 @@ from typing import Final
 
 import click
 
+from tandembus.cli.money import money
 from tandembus.cli.output import print_json, print_table, say
 from tandembus.cli.parameters import duration
 from tandembus.cli.price_option import price_list
 from tandembus.cli.target import json_option
 from tandembus.metering import paired_costs
-from tandembus.metering.paired_costs import DAY_S, HOUR_S, Diverted
+from tandembus.metering.paired_costs import CHARGES, DAY_S, HOUR_S, Diverted
 from tandembus.metering.price_files import DEFAULT_LIST, list_text, shipped_lists
 from tandembus.metering.prices import ZERO, PriceList
 from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES
 
 HOURS_A_DAY: Final = 24
 LARGEST: Final = 10**15
-NOT_PRICED: Final = "not priced"
 COUNT: Final = click.IntRange(1, 1_000_000)
 ANY_COUNT: Final = click.IntRange(0, LARGEST)
 
@@ -226,8 +226,7 @@ class Bill:
     def do_rows_add_up(self) -> bool:
         """Not where they come to another tier together than each by itself."""
         many = self.diverted
-        rows = [self.idle, self.setup, self.pings, self.renewals, many.sends_to_backlog, many.receives_from_backlog]
-        rows += [many.sends_to_primary, many.receives_from_primary, many.settlements]
+        rows = [self.idle, self.setup, self.pings, self.renewals, *many.charges, many.settlements]
         apart = sum([self.priced(each) for each in rows], ZERO) - self.priced(many.normal_operations)
         return apart == self.priced(self.operations)
 
@@ -333,16 +332,13 @@ def _show(bill: Bill) -> None:
             _row(bill, f"idle syphon, {plan.days} days", bill.idle),
             _row(bill, "pairing, at most", bill.setup),
             _row(bill, "pings", bill.pings),
-            _row(bill, "1 send to the backlog", many.sends_to_backlog),
-            _row(bill, "2 receive from the backlog", many.receives_from_backlog),
-            _row(bill, "3 send to the primary", many.sends_to_primary),
-            _row(bill, "4 receive from the primary", many.receives_from_primary),
+            *[_row(bill, what, operations) for what, operations in zip(CHARGES, many.charges, strict=True)],
             _row(bill, "settlements of 2 and 4", many.settlements),
-            ("less the same without an outage", -many.normal_operations, _money(-bill.priced(many.normal_operations))),
+            ("less the same without an outage", -many.normal_operations, money(-bill.priced(many.normal_operations))),
             _row(bill, "lock renewals in the backlog", bill.renewals),
-            (connections, None, _money(bill.connections_cost)),
-            (f"{many.size_bytes:,} bytes out of the region", None, _money(bill.bandwidth_cost)),
-            ("what the pair adds in all", bill.operations, _money(bill.total_cost)),
+            (connections, None, money(bill.connections_cost)),
+            (f"{many.size_bytes:,} bytes out of the region", None, money(bill.bandwidth_cost)),
+            ("what the pair adds in all", bill.operations, money(bill.total_cost)),
         ],
     )
     if bill.not_priced:
@@ -354,7 +350,7 @@ def _show(bill: Bill) -> None:
 
 
 def _row(bill: Bill, what: str, operations: int) -> tuple[str, int, str]:
-    return what, operations, _money(bill.priced(operations))
+    return what, operations, money(bill.priced(operations))
 
 
 def _compare(bill: Bill) -> None:
@@ -366,13 +362,6 @@ def _compare(bill: Bill) -> None:
         per_gb = "/".join(str(each) for each in prices.premium.replicated_per_gb)
         more = f"2 messaging units; and {per_gb} per GB in zones 1/2/3"
         say(f"  Premium with Geo-Replication      {bill.replicated_per_month:>10,.2f}  {more}")
-
-
-def _money(amount: Decimal | None) -> str:
-    """Small sums are what this is about: they keep their digits."""
-    if amount is None:
-        return NOT_PRICED
-    return f"{abs(amount):,.2f}" if amount == 0 else f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.4f}"
 
 
 def _number(amount: Decimal | None) -> float | None:

@@ -22,6 +22,13 @@ FAILOVER_INTERVAL_S: Final = 60
 RENEWAL_S: Final = 20
 """The lock of a message in a backlog queue lasts a minute, and the syphon renews it after a third of that: were it
 late, another syphon would send the message, too."""
+CHARGES: Final = (
+    "1 send to the backlog",
+    "2 receive from the backlog",
+    "3 send to the primary",
+    "4 receive from the primary",
+)
+"""Of a message that comes through the backlog, as every bill names them."""
 
 
 def idle_receives(syphons: int, backlog_queues: int, duration_s: int) -> int:
@@ -95,6 +102,11 @@ class Diverted:
     size_bytes: int
     """Of all messages together: what crosses once more on its way out of the secondary's region, and once more on its
     way into the primary's."""
+
+    @property
+    def charges(self) -> tuple[int, int, int, int]:
+        """In the order of `CHARGES`."""
+        return self.sends_to_backlog, self.receives_from_backlog, self.sends_to_primary, self.receives_from_primary
 
     @property
     def transfers(self) -> int:
