@@ -20,7 +20,7 @@ INTERPRETED := tests/unit tests/contract
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-compiled test-interpreted check format requirements bench chaos clean
+.PHONY: help install up demo test test-compiled test-interpreted test-spark check format requirements bench chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -33,18 +33,24 @@ up: $(STAMPS)/package ## a primary and a secondary namespace in the foreground, 
 demo: $(STAMPS)/package ## watch an outage: a primary is killed under load, and every message is accounted for (under 90 s)
 	@exec $(BIN)/python -m demo $(DEMO_ARGS)
 
-test: test-compiled test-interpreted ## all tests on the compiled package, then unit and contract tests interpreted
+test: test-compiled test-interpreted test-spark ## all tests on the compiled package, unit and contract tests interpreted, then Spark
 	@$(BIN)/python tools/test_total.py $(RESULTS)/*.xml
 
 test-compiled: install
 	@rm -rf $(RESULTS)
-	SCALE=$(SCALE) $(BIN)/python -m pytest $(PARALLEL) --junitxml=$(RESULTS)/compiled.xml $(PYTEST_ARGS) \
+	SCALE=$(SCALE) $(BIN)/python -m pytest $(PARALLEL) --junitxml=$(RESULTS)/compiled.xml --ignore=tests/spark \
+	    $(PYTEST_ARGS) \
 	    || SCALE=$(SCALE) $(BIN)/python tools/second_try.py $(RESULTS)/compiled.xml
 
 test-interpreted: install
 	PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python -m pytest $(PARALLEL) --junitxml=$(RESULTS)/interpreted.xml \
 	    $(INTERPRETED) $(PYTEST_ARGS) \
 	    || PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python tools/second_try.py $(RESULTS)/interpreted.xml
+
+# One process: its tests share one Spark session, which takes seconds to start.
+test-spark: install
+	SCALE=$(SCALE) $(BIN)/python -m pytest tests/spark --junitxml=$(RESULTS)/spark.xml $(PYTEST_ARGS) \
+	    || SCALE=$(SCALE) $(BIN)/python tools/second_try.py $(RESULTS)/spark.xml
 
 check: $(STAMPS)/tools ## format, lint, strict types, import rules, requirements
 	$(BIN)/ruff format --check .

@@ -39,7 +39,7 @@ def main() -> None:
     settings = load_settings()
     extras: dict[str, list[str]] = settings["project"]["optional-dependencies"]
     wanted = settings["build-system"]["requires"] + settings["project"]["dependencies"]
-    if not pip_install("pip>=24", *wanted, *extras["test"], *extras["check"]):
+    if not pip_install("pip>=24", *wanted, *extras["test"], *extras["check"], *extras["spark"]):
         sys.exit("the dependencies could not be installed")
     if not pip_install(*extras["proton"]):
         # It comes as C source; everything else works without it.

@@ -17,7 +17,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 MOST = 3
-NEVER_AGAIN = ("tests/chaos", "tests/simulation")
+NEVER_AGAIN = ("tests/chaos", "tests/simulation", "tests/spark/test_kills.py")
 
 
 def failed_tests(results: Path) -> Iterator[str]:

@@ -67,6 +67,7 @@ COMMANDS: Final = {
     ),
     "syphon": ("tandembus.cli.syphon", "syphon", "Bring the messages in the backlog queues home to the primary."),
     "cost": ("tandembus.cli.cost", "cost", "Work out what a pair of namespaces would cost on Azure."),
+    "spark": ("tandembus.cli.spark", "spark", "Run a job of the data pipeline on Spark."),
     "topology": (
         "tandembus.cli.topology",
         "topology",
@@ -89,6 +90,7 @@ SECTIONS: Final = {
     "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "topology", "fault", "version"),
     "Pairs": ("up", "pair", "syphon", "cost"),
     "Entities": ("queue", "topic", "subscription", "rule"),
+    "Pipeline": ("spark",),
     "Messages": ("send", "receive", "peek", "cancel", "message", "session", "deadletter"),
 }
 """The order in which the overview tells of them."""

@@ -1,0 +1,119 @@
+"""`tandembus spark`: the jobs of the data pipeline, each loaded when it is called, and the options they share.
+
+Nothing here imports Spark: help and wrong usage are answered at once, and on machines without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tandembus.cli.failures import Failure
+from tandembus.cli.target import json_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOBS: Final[dict[str, str]] = {}
+"""Command -> module and attribute."""
+
+INSTALL: Final = "`pip install 'tandembus[spark]'` installs Spark, and Java with it."
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTarget:
+    """Where a job runs, and how it answers."""
+
+    master: str | None
+    conf: tuple[tuple[str, str], ...]
+    as_json: bool
+
+    def session(self, app_name: str) -> SparkSession:
+        """Started when it is asked for; a failure says what is missing."""
+        require_spark()
+        from tandembus.spark.errors import SparkUnavailable
+        from tandembus.spark.session import spark_session
+
+        named = {} if self.master is None else {"spark.master": self.master}
+        try:
+            return spark_session(**{"spark.app.name": app_name, **named, **dict(self.conf)})
+        except SparkUnavailable as error:
+            raise Failure(str(error), advice=INSTALL, kind="SparkUnavailable") from None
+
+
+def require_spark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise Failure("Spark is not installed.", advice=INSTALL, kind="SparkUnavailable")
+
+
+def spark_options(command: Command) -> Command:
+    """Adds `--master`, `--conf` and `--json` and calls the command with the `SparkTarget` that they mean."""
+
+    @wraps(command)
+    def run(master: str | None, conf: tuple[tuple[str, str], ...], as_json: bool, **arguments: Any) -> Any:
+        return command(SparkTarget(master, conf, as_json), **arguments)
+
+    with_master = click.option(
+        "--master",
+        envvar="TANDEMBUS_SPARK_MASTER",
+        metavar="URL",
+        help="Where the job runs: local[4], spark://host:7077, yarn, k8s://...  [default: all cores of this machine]",
+    )
+    with_conf = click.option(
+        "--conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_settings_of,
+        help="A setting of Spark, such as spark.executor.memory=4g. May be given several times.",
+    )
+    return with_master(with_conf(json_option(run)))
+
+
+def checkpoint_option(command: Command) -> Command:
+    """`--checkpoint`, for jobs that go on where they stopped."""
+    return click.option(
+        "--checkpoint",
+        required=True,
+        metavar="PATH",
+        help="Where the job remembers how far it came; one for each job and pair of namespaces. All machines of a "
+        "cluster must see it.",
+    )(command)
+
+
+def _settings_of(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    settings: list[tuple[str, str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise click.BadParameter(f"{text!r} is not of the form spark.NAME=VALUE")
+        settings.append((name, value))
+    return tuple(settings)
+
+
+class JobGroup(click.Group):
+    """Loads a job's command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(JOBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in JOBS:
+            return None
+        module, _, attribute = JOBS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+@click.command(cls=JobGroup)
+def spark() -> None:
+    """Run a job of the data pipeline on Spark, on this machine or on a cluster.
+
+    Spark comes with `pip install 'tandembus[spark]'`, and so does a Java runtime for machines that have none.
+    """

@@ -1,0 +1,86 @@
+"""One way to start Spark: Java is found, Python workers have our packages, and the settings suit the pipeline."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Final
+
+from tandembus.errors import InvalidArgument
+from tandembus.spark.errors import SparkUnavailable
+from tandembus.spark.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER: Final = "local[*]"
+SHORT_NAMES: Final = {"master": "spark.master", "app_name": "spark.app.name"}
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set where `spark-submit` started this program: the Java side runs already and knows its master."""
+SECRET_OPTIONS: Final = "(?i)url|connection|password|secret|token|key"
+
+
+def spark_session(**conf: object) -> SparkSession:
+    """The Spark session of this process, started if there is none: `spark_session(master="local[2]")`.
+
+    Names are Spark's own (`**{"spark.executor.memory": "4g"}`) or `master` and `app_name`. The default master is all
+    cores of this machine. `SparkUnavailable` if Spark or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SparkUnavailable("Spark is not installed: `pip install 'tandembus[spark]'` installs it") from None
+    wanted = _spark_names(conf)
+    prepare_environment(wanted.get("spark.master"))
+    builder = SparkSession.builder
+    for name, value in {**default_settings(wanted.get("spark.master")), **wanted}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    if "spark.log.level" not in wanted:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def prepare_environment(master: str | None = None, environment: MutableMapping[str, str] = os.environ) -> None:
+    """What must be true before Spark's Java side starts."""
+    if SUBMITTED not in environment:
+        ensure_java(environment)
+    # Otherwise workers take whatever `python3` is first on the PATH.
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    if (master or DEFAULT_MASTER).startswith("local"):
+        environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def default_settings(master: str | None) -> dict[str, str]:
+    """What holds unless the caller says otherwise."""
+    settings = {
+        "spark.app.name": "tandembus",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.redaction.options.regex": SECRET_OPTIONS,
+    }
+    if master is None and SUBMITTED not in os.environ:
+        settings["spark.master"] = DEFAULT_MASTER
+    if (master or DEFAULT_MASTER).startswith("local"):
+        settings["spark.sql.shuffle.partitions"] = str(_local_cores(master or DEFAULT_MASTER))
+    return settings
+
+
+def _local_cores(master: str) -> int:
+    """The cores of `local[N]`; a batch of messages is small, and more parts than cores only cost time."""
+    count = master.partition("[")[2].rstrip("]").partition(",")[0]
+    if count.isdigit():
+        return max(1, int(count))
+    return (os.cpu_count() or 1) if count == "*" else 1
+
+
+def _spark_names(conf: dict[str, object]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for name, value in conf.items():
+        full = SHORT_NAMES.get(name, name)
+        if not full.startswith("spark."):
+            raise InvalidArgument(f"{name!r} is no setting of Spark: their names begin with 'spark.'")
+        named[full] = str(value).lower() if isinstance(value, bool) else str(value)
+    return named

@@ -1,0 +1,1 @@
+"""The data source `servicebus`: how Spark reads and writes the entities of a namespace."""
