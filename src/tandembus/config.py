@@ -111,6 +111,9 @@ class ServeSettings:
     heartbeat_timeout_s: float = setting(
         5.0, "a message broker or front end that is silent for so long is killed and started again", minimum=0.5
     )
+    audit: bool = setting(
+        False, "record every message that is accepted and what becomes of it, in files under DATA/audit"
+    )
     log_level: str = setting("info", "what is logged", choices=("debug", "info", "warning", "error"))
     tls_certificate: Path | None = setting(None, "certificate (PEM) to use instead of a generated one")  # noqa: RUF009
     tls_private_key: Path | None = setting(None, "private key (PEM) of that certificate")  # noqa: RUF009

@@ -237,3 +237,7 @@ class Limits:
     # Meter
     meter_file_bytes: int = setting(16 * MIB, "a meter file is rolled at this size", minimum=KIB)
     meter_files: int = setting(64, "meter files kept; the oldest go first", minimum=1)
+
+    # Audit
+    audit_file_bytes: int = setting(16 * MIB, "an audit file is rolled at this size", minimum=KIB)
+    audit_files: int = setting(64, "audit files kept of each store; the oldest go first", minimum=2)

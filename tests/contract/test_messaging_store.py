@@ -12,6 +12,7 @@ from tandembus.store.messaging_store import (
     DEFERRED,
     MAIN,
     MARK_BYTES,
+    AuditPage,
     BodyRange,
     Changes,
     Damage,
@@ -512,4 +513,36 @@ async def test_high_waters_of_a_fragment_are_replaced_removed_and_there_after_re
     ]
     assert high_water_content(await store.high_waters(FRAGMENT)) == expected
     assert high_water_content(await store.high_waters(FRAGMENT + 1)) == [(FRAGMENT + 1, 3, 0, 12, NOW_MS)]
+    await store.close()
+
+
+@covers("D5")
+async def test_audit_pages_stand_in_order_are_trimmed_from_the_left_and_there_after_reopening(
+    under_test: StoreUnderTest,
+) -> None:
+    store = under_test.open()
+    assert await store.newest_audit_page() is None
+    assert await store.audit_pages(0, 1 << 20) == []
+    store_id = store.store_id
+    for number in (1, 2, 255, 256):
+        changes = sends([number])
+        changes.audit_page = AuditPage(number, store.epoch, NOW_MS + number, bytes([number % 256]) * 40)
+        await store.commit(changes)
+    changes = Changes()
+    changes.trimmed_audit = 2
+    await store.commit(changes)
+    await store.close()
+
+    store = under_test.open()
+    assert store.store_id == store_id
+    pages = await store.audit_pages(0, 1 << 20)
+    assert [(page.number, page.at_ms, page.data[:1]) for page in pages] == [
+        (2, NOW_MS + 2, b"\x02"),
+        (255, NOW_MS + 255, b"\xff"),
+        (256, NOW_MS + 256, b"\x00"),
+    ]
+    assert [page.number for page in await store.audit_pages(3, 0)] == [255]
+    newest = await store.newest_audit_page()
+    assert newest is not None
+    assert (newest.number, newest.epoch) == (256, store.epoch - 1)
     await store.close()

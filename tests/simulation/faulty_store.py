@@ -10,6 +10,7 @@ from typing import TypeVar, final
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message
 from tandembus.store.messaging_store import (
+    AuditPage,
     BlockRecord,
     Changes,
     Damage,
@@ -145,6 +146,16 @@ class FaultyStore:
 
     async def high_waters(self, fragment: int) -> Sequence[HighWater]:
         return await self._read(lambda: self._inner.high_waters(fragment))
+
+    @property
+    def store_id(self) -> bytes:
+        return self._inner.store_id
+
+    async def audit_pages(self, first: int, max_bytes: int) -> Sequence[AuditPage]:
+        return await self._read(lambda: self._inner.audit_pages(first, max_bytes))
+
+    async def newest_audit_page(self) -> AuditPage | None:
+        return await self._read(self._inner.newest_audit_page)
 
     def room(self) -> Room:
         self._refuse_if_lost()

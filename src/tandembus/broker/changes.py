@@ -7,10 +7,37 @@ from typing import Final
 from mypy_extensions import i64
 
 from tandembus.broker.lane import Lane
-from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, EXPIRE, LAPSE, RELEASE, REMOVE, MessageLock
+from tandembus.broker.locks import ABANDON, COMPLETE, DEAD_LETTER, DEFER, EXPIRE, LAPSE, RELEASE, REMOVE, MessageLock
 from tandembus.message import Message, copy_of, session_id_of
 from tandembus.message_encoding import application_properties_with, encode_changes, with_application_properties
-from tandembus.store.messaging_store import ACTIVE, DEFERRED, NEVER, SCHEDULED, Changes, Due, Overlay, Place, PutBody
+from tandembus.store.audit_trail import (
+    ACCEPTED,
+    ACTIVATED,
+    ARRIVED,
+    CANCELLED,
+    COMPLETED,
+    DAMAGED,
+    DEAD_LETTERED,
+    DUPLICATE,
+    EXPIRED,
+    LEFT,
+    PUBLISHED,
+    REMOVED,
+)
+from tandembus.store.audit_trail import DEAD_LETTER as DEAD_LETTER_ENTRY
+from tandembus.store.audit_trail import SCHEDULED as SCHEDULED_ENTRY
+from tandembus.store.messaging_store import (
+    ACTIVE,
+    DEFERRED,
+    NEVER,
+    NUMBER_BITS,
+    SCHEDULED,
+    Changes,
+    Due,
+    Overlay,
+    Place,
+    PutBody,
+)
 
 IS_SCHEDULED: Final = 1
 """Message flag: `expires_at` holds the time to live, which counts from activation."""
@@ -37,6 +64,11 @@ def write_arrival(lane: Lane, message: Message, now_ms: i64, default_ttl_ms: i64
         # One that was forwarded keeps the number it had at the first entity.
         message.original_number = lane.sequence_base | message.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
+    if changes.audit is not None:
+        if message.flags & IS_SCHEDULED:
+            note_opening(lane, SCHEDULED_ENTRY, message, changes)
+        else:
+            note_opening(lane, ARRIVED if message.hops > 0 else ACCEPTED, message, changes)
 
 
 def write_via(lane: Lane, message: Message, now_ms: i64, changes: Changes) -> None:
@@ -52,6 +84,7 @@ def write_via(lane: Lane, message: Message, now_ms: i64, changes: Changes) -> No
     message.number = lane.give_number(len(message.sections), NEVER)
     message.original_number = lane.sequence_base | message.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
+    note_opening(lane, ACCEPTED, message, changes)
 
 
 def _time_to_live(message: Message, default_ttl_ms: i64) -> i64:
@@ -69,21 +102,23 @@ def expiry_of(message: Message, now_ms: i64, default_ttl_ms: i64) -> i64:
 
 def write_activation(lane: Lane, message: Message, due_ms: i64, now_ms: i64, changes: Changes) -> Message:
     """A scheduled message's time has come: it leaves its number and takes a new one at the tail."""
-    arrived = write_leaving(lane, message, due_ms, now_ms, changes)
+    arrived = write_leaving(lane, message, due_ms, now_ms, LEFT, changes)
     arrived.number = lane.give_number(len(arrived.sections), arrived.expires_at)
     _note_session(lane, arrived)
     arrived.original_number = lane.sequence_base | arrived.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), arrived))
+    note_opening(lane, ACTIVATED, arrived, changes)
     return arrived
 
 
-def write_leaving(lane: Lane, message: Message, due_ms: i64, now_ms: i64, changes: Changes) -> Message:
+def write_leaving(lane: Lane, message: Message, due_ms: i64, now_ms: i64, ending: int, changes: Changes) -> Message:
     """A scheduled message leaves its number. Returns it as it arrives, with no number yet; its life begins now."""
     size: i64 = len(message.sections)
     lane.unpark(message.number, False)
     lane.settle(message.number, size, changes)
     changes.dropped_overlays.append(_place(lane, message.number))
     changes.dropped_schedules.append(_due(lane, due_ms, message.number))
+    note_closing(lane, ending, message.number, 0, changes)
     arrived = copy_of(message)
     arrived.flags = message.flags & ~IS_SCHEDULED
     arrived.enqueued_at = now_ms
@@ -129,6 +164,24 @@ def write_gone(lane: Lane, lock: MessageLock, changes: Changes) -> None:
         changes.quarantined.append(Place(int(lane.body_fragment), int(lane.code), int(lock.number)))
     if lock.delivery_count > 0 or lock.application_properties or lock.is_deferred or lock.is_scheduled:
         changes.dropped_overlays.append(_place(lane, lock.number))
+    if changes.audit is not None:
+        note_closing(lane, _ending_of(lock), lock.number, lock.delivery_count, changes)
+
+
+def _ending_of(lock: MessageLock) -> int:
+    """What the audit calls it."""
+    settlement = lock.settlement
+    if lock.is_damaged:
+        return DAMAGED
+    if lock.removal != 0:
+        return int(lock.removal)
+    if settlement == COMPLETE:
+        return COMPLETED
+    if settlement == EXPIRE:
+        return EXPIRED
+    if settlement == DEAD_LETTER:
+        return DEAD_LETTERED
+    return CANCELLED if lock.is_scheduled else REMOVED
 
 
 def write_dead_letter(dead_letter: Lane, lock: MessageLock, message: Message, changes: Changes) -> Message:
@@ -148,7 +201,40 @@ def write_dead_letter(dead_letter: Lane, lock: MessageLock, message: Message, ch
     if dead.delivery_count > 0:
         changes.overlays.append(_overlay(dead_letter, dead.number, ACTIVE, dead.delivery_count, b""))
     changes.bodies.append(PutBody(int(dead_letter.fragment), int(dead_letter.code), dead))
+    note_opening(dead_letter, DEAD_LETTER_ENTRY, dead, changes)
     return dead
+
+
+def note_opening(lane: Lane, kind: int, message: Message, changes: Changes) -> None:
+    """For the audit: a message has taken a place."""
+    audit = changes.audit
+    if audit is not None:
+        audit.name(lane.fragment, lane.sequence_base >> NUMBER_BITS, lane.path)
+        audit.opens(kind, lane.fragment, lane.code, message.number, message, 0, lane.is_backlog)
+
+
+def note_closing(lane: Lane, kind: int, number: i64, delivery_count: i64, changes: Changes) -> None:
+    """For the audit: what became of the message there."""
+    audit = changes.audit
+    if audit is not None:
+        audit.name(lane.fragment, lane.sequence_base >> NUMBER_BITS, lane.path)
+        audit.closes(kind, lane.fragment, lane.code, number, delivery_count)
+
+
+def note_duplicate(lane: Lane, message: Message, changes: Changes) -> None:
+    """For the audit: accepted, and dropped."""
+    audit = changes.audit
+    if audit is not None:
+        audit.name(lane.fragment, lane.sequence_base >> NUMBER_BITS, lane.path)
+        audit.opens(DUPLICATE, lane.fragment, lane.code, 0, message, 0, lane.is_backlog)
+
+
+def note_published(lane: Lane, message: Message, copies: i64, changes: Changes) -> None:
+    """For the audit: a topic has given it to all who want it, perhaps to nobody."""
+    audit = changes.audit
+    if audit is not None:
+        audit.name(lane.fragment, lane.sequence_base >> NUMBER_BITS, lane.path)
+        audit.opens(PUBLISHED, lane.fragment, lane.code, 0, message, copies, lane.is_backlog)
 
 
 def _overlay(lane: Lane, number: i64, state: int, delivery_count: i64, application_properties: bytes) -> Overlay:

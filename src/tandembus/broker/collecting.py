@@ -12,6 +12,8 @@ from mypy_extensions import i64
 
 from tandembus.broker.changes import (
     expiry_of,
+    note_duplicate,
+    note_published,
     write_activation,
     write_arrival,
     write_dead_letter,
@@ -32,6 +34,7 @@ from tandembus.broker.subscriptions import MAX_EVALUATIONS, Distribution, FanOut
 from tandembus.errors import BusError
 from tandembus.message import Message
 from tandembus.message_encoding import application_properties_with
+from tandembus.store.audit_trail import DEAD_LETTERED, DISTRIBUTED
 from tandembus.store.messaging_store import MAIN, TRANSFER_DEAD_LETTER, Changes, SessionState
 
 if TYPE_CHECKING:
@@ -129,6 +132,7 @@ def _collect_moves(fragment: Fragment, changes: Changes) -> None:
         lock, destination = move.lock, move.destination
         fragment.staged.committing_locks.append(lock)
         if destination is None:
+            lock.removal = DEAD_LETTERED
             write_gone(fragment.lane(lock.lane), lock, changes)
             refused = write_dead_letter(fragment.lanes[TRANSFER_DEAD_LETTER], lock, move.message, changes)
             fragment.moves.committing_refused.append(refused)
@@ -148,6 +152,7 @@ def take_in(fragment: Fragment, message: Message, changes: Changes) -> None:
     now_ms, fan_out = arrival_time(fragment), fragment.fan_out
     fragment.taken_in_count += 1
     if fragment.is_duplicate(message):
+        note_duplicate(fragment.main, message, changes)
         return
     if fan_out is None:
         write_arrival(fragment.main, message, now_ms, fragment.settings.default_ttl_ms, changes)
@@ -160,6 +165,7 @@ def take_in(fragment: Fragment, message: Message, changes: Changes) -> None:
         fan_out.give(
             message, distribution, now_ms, expiry_of(message, now_ms, fragment.settings.default_ttl_ms), changes
         )
+        note_published(fragment.main, message, distribution.copies(), changes)
     if fan_out is not None:
         fan_out.begin_sends()  # what has arrived so is not among what can be left out
 
@@ -199,6 +205,7 @@ def _write_with_body(fragment: Fragment, lock: MessageLock, message: Message, ch
     if encoded_changes is not None:
         _change_properties(fragment, lock, message, encoded_changes)
     if lock.settlement == DEAD_LETTER or lock.settlement == EXPIRE:
+        lock.removal = DEAD_LETTERED
         write_gone(fragment.main, lock, changes)
         fragment.staged.committing_dead.append(write_dead_letter(fragment.dead_letter, lock, message, changes))
     else:
@@ -248,7 +255,8 @@ def _publish_activated(
     fragment: Fragment, fan_out: FanOut, activation: Activation, now_ms: i64, changes: Changes
 ) -> None:
     """The rules of now decide, not those of when it was scheduled."""
-    message = with_its_session(write_leaving(fragment.main, activation.message, activation.due_ms, now_ms, changes))
+    left = write_leaving(fragment.main, activation.message, activation.due_ms, now_ms, DISTRIBUTED, changes)
+    message = with_its_session(left)
     distribution = fan_out.distribute(message, now_ms, False)
     fan_out.give(message, distribution, now_ms, message.expires_at, changes)
 
@@ -303,6 +311,7 @@ def _write_send(
             write_via(fragment.transfer, message, now_ms, changes)
         elif fragment.is_duplicate(message):
             message.number = 0
+            note_duplicate(fragment.main, message, changes)
         else:
             write_arrival(fragment.main, message, now_ms, fragment.settings.default_ttl_ms, changes)
 
@@ -339,12 +348,14 @@ def _publish(
         is_scheduled = message.scheduled_at > now_ms
         if fragment.is_duplicate(message):
             position += 0 if is_scheduled else 1
+            note_duplicate(fragment.main, message, changes)
         elif is_scheduled:
             write_arrival(fragment.main, message, now_ms, fragment.settings.default_ttl_ms, changes)
             fan_out.note(fragment.main, message)
         else:
             expires_at = expiry_of(message, now_ms, fragment.settings.default_ttl_ms)
             fan_out.give(message, distributions[position], now_ms, expires_at, changes)
+            note_published(fragment.main, message, distributions[position].copies(), changes)
             position += 1
 
 

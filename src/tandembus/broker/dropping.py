@@ -32,6 +32,8 @@ async def drop_fragments(broker: MessageBroker, keys: Sequence[int]) -> None:
     last = Changes()
     for key in keys:
         await _clear(broker, key, last)
+        if broker.audit is not None:
+            broker.audit.note_dropped(key, last)
     await broker.commit_alone(last)
 
 

@@ -99,7 +99,7 @@ class Fragment:
         self.is_void: bool = False
         """All memory of it is worth nothing: the store failed, or the entity is gone."""
         self.index: i64 = index
-        self.lanes: list[Lane] = new_lanes(key, index, settings.block_size, None)
+        self.lanes: list[Lane] = new_lanes(key, index, settings, None)
         self.main: Lane = self.lanes[MAIN]
         self.dead_letter: Lane = self.lanes[DEAD_LETTER_LANE]
         self.transfer: Lane = self.lanes[TRANSFER]

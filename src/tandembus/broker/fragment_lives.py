@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -12,11 +12,15 @@ from tandembus.broker.lane import Lane
 from tandembus.broker.locks import LockTable
 from tandembus.broker.session_locks import lose_all_sessions
 from tandembus.broker.sessions import SessionIndex
+from tandembus.broker.settings import FragmentSettings
 from tandembus.errors import BusError
 from tandembus.store.messaging_store import DEAD_LETTER, LANES, MAIN, NUMBER_BITS, TRANSFER, BlockRecord
 
 if TYPE_CHECKING:
     from tandembus.broker.fragment import Fragment
+
+BACKLOG_PART: Final = "/x-servicebus-transfer/"
+"""In the names of queues that hold messages for entities of another namespace."""
 
 
 def fail(fragment: Fragment, error: BusError) -> None:
@@ -55,7 +59,7 @@ def start_over(fragment: Fragment, epoch: int, blocks: list[list[BlockRecord]], 
         fragment.duplicates = DuplicateDetection(fragment.key, recent_ids, fragment.budget)
     topic, fan_out = fragment.topic, fragment.fan_out
     source = topic.main if topic is not None else None
-    fragment.lanes = new_lanes(fragment.key, fragment.index, fragment.settings.block_size, source)
+    fragment.lanes = new_lanes(fragment.key, fragment.index, fragment.settings, source)
     fragment.main = fragment.lanes[MAIN]
     fragment.dead_letter = fragment.lanes[DEAD_LETTER]
     fragment.transfer = fragment.lanes[TRANSFER]
@@ -84,9 +88,13 @@ def start_over(fragment: Fragment, epoch: int, blocks: list[list[BlockRecord]], 
     fragment.is_void = False
 
 
-def new_lanes(key: i64, index: i64, block_size: i64, source: Lane | None) -> list[Lane]:
+def new_lanes(key: i64, index: i64, settings: FragmentSettings, source: Lane | None) -> list[Lane]:
     """In the order of their codes."""
     lanes: list[Lane] = []
+    is_backlog = BACKLOG_PART in settings.path.lower()
     for code in LANES:
-        lanes.append(Lane(key, code, block_size, index << NUMBER_BITS, source if code == MAIN else None))
+        lane = Lane(key, code, settings.block_size, index << NUMBER_BITS, source if code == MAIN else None)
+        lane.path = settings.path
+        lane.is_backlog = is_backlog
+        lanes.append(lane)
     return lanes

@@ -33,7 +33,7 @@ class GroupCommit:
         for fragment in fragments:
             if fragment.staged.needing_body:
                 await self._read_needed_bodies(fragment)
-        changes, arrivals = Changes(), Changes()
+        changes, arrivals = self._broker.new_changes(), self._broker.new_changes()
         async with self._broker.commit_lock:
             fragments = collect_all(self._broker.open_ones(fragments), changes, arrivals)
             await self._commit(fragments, changes, arrivals)
@@ -85,7 +85,7 @@ class GroupCommit:
             arrived, damaged = await bodies_of_locks(broker, fragment, fragment.take_transactions())
             if not fragment.is_void:
                 fragment.transaction_bodies_arrived(arrived, damaged)
-        changes = Changes()
+        changes = broker.new_changes()
         async with broker.commit_lock:
             fragments = broker.open_ones(fragments)
             for fragment in fragments:
@@ -131,6 +131,8 @@ class _Sizes:
         del changes.schedules[self._schedules :]
         del changes.history[self._history :]
         del changes.session_states[self._states :]
+        if changes.audit is not None:
+            changes.audit.more = None
         changes.high_waters = []
 
 
@@ -142,3 +144,5 @@ def _add(changes: Changes, arrivals: Changes) -> None:
     changes.history += arrivals.history
     changes.session_states += arrivals.session_states
     changes.high_waters = arrivals.high_waters
+    if changes.audit is not None:
+        changes.audit.more = arrivals.audit

@@ -38,6 +38,10 @@ class LaneNumbers:
         """Where its bodies are stored."""
         self.sequence_base: i64 = sequence_base
         """The fragment's index in the top 16 bits: what makes a number a sequence number."""
+        self.path: str = ""
+        """The entity's name, for the audit."""
+        self.is_backlog: bool = False
+        """Of a backlog queue: its messages say which entity they are for."""
         self.next_number: i64 = 1
         self.visible_end: i64 = 1
         """Numbers from here on are given out but not durable yet: nobody may see them."""

@@ -100,6 +100,7 @@ class MessageLock:
         "previous_owned",
         "push_number",
         "reason",
+        "removal",
         "reply",
         "session",
         "session_lock",
@@ -150,6 +151,8 @@ class MessageLock:
         self.session_lock: SessionLock | None = None
         """The lock that covers this one: it ends when that one does, and not before."""
         self.is_returning: bool = False
+        self.removal: i64 = 0
+        """What the audit says of its end, where the settlement does not say it all."""
         self.push_number: i64 = 0
         """Which push over a channel brought it to a front end in another process; 0 where there is no channel."""
 

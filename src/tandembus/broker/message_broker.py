@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
+from tandembus.broker.auditing import Audit, AuditSink
 from tandembus.broker.budget import Budget
 from tandembus.broker.channel_marks import ChannelMarks
 from tandembus.broker.forwarding import Forwarding
@@ -28,6 +29,7 @@ from tandembus.broker.timers import DueWork
 from tandembus.broker.topics import family_of
 from tandembus.clock import Clock
 from tandembus.errors import BusError, OperationTimeout, StoreFull, StoreUnavailable, anew
+from tandembus.store.audit_trail import AuditTrail
 from tandembus.store.messaging_store import (
     Changes,
     FragmentHead,
@@ -50,6 +52,7 @@ class MessageBroker:
         budget: Budget | None = None,
         window_bytes: int = 256 << 20,
         commit_outage_s: float = 5.0,
+        audit_sink: AuditSink | None = None,
     ) -> None:
         self._open_store = open_store
         self.clock = clock
@@ -92,6 +95,8 @@ class MessageBroker:
         self.session_serving = SessionServing(self)
         self.forwarding = Forwarding(self, clock)
         self._forwarder: asyncio.Task[None] | None = None
+        self.audit = Audit(self, audit_sink) if audit_sink is not None else None
+        """None: nothing is noted."""
 
     @property
     def store(self) -> MessagingStore:
@@ -109,7 +114,7 @@ class MessageBroker:
         return self._failure
 
     async def start(self) -> None:
-        self._store = await self._open_store()
+        self._store = await self._open_audited()
         await self.load_marks(self._store)
         self.room.check(self._store)
         self._tasks = [
@@ -118,7 +123,19 @@ class MessageBroker:
             essential(self._watch_commits(), "watching commits", self.when_broken),
             essential(self.session_serving.run(), "session serving", self.when_broken),
         ]
+        if self.audit is not None:
+            self._tasks.append(essential(self.audit.run(), "audit", self.when_broken))
         self._forwarder = essential(self.forwarding.run(), "forwarding", self.when_broken)
+
+    async def _open_audited(self) -> MessagingStore:
+        store = await self._open_store()
+        try:
+            if self.audit is not None:
+                await self.audit.opened(store)
+        except BaseException:
+            await store.close()
+            raise
+        return store
 
     async def stop(self) -> None:
         """Commit what was accepted, then close."""
@@ -129,8 +146,17 @@ class MessageBroker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._store is not None:
+            await self._export_rest()
             await self._store.close()
             self._store = None
+
+    async def _export_rest(self) -> None:
+        """After an orderly stop the audit's files say it all."""
+        try:
+            if self.audit is not None:
+                await self.audit.export()
+        except (OSError, StoreUnavailable) as error:
+            log.error("audit records wait in the messaging store for the next start: %s", error)
 
     async def stop_forwarding(self) -> None:
         """What is on its way arrives; the rest stays where it is until the next life."""
@@ -310,11 +336,22 @@ class MessageBroker:
     async def commit_watched(self, changes: Changes) -> None:
         """By whoever has the commit lock. Every commit's time is taken: whichever hangs holds up all that are to
         follow."""
+        if self.audit is not None:
+            self.audit.write_page(changes, self.store.epoch)
         self._commit_began_at = self.clock.monotonic()
         try:
             await self.store.commit(changes)
         finally:
             self._commit_began_at = None
+        if self.audit is not None:
+            self.audit.committed(changes)
+
+    def new_changes(self) -> Changes:
+        """For a commit that accepts or settles messages."""
+        changes = Changes()
+        if self.audit is not None:
+            changes.audit = AuditTrail()
+        return changes
 
     # Trouble.
 
@@ -396,7 +433,7 @@ class MessageBroker:
         while True:
             await self._wait_to_reopen(delay)
             try:
-                self._store = await self._open_store()
+                self._store = await self._open_audited()
                 await self.load_marks(self._store)
                 while void := self._void_ones():
                     for fragment in void:

@@ -14,6 +14,7 @@ from tandembus.broker.locks import (
 from tandembus.broker.moves import Move
 from tandembus.errors import StoreFull, anew
 from tandembus.message import Message, session_id_of
+from tandembus.store.audit_trail import FORWARDED
 from tandembus.store.messaging_store import MAIN, NEVER
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def hold_for_transfer(fragment: Fragment, code: i64, message: Message) -> Messag
     if fragment.sessions is not None and code == MAIN:
         fragment.sessions.held(lock, fragment.sessions.get(session_id_of(message) or ""), None)
     lock.settlement = REMOVE
+    lock.removal = FORWARDED
     lock.delivery_count = message.delivery_count
     lock.application_properties = message.application_properties
     return lock

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from tandembus.broker.changes import note_opening
 from tandembus.broker.lane import Lane
 from tandembus.errors import InvalidOperation
 from tandembus.message import Message, copy_of, parse_message, session_id_of
@@ -23,6 +24,7 @@ from tandembus.message_encoding import (
     with_application_properties,
 )
 from tandembus.rules import ChangedMessage, MessageView, copy_with
+from tandembus.store.audit_trail import COPIED, DEAD_LETTER
 from tandembus.store.messaging_store import ACTIVE, MAIN, NEVER, Changes, Overlay, PutBody
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ class Distribution:
         self.plain: list[Fragment] = []
         self.changed: list[tuple[Fragment, ChangedMessage]] = []
         self.errors: list[tuple[Fragment, str]] = []
+
+    def copies(self) -> i64:
+        return len(self.plain) + len(self.changed) + len(self.errors)
 
 
 @final
@@ -156,7 +161,7 @@ class FanOut:
         if distribution.plain or sharing:
             self._store(message, changes)
             for subscription in distribution.plain:
-                self._join(subscription, message)
+                self._join(subscription, message, changes)
         # Those that share the message's number come first: a subscription gets its numbers in order.
         for subscription, changed in distribution.changed:
             if changed in sharing:
@@ -189,7 +194,7 @@ class FanOut:
         self.note(lane, message)
         changes.bodies.append(PutBody(int(lane.fragment), MAIN, message))
 
-    def _join(self, subscription: Fragment, message: Message) -> None:
+    def _join(self, subscription: Fragment, message: Message, changes: Changes) -> None:
         expires_at = subscription.expiry_of(message)
         if expires_at != message.expires_at:
             message = _own(message)
@@ -198,13 +203,14 @@ class FanOut:
         lane.join(message.number, len(message.sections), expires_at)
         self.note(lane, message)
         self._entering.append((subscription, message))
+        note_opening(lane, COPIED, message, changes)
 
     def _join_changed(
         self, subscription: Fragment, message: Message, changed: ChangedMessage, changes: Changes
     ) -> None:
         mine = _own(message)
         mine.application_properties = changed.application_properties
-        self._join(subscription, mine)
+        self._join(subscription, mine, changes)
         if changed.application_properties:
             key, number = int(subscription.key), int(message.number)
             changes.overlays.append(Overlay(key, MAIN, number, ACTIVE, 0, changed.application_properties))
@@ -213,7 +219,7 @@ class FanOut:
         mine = copy_with(message, changed)
         mine.original_number = 0
         self._store(mine, changes)
-        self._join(subscription, mine)
+        self._join(subscription, mine, changes)
 
     def _give_dead(self, subscription: Fragment, message: Message, error: str, changes: Changes) -> None:
         added: dict[str, object] = {
@@ -229,6 +235,7 @@ class FanOut:
         self.note(lane, dead)
         self._dead.append((subscription, dead))
         changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), dead))
+        note_opening(lane, DEAD_LETTER, dead, changes)
 
     # The end of the commit.
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     type=float,
     help="Seconds of silence after which a process is killed and started again.  [default: 5]",
 )
+@click.option("--audit", is_flag=True, default=None, help="Record every message and what becomes of it.")
 @click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
@@ -58,6 +59,7 @@ def serve(
     front_ends: int | None,
     restart_delay_s: float | None,
     heartbeat_timeout_s: float | None,
+    audit: bool | None,
     config: Path | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
@@ -86,6 +88,7 @@ def serve(
         "front_ends": front_ends,
         "restart_delay_s": restart_delay_s,
         "heartbeat_timeout_s": heartbeat_timeout_s,
+        "audit": audit,
     }
     try:
         settings = load_settings(

@@ -53,11 +53,12 @@ class Side:
     def chosen(cls, label: str, options: dict[str, Any]) -> Side:
         return cls(label, *[options[f"{label}_{field.name}"] for field in fields(cls)[1:]])
 
-    def serve_command(self, host: str | None, brokers: int) -> list[str]:
+    def serve_command(self, host: str | None, brokers: int, is_audited: bool = False) -> list[str]:
         words = ["serve", "--name", self.name, "--data", str(self.data), "--brokers", str(brokers)]
         words += ["--amqp-port", str(self.amqp_port), "--amqps-port", self.amqps_port]
         words += ["--http-port", str(self.http_port)]
         words += ["--host", host] if host is not None else []
+        words += ["--audit"] if is_audited else []
         return words + (["--config", str(self.config)] if self.config is not None else [])
 
     def where_it_was(self) -> Side:
@@ -121,8 +122,9 @@ def _side_options(label: str, data: str, amqp_port: int, amqps_port: int, http_p
 @_side_options(SECONDARY, "tandembus-data-secondary", 5682, 5681, 5310)
 @click.option("--host", help="Address that both listen on.  [default: 127.0.0.1]")
 @click.option("--brokers", type=click.IntRange(0, 64), default=2, show_default=True, help="Message brokers of each.")
+@click.option("--audit", "is_audited", is_flag=True, help="Record every message and what becomes of it, in both.")
 @click.option("--json", "as_json", is_flag=True, help="Say in JSON where they are, for programs.")
-def up(host: str | None, brokers: int, as_json: bool, **options: Any) -> None:
+def up(host: str | None, brokers: int, is_audited: bool, as_json: bool, **options: Any) -> None:
     """Run a primary and a secondary namespace on this machine until Ctrl-C.
 
     Once both accept connections their connection strings are printed, and how to pair a client with them. If one of
@@ -140,7 +142,7 @@ def up(host: str | None, brokers: int, as_json: bool, **options: Any) -> None:
     """
     primary, secondary = Side.chosen(PRIMARY, options), Side.chosen(SECONDARY, options)
     _check_are_two(primary, secondary)
-    raise SystemExit(asyncio.run(_run((primary, secondary), host, brokers, as_json)))
+    raise SystemExit(asyncio.run(_run((primary, secondary), host, brokers, is_audited, as_json)))
 
 
 def _check_are_two(primary: Side, secondary: Side) -> None:
@@ -153,15 +155,16 @@ def _check_are_two(primary: Side, secondary: Side) -> None:
         raise click.UsageError(f"Both namespaces ask for port {min(shared)}: choose others, or 0 for any free one.")
 
 
-async def _run(sides: Sequence[Side], host: str | None, brokers: int, as_json: bool) -> int:
+async def _run(sides: Sequence[Side], host: str | None, brokers: int, is_audited: bool, as_json: bool) -> int:
     processes = [
-        CommandProcess(side.label, side.serve_command(host, brokers), partial(_tell, side.label)) for side in sides
+        CommandProcess(side.label, side.serve_command(host, brokers, is_audited), partial(_tell, side.label))
+        for side in sides
     ]
     print_found = partial(_print_json, sides, processes) if as_json else partial(_print, sides)
 
     def again(label: str) -> str:
         side = next(side for side in sides if side.label == label)
-        return shlex.join(["tandembus", *side.where_it_was().serve_command(host, brokers)])
+        return shlex.join(["tandembus", *side.where_it_was().serve_command(host, brokers, is_audited)])
 
     return await PairProcesses(processes, print_found, again, partial(_tell, "up")).run()
 

@@ -14,6 +14,7 @@ from tandembus.faults.board import FaultBoard, fault_text
 from tandembus.faults.fault import Kind
 from tandembus.message import Message
 from tandembus.store.messaging_store import (
+    AuditPage,
     BlockRecord,
     Changes,
     Damage,
@@ -187,6 +188,18 @@ class FaultyStore:
     async def high_waters(self, fragment: int) -> Sequence[HighWater]:
         self._faults.check_reach()
         return await self.inner.high_waters(fragment)
+
+    @property
+    def store_id(self) -> bytes:
+        return self.inner.store_id
+
+    async def audit_pages(self, first: int, max_bytes: int) -> Sequence[AuditPage]:
+        self._faults.check_reach()
+        return await self.inner.audit_pages(first, max_bytes)
+
+    async def newest_audit_page(self) -> AuditPage | None:
+        self._faults.check_reach()
+        return await self.inner.newest_audit_page()
 
     def room(self) -> Room:
         room = self.inner.room()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
@@ -13,10 +15,13 @@ from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_recovery import open_catalog
 from tandembus.node.store_folders import COPY_FOLDER, catalog_folder, store_folder, stores_that_exist
+from tandembus.store.audit_files import AuditFiles
 from tandembus.store.embedded.environment import EmbeddedSettings
 from tandembus.store.embedded.lmdb_store import LmdbStore
 from tandembus.store.memory import MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import MessagingStore
+
+AUDIT_FOLDER: Final = "audit"
 
 
 def open_namespace_catalog(settings: ServeSettings, now: float) -> Catalog:
@@ -56,9 +61,16 @@ def build_broker(
     limits = settings.limits
     on_purpose = StoreFaults(faults, store)
     opening = on_purpose.opening(open_store)
-    broker = MessageBroker(opening, clock, budget, limits.broker_window_bytes, limits.commit_outage_s)
+    sink = audit_files(settings, store) if settings.audit else None
+    broker = MessageBroker(opening, clock, budget, limits.broker_window_bytes, limits.commit_outage_s, sink)
     on_purpose.watch(broker)
     return broker
+
+
+def audit_files(settings: ServeSettings, store: int) -> AuditFiles:
+    limits = settings.limits
+    folder = settings.data / AUDIT_FOLDER / f"store-{store}"
+    return AuditFiles(folder, settings.name, limits.audit_file_bytes, limits.audit_files)
 
 
 def embedded_settings(limits: Limits) -> EmbeddedSettings:

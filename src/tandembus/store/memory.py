@@ -8,6 +8,7 @@ test lets them.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import Enum
 from typing import final
@@ -15,6 +16,8 @@ from typing import final
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message, copy_of
 from tandembus.store.messaging_store import (
+    AUDIT_TRIM,
+    AuditPage,
     BlockRecord,
     Changes,
     Damage,
@@ -62,6 +65,8 @@ class MemoryDisk:
         """Set by the test: commits that hang go on."""
         self.before_read: Callable[[], Awaitable[None]] | None = None
         """Awaited before each read, for stores that answer late and out of order."""
+        self.after_commit: Callable[[Changes], None] | None = None
+        """Told of each commit that was written."""
         self.damaged: set[PlaceKey] = set()
         """Bodies whose bytes went bad."""
         self.bodies: dict[PlaceKey, Message] = {}
@@ -78,6 +83,8 @@ class MemoryDisk:
         self.marks: dict[bytes, Mark] = {}
         self.high_waters: dict[PlaceKey, HighWater] = {}
         """By fragment, source and lane of the source."""
+        self.audit_pages: dict[int, AuditPage] = {}
+        self.store_id = os.urandom(16)
 
     def apply(self, changes: Changes) -> None:
         self._drop(changes)
@@ -102,6 +109,10 @@ class MemoryDisk:
             self.history[record.fragment, record.at_ms, record.number] = record
         self.marks.update({mark.channel: mark for mark in changes.marks})
         self.high_waters.update({_high_water_key(one): one for one in changes.high_waters})
+        if changes.audit_page is not None:
+            self.audit_pages[changes.audit_page.number] = changes.audit_page
+        if self.after_commit is not None:
+            self.after_commit(changes)
 
     def _drop(self, changes: Changes) -> None:
         for place in changes.quarantined:
@@ -126,6 +137,9 @@ class MemoryDisk:
             old = [key for key in sorted(self.history) if key[0] == trim.fragment and key[1] < trim.before_ms]
             for key in old[: trim.limit]:
                 del self.history[key]
+        for number in sorted(self.audit_pages)[:AUDIT_TRIM]:
+            if number < changes.trimmed_audit:
+                del self.audit_pages[number]
         for channel in changes.dropped_marks:
             self.marks.pop(channel, None)
         for high_water in changes.dropped_high_waters:
@@ -248,6 +262,26 @@ class MemoryStore:
         await self._before_read()
         keys = [key for key in sorted(self._disk.high_waters) if key[0] == fragment]
         return [self._disk.high_waters[key] for key in keys]
+
+    @property
+    def store_id(self) -> bytes:
+        return self._disk.store_id
+
+    async def audit_pages(self, first: int, max_bytes: int) -> Sequence[AuditPage]:
+        await self._before_read()
+        found: list[AuditPage] = []
+        size_bytes = 0
+        for number in sorted(self._disk.audit_pages):
+            if number >= first:
+                found.append(self._disk.audit_pages[number])
+                size_bytes += len(found[-1].data)
+                if size_bytes > max_bytes:
+                    break
+        return found
+
+    async def newest_audit_page(self) -> AuditPage | None:
+        await self._before_read()
+        return self._disk.audit_pages[max(self._disk.audit_pages)] if self._disk.audit_pages else None
 
     def room(self) -> Room:
         self._refuse_if_unusable()

@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from typing import Final, Protocol, final
 
 from tandembus.message import Message
+from tandembus.store.audit_trail import AuditTrail
+
+AUDIT_TRIM: Final = 1000
+"""Pages that go in one commit."""
 
 MAIN: Final = 0
 DEAD_LETTER: Final = 1
@@ -277,6 +281,21 @@ class HighWater:
 
 
 @final
+class AuditPage:
+    """What the audit noted of one commit. Numbers follow each other without a gap, over all lives of a store."""
+
+    __slots__ = ("at_ms", "data", "epoch", "number")
+
+    def __init__(self, number: int, epoch: int, at_ms: int, data: bytes) -> None:
+        self.number: Final = number
+        self.epoch: Final = epoch
+        self.at_ms: Final = at_ms
+        """Wall time of the commit."""
+        self.data: Final = data
+        """See `audit_trail.py`."""
+
+
+@final
 class Damage:
     """A record that was asked for and cannot be served: its CRC is wrong, or it is not there at all."""
 
@@ -296,6 +315,8 @@ class Changes:
     """
 
     __slots__ = (
+        "audit",
+        "audit_page",
         "blocks",
         "bodies",
         "columns",
@@ -317,6 +338,7 @@ class Changes:
         "quarantined",
         "schedules",
         "session_states",
+        "trimmed_audit",
         "trimmed_history",
     )
 
@@ -352,6 +374,11 @@ class Changes:
         """One for each fragment and source lane at most."""
         self.dropped_high_waters: list[HighWater] = []
         """Whatever their number."""
+        self.audit: AuditTrail | None = None
+        """Where the audit is on: gathers what the page will say."""
+        self.audit_page: AuditPage | None = None
+        self.trimmed_audit: int = 0
+        """Pages with lower numbers go, some in each commit; but never the newest, which has the number."""
 
 
 @final
@@ -430,6 +457,16 @@ class MessagingStore(Protocol):
     async def high_waters(self, fragment: int) -> Sequence[HighWater]:
         """All that a fragment takes from elsewhere. One that is damaged is reported and passed over: a message may then
         come twice, which is better than never."""
+
+    @property
+    def store_id(self) -> bytes:
+        """Never the same for two stores."""
+
+    async def audit_pages(self, first: int, max_bytes: int) -> Sequence[AuditPage]:
+        """Those from a number on, until `max_bytes` is passed (at least one). One that is damaged is reported and
+        passed over: its number is missing then, and whoever reads the records sees that."""
+
+    async def newest_audit_page(self) -> AuditPage | None: ...
 
     def room(self) -> Room: ...
 

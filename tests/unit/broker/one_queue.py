@@ -14,6 +14,7 @@ from tandembus.amqp.encoding.sections import (
     properties_section,
 )
 from tandembus.broker import browsing
+from tandembus.broker.auditing import AuditSink
 from tandembus.broker.budget import Budget
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, CallbackSettleReply, MessageLock
@@ -161,13 +162,15 @@ class OneQueue:
         budget: Callable[[ManualClock], Budget] = Budget,
         window_bytes: int = 256 << 20,
         index: int = 0,
+        audit_sink: AuditSink | None = None,
     ) -> None:
         self.index = index
+        self.audit_sink = audit_sink
         self.disk = disk or MemoryDisk()
         self.clock = clock or ManualClock()
         self.settings = settings or small()
         self.budget = budget(self.clock)
-        self.broker = MessageBroker(self._open_store, self.clock, self.budget, window_bytes, commit_outage_s=5.0)
+        self.broker = MessageBroker(self._open_store, self.clock, self.budget, window_bytes, 5.0, audit_sink)
         self.fragment: Fragment
         self.open_faults: list[BusError] = []
         """What opening the store raises, one after the other, before it succeeds."""
@@ -201,7 +204,7 @@ class OneQueue:
         await asyncio.gather(*self.broker._tasks, return_exceptions=True)
         self.broker._tasks, self.broker._store = [], None
         self.disk.is_held = False
-        return OneQueue(self.settings, self.disk, self.clock, index=self.index)
+        return OneQueue(self.settings, self.disk, self.clock, index=self.index, audit_sink=self.audit_sink)
 
     # Doing.
 

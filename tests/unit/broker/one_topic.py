@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 
+from tandembus.broker.auditing import AuditSink
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.topics import add_subscription, drop_subscription, open_topic
@@ -28,8 +29,9 @@ class OneTopic(OneQueue):
         disk: MemoryDisk | None = None,
         clock: ManualClock | None = None,
         index: int = 0,
+        audit_sink: AuditSink | None = None,
     ) -> None:
-        super().__init__(settings, disk, clock, index=index)
+        super().__init__(settings, disk, clock, index=index, audit_sink=audit_sink)
         self._subscriptions = dict(subscriptions)
 
     async def __aenter__(self) -> OneTopic:
@@ -69,7 +71,7 @@ class OneTopic(OneQueue):
 
     async def after_crash(self) -> OneTopic:
         await super().after_crash()
-        return OneTopic(self._subscriptions, self.settings, self.disk, self.clock, self.index)
+        return OneTopic(self._subscriptions, self.settings, self.disk, self.clock, self.index, self.audit_sink)
 
     async def publish(self, *messages: Message) -> None:
         """One send for each message; all are accepted."""

@@ -6,6 +6,7 @@ import asyncio
 
 from tandembus.amqp.encoding.sections import data_section, decode_message, header_section, properties_section
 from tandembus.broker import browsing
+from tandembus.broker.auditing import AuditSink
 from tandembus.broker.budget import Budget
 from tandembus.broker.dropping import drop_fragments
 from tandembus.broker.fragment import Fragment
@@ -59,8 +60,13 @@ class SeveralQueues:
     """Queues by name, each a fragment; `refusals` says why one takes nothing."""
 
     def __init__(
-        self, queues: dict[str, FragmentSettings], disk: MemoryDisk | None = None, clock: ManualClock | None = None
+        self,
+        queues: dict[str, FragmentSettings],
+        disk: MemoryDisk | None = None,
+        clock: ManualClock | None = None,
+        audit_sink: AuditSink | None = None,
     ) -> None:
+        self.audit_sink = audit_sink
         self.disk = disk or MemoryDisk()
         self.clock = clock or ManualClock()
         self.queues = queues
@@ -75,7 +81,7 @@ class SeveralQueues:
         self._begin()
 
     def _begin(self) -> None:
-        self.broker = MessageBroker(self._open_store, self.clock, Budget(self.clock))
+        self.broker = MessageBroker(self._open_store, self.clock, Budget(self.clock), audit_sink=self.audit_sink)
         self.broker.open_by_key = self._open_by_key
         self.broker.forwarding.port = self
         self.broker.forwarding.on_forwarded = lambda *moved: self.forwarded.append(moved)

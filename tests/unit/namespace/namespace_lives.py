@@ -24,6 +24,7 @@ from tandembus.store.embedded.catalog_store import DamagedRecord, Document
 from tandembus.store.memory import MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import (
     MAIN,
+    AuditPage,
     BlockRecord,
     Changes,
     Damage,
@@ -180,6 +181,16 @@ class PoweredStore:
 
     async def high_waters(self, fragment: int) -> Sequence[HighWater]:
         return await self._store.high_waters(fragment)
+
+    @property
+    def store_id(self) -> bytes:
+        return self._store.store_id
+
+    async def audit_pages(self, first: int, max_bytes: int) -> Sequence[AuditPage]:
+        return await self._store.audit_pages(first, max_bytes)
+
+    async def newest_audit_page(self) -> AuditPage | None:
+        return await self._store.newest_audit_page()
 
     def room(self) -> Room:
         return self._store.room()

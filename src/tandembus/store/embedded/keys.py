@@ -10,6 +10,7 @@ sequence, and what is due earliest comes first. `F` is the fragment (32 bits), `
             'c' id of a channel (16 bytes)   'h' F F of the source, L of the source
     log     's' F L block
     log     'd' F at_ms n
+            'a' n
 
 No key is ever in random order of arrival: one such key per message costs a page per message in every commit.
 """
@@ -37,6 +38,7 @@ QUARANTINE: Final = 0x71
 SESSION_STATE: Final = 0x6E
 SESSION_COLUMN: Final = 0x73
 HISTORY: Final = 0x64
+AUDIT: Final = 0x61
 MARK: Final = 0x63
 HIGH_WATER: Final = 0x68
 META_KEY: Final = b"m"
@@ -130,6 +132,15 @@ def history_key(fragment: i64, at_ms: i64, number: i64) -> bytes:
     out.append(HISTORY)
     write_i32_be(out, signed_32(fragment))
     write_i64_be(out, at_ms)
+    write_i64_be(out, number)
+    return out.getvalue()
+
+
+def audit_key(number: i64) -> bytes:
+    if number < 0:
+        raise ValueError(f"number {number} does not fit a key")
+    out = BytesWriter()
+    out.append(AUDIT)
     write_i64_be(out, number)
     return out.getvalue()
 

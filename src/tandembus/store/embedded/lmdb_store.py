@@ -18,7 +18,7 @@ import lmdb
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message
-from tandembus.store.embedded import lane_reader, mark_reader
+from tandembus.store.embedded import audit_reader, lane_reader, mark_reader
 from tandembus.store.embedded.environment import (
     EmbeddedSettings,
     OpenedStore,
@@ -31,6 +31,7 @@ from tandembus.store.embedded.keys import (
     QUARANTINE,
     SCHEDULE,
     SESSION_COLUMN,
+    audit_key,
     body_key,
     history_key,
     place_key,
@@ -39,6 +40,8 @@ from tandembus.store.embedded.lane_reader import DamagedRecord
 from tandembus.store.embedded.records import dropped_state_keys, encode_bodies, encode_log, encode_state, size_of
 from tandembus.store.embedded.room import measure_room
 from tandembus.store.messaging_store import (
+    AUDIT_TRIM,
+    AuditPage,
     BlockRecord,
     BodyRange,
     Changes,
@@ -193,6 +196,14 @@ class LmdbStore:
             lambda txn: mark_reader.read_high_waters(txn, self._opened, fragment, self._report_damage)
         )
 
+    async def audit_pages(self, first: int, max_bytes: int) -> Sequence[AuditPage]:
+        return await self._read(
+            lambda txn: audit_reader.read_pages(txn, self._opened, first, max_bytes, self._report_damage)
+        )
+
+    async def newest_audit_page(self) -> AuditPage | None:
+        return await self._read(lambda txn: audit_reader.read_newest(txn, self._opened, self._report_damage))
+
     async def quarantined(self, limit: int) -> Sequence[tuple[Place, bytes]]:
         """Damaged bodies that were put aside, with their raw bytes: for people."""
         return await self._read(lambda txn: lane_reader.read_quarantined(txn, self._opened, limit))
@@ -266,6 +277,8 @@ class LmdbStore:
             txn.delete(key, db=self._opened.state)
         for trim in changes.trimmed_history:
             _trim_history(txn, self._opened.log, trim)
+        if changes.trimmed_audit:
+            _trim(txn, self._opened.log, audit_key(0), audit_key(changes.trimmed_audit), AUDIT_TRIM)
 
     def _put_aside(self, txn: lmdb.Transaction[bytes], place: Place) -> None:
         value = txn.pop(body_key(place.fragment, place.lane, place.number), db=self._opened.body)
@@ -356,6 +369,8 @@ class _Puts:
         self.state = encode_state(changes)
         self.log = encode_log(changes)
         self.growth_bytes = size_of(self.bodies) + sum(len(one.state or b"") for one in changes.session_states)
+        if self.bodies and changes.audit_page is not None:
+            self.growth_bytes += len(changes.audit_page.data)
         """What clients add. The rest is small, or goes with the messages it is about."""
 
 
@@ -371,9 +386,13 @@ def _column_bounds(dropped: BodyRange) -> tuple[bytes, bytes]:
 
 def _trim_history(txn: lmdb.Transaction[bytes], tree: lmdb._Database, trim: HistoryTrim) -> None:
     end = history_key(trim.fragment, trim.before_ms, 0)
+    _trim(txn, tree, history_key(trim.fragment, 0, 0), end, trim.limit)
+
+
+def _trim(txn: lmdb.Transaction[bytes], tree: lmdb._Database, first: bytes, end: bytes, limit: int) -> None:
     with txn.cursor(tree) as cursor:
-        found = cursor.set_range(history_key(trim.fragment, 0, 0))
-        for _ in range(trim.limit):
+        found = cursor.set_range(first)
+        for _ in range(limit):
             if not found or cursor.key() >= end:
                 return
             cursor.delete()

@@ -40,6 +40,7 @@ from tandembus.store.embedded.keys import (
     PLACE_BYTES,
     SCHEDULE,
     SESSION_COLUMN,
+    audit_key,
     due_key,
     fragment_at,
     head_key,
@@ -56,6 +57,7 @@ from tandembus.store.messaging_store import (
     HASH_BYTES,
     MARK_BYTES,
     SESSION_ENTRY_BYTES,
+    AuditPage,
     BlockRecord,
     Changes,
     Damage,
@@ -84,6 +86,7 @@ _META_BYTES: Final = 33
 _STATE_FIELDS_END: Final = 17
 _MARK_FIELDS_END: Final = 21
 _HIGH_WATER_BYTES: Final = 21
+_AUDIT_FIELDS_END: Final = 21
 _STORE_ID_BYTES: Final = 16
 
 
@@ -215,6 +218,9 @@ def encode_log(changes: Changes) -> list[tuple[bytes, bytes]]:
         items.append(encode_column(column))
     for record in changes.history:
         items.append(encode_history(record))
+    page = changes.audit_page
+    if page is not None:
+        items.append(encode_audit_page(page))
     items.sort()
     return items
 
@@ -380,6 +386,24 @@ def decode_history(key: bytes, value: bytes) -> HistoryRecord | None:
         return None
     return HistoryRecord(
         fragment_at(key, 1), int(read_i64_be(key, 5)), int(read_i64_be(key, 13)), value[_SMALL_HEAD_BYTES:]
+    )
+
+
+def encode_audit_page(page: AuditPage) -> tuple[bytes, bytes]:
+    """CRC, version, epoch, time of the commit, entries."""
+    key = audit_key(page.number)
+    out = _record()
+    write_i64_be(out, page.epoch)
+    write_i64_be(out, page.at_ms)
+    out.write(page.data)
+    return key, _sealed(key, out)
+
+
+def decode_audit_page(key: bytes, value: bytes) -> AuditPage | None:
+    if not _is_sound(key, value, _AUDIT_FIELDS_END):
+        return None
+    return AuditPage(
+        int(read_i64_be(key, 1)), int(read_i64_be(value, 5)), int(read_i64_be(value, 13)), value[_AUDIT_FIELDS_END:]
     )
 
 
