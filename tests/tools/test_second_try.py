@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,8 @@ def test_broken():
 
 def run(folder: Path, *command: object) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, *map(str, command)]
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(line, cwd=folder, env=alone, capture_output=True, text=True, timeout=60, check=False)
 
 
 def tried_twice(folder: Path) -> subprocess.CompletedProcess[str]:
