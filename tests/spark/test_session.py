@@ -55,4 +55,5 @@ def test_the_session_has_the_settings_that_suit_the_pipeline(spark: SparkSession
 
 @covers("D1")
 def test_spark_finds_the_data_source_by_its_name(spark: SparkSession) -> None:
-    assert "sequence_number" in spark.read.format("servicebus").load().columns
+    reader = spark.read.format("servicebus").options(connectionEnv="NOT_LOOKED_UP_YET", entities="orders")
+    assert "sequence_number" in reader.load().columns

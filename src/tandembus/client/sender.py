@@ -123,6 +123,18 @@ class Sender(LinkOwner):
         limit_bytes = self.max_message_size or DEFAULT_BATCH_BYTES
         return await self._send_run(batches_of(messages, size, limit_bytes), window, on_accepted, BATCH_FORMAT)
 
+    async def send_groups(
+        self,
+        groups: Iterable[Iterable[Payload]],
+        size: int,
+        window: int = DEFAULT_WINDOW,
+        on_accepted: Progress | None = None,
+    ) -> int:
+        """The same, and no batch holds messages of two groups: those of one batch must agree in session and key."""
+        limit_bytes = self.max_message_size or DEFAULT_BATCH_BYTES
+        batches = (batch for group in groups for batch in batches_of(group, size, limit_bytes))
+        return await self._send_run(batches, window, on_accepted, BATCH_FORMAT)
+
     async def close(self) -> None:
         """Detach. What is still under way fails, with an unknown outcome."""
         if self.failure is None:

@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 
-from tandembus.spark.source.schema import SPARK_SCHEMA
+from tandembus.spark.source.options import SourceOptions, parse_options, require_entities
+from tandembus.spark.source.schema import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 NAME: Final = "servicebus"
 
 
 class ServiceBusDataSource(DataSource):
-    """Queues, subscriptions and topics of a Service Bus namespace."""
+    """Queues, subscriptions and topics of a Service Bus namespace.
+
+    Spark makes and copies these objects in many processes: they hold options and nothing else.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._parsed: SourceOptions | None = None
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
+    @property
+    def parsed(self) -> SourceOptions:
+        """Checked when they are first needed."""
+        if self._parsed is None:
+            self._parsed = parse_options(self.options)
+        return self._parsed
+
     def schema(self) -> str:
-        return SPARK_SCHEMA
+        require_entities(self.parsed)
+        return spark_schema(self.parsed.payload)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from tandembus.spark.source.batch_reader import BatchReader
+
+        require_entities(self.parsed)
+        return BatchReader(self.parsed)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tandembus.spark.source.writer import BatchWriter, check_append
+
+        check_append(overwrite)
+        return BatchWriter(self.parsed, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from tandembus.spark.source.writer import StreamWriter, check_append
+
+        check_append(overwrite)
+        return StreamWriter(self.parsed, schema)

@@ -1,0 +1,74 @@
+"""Reads entities as tables: it looks at messages and takes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from tandembus.spark.source.backends import browser_for, ends_of
+from tandembus.spark.source.link import Link
+from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.source.options import SourceOptions
+from tandembus.spark.source.ranges import Slice, packed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SlicesPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, slices: list[Slice]) -> None:
+        super().__init__(slices)
+        self.slices = slices
+
+
+def read_slices(options: SourceOptions, slices: list[Slice]) -> Iterator[pa.RecordBatch]:
+    """In the task: connects, reads, and leaves nothing behind."""
+    from tandembus.spark.source.browsing import messages_of
+    from tandembus.spark.source.columns import batches_of
+
+    with LoopThread() as loop:
+        link = Link(options)
+        try:
+            for part in slices:
+                pages = messages_of(link, loop, browser_for(link), part)
+                yield from batches_of(part.entity, chain.from_iterable(pages), options.payload)
+        finally:
+            loop.call(link.drop())
+
+
+class BatchReader(DataSourceReader):
+    """Ranges are options: filters are left to Spark, which would otherwise mix them up between queries."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[SlicesPartition]:
+        """The numbers that are given out by now, so that reading comes to an end while others send."""
+        with LoopThread() as loop:
+            link = Link(self._options)
+            try:
+                slices = [part for entity in self._options.entities for part in self._slices(loop, link, entity)]
+            finally:
+                loop.call(link.drop())
+        return [SlicesPartition(part) for part in packed(slices, self._options.partition_count)]
+
+    def _slices(self, loop: LoopThread, link: Link, entity: str) -> list[Slice]:
+        options = self._options
+        ends = loop.call(link.patiently(lambda: ends_of(link, entity)))
+        if ends is None:
+            return [Slice(entity, None, ((options.from_sequence, options.to_sequence),), options.fragments)]
+        return [
+            Slice(entity, fragment, ((options.from_sequence, min(end, options.to_sequence)),))
+            for fragment, end in sorted(ends.items())
+            if (not options.fragments or fragment in options.fragments)
+            and options.from_sequence <= min(end, options.to_sequence)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, SlicesPartition):
+            yield from read_slices(self._options, partition.slices)

@@ -1,0 +1,89 @@
+"""Reads the messages of slices without taking them: page by page, the next one under way while one is made of use."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK, sequence_number_of
+from tandembus.spark.source.link import Link
+from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.source.ranges import Listed, Range, Slice, full_number, joined
+
+PAGE_MESSAGES: Final = 2_000
+PAGE_BYTES: Final = 4 * 1024 * 1024
+Page = tuple[list[bytes], int | None]
+"""Encoded messages, and the number to go on at; None at the end."""
+Fetch = Callable[[int], Awaitable[Page]]
+
+
+class Browser(Protocol):
+    """How a backend looks at a range of one fragment, or at a whole entity."""
+
+    def fetch(self, entity: str, fragment: int | None, last: int) -> Fetch: ...
+
+
+class PlainBrowser:
+    """With the peek that every Service Bus has. Sequence numbers of all fragments form one line there."""
+
+    def __init__(self, link: Link) -> None:
+        self._link: Final = link
+
+    def fetch(self, entity: str, fragment: int | None, last: int) -> Fetch:
+        """Positions are numbers within the fragment; of a whole entity, full sequence numbers."""
+
+        async def fetch(first: int) -> Page:
+            start = first if fragment is None else full_number(fragment, first)
+            node = await self._link.management(entity)
+            payloads = [message.payload for message in await node.peek(start, PAGE_MESSAGES)]
+            if not payloads:
+                return [], None
+            following = sequence_number_of(payloads[-1]) + 1
+            if fragment is None:
+                return payloads, following
+            limit = full_number(fragment, last)
+            if following > limit:
+                return [each for each in payloads if sequence_number_of(each) <= limit], None
+            return payloads, following & NUMBER_MASK
+
+        return fetch
+
+
+def messages_of(link: Link, loop: LoopThread, browser: Browser, part: Slice) -> Iterator[list[bytes]]:
+    """Pages of a slice's messages, in order. What is not there any more is missing: somebody else settled it."""
+    if part.fragment is None:
+        yield from _whole(link, loop, browser, part)
+        return
+    listed, exact = Listed(part.ranges), frozenset(part.ranges)
+    for first, last in joined(part.ranges):
+        is_exact = (first, last) in exact
+        for page in _pages(link, loop, browser.fetch(part.entity, part.fragment, last), first):
+            yield page if is_exact else [one for one in page if sequence_number_of(one) & NUMBER_MASK in listed]
+
+
+def _whole(link: Link, loop: LoopThread, browser: Browser, part: Slice) -> Iterator[list[bytes]]:
+    wanted = frozenset(part.fragments)
+    (first, last) = part.ranges[0]
+    for page in _pages(link, loop, browser.fetch(part.entity, None, last), first):
+        yield [one for one in page if _is_wanted(sequence_number_of(one), wanted, part.ranges)]
+
+
+def _is_wanted(number: int, fragments: frozenset[int], ranges: Sequence[Range]) -> bool:
+    if fragments and number >> NUMBER_BITS not in fragments:
+        return False
+    return any(first <= number & NUMBER_MASK <= last for first, last in ranges)
+
+
+def _pages(link: Link, loop: LoopThread, fetch: Fetch, first: int) -> Iterator[list[bytes]]:
+    pending = loop.begin(link.patiently(lambda: fetch(first)))
+    try:
+        while True:
+            page, following = pending.result()
+            if following is None:
+                yield page
+                return
+            at = following
+            pending = loop.begin(link.patiently(lambda at=at: fetch(at)))  # type: ignore[misc]
+            yield page
+    finally:
+        pending.cancel()

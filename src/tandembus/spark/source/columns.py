@@ -1,0 +1,75 @@
+"""Messages as Arrow batches: some hundreds to thousands of rows each, and never many bytes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from tandembus.spark.source.decoding import NUMBER_BITS, Rows, add_message, sequence_number_of
+from tandembus.spark.source.schema import arrow_schema
+
+BATCH_ROWS: Final = 2_000
+BATCH_BYTES: Final = 8 * 1024 * 1024
+
+
+def batches_of(entity: str, messages: Iterable[bytes], payload: str = "none") -> Iterator[pa.RecordBatch]:
+    """Batches of encoded messages of one entity, in their order."""
+    chunk: list[bytes] = []
+    size = 0
+    for message in messages:
+        if chunk and (len(chunk) == BATCH_ROWS or size + len(message) > BATCH_BYTES):
+            yield batch_of(entity, chunk, payload)
+            chunk, size = [], 0
+        chunk.append(message)
+        size += len(message)
+    if chunk:
+        yield batch_of(entity, chunk, payload)
+
+
+def batch_of(entity: str, messages: list[bytes], payload: str = "none") -> pa.RecordBatch:
+    schema = arrow_schema(payload)
+    if payload == "only":
+        numbers = [sequence_number_of(message) for message in messages]
+        arrays = [*_where_from(entity, numbers), pa.array(messages, pa.binary())]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    rows = Rows()
+    for message in messages:
+        add_message(rows, message)
+    arrays = _arrays(entity, rows)
+    if payload == "also":
+        arrays.append(pa.array(messages, pa.binary()))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _where_from(entity: str, numbers: list[int]) -> list[pa.Array]:
+    return [
+        pa.repeat(pa.scalar(entity, pa.string()), len(numbers)),
+        pa.array([number >> NUMBER_BITS for number in numbers], pa.int32()),
+        pa.array(numbers, pa.int64()),
+    ]
+
+
+def _arrays(entity: str, rows: Rows) -> list[pa.Array]:
+    text, time = pa.string(), pa.timestamp("us", tz="UTC")
+    ends, names = pa.array(rows.map_ends, pa.int32()), pa.array(rows.map_names, text)
+    return [
+        *_where_from(entity, rows.numbers),
+        pa.array(rows.message_ids, text),
+        pa.array(rows.session_ids, text),
+        pa.array(rows.partition_keys, text),
+        pa.array(rows.subjects, text),
+        pa.array(rows.content_types, text),
+        pa.array(rows.correlation_ids, text),
+        pa.array(rows.reply_tos, text),
+        pa.array(rows.tos, text),
+        pa.array(rows.enqueued, pa.int64()).cast(time),
+        pa.array(rows.expires, pa.int64()).cast(time),
+        pa.array(rows.delivery_counts, pa.int32()),
+        pa.array(rows.states, text),
+        pa.array(rows.reasons, text),
+        pa.MapArray.from_arrays(ends, names, pa.array(rows.map_values, text)),
+        pa.MapArray.from_arrays(ends, names, pa.array(rows.map_types, text)),
+        pa.array(rows.bodies, pa.binary()),
+    ]

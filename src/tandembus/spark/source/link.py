@@ -1,0 +1,98 @@
+"""A connection that is made when it is needed and made again when it was lost, with what is open on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from tandembus.client import Management, Sender, ServiceBus, connect
+from tandembus.clock import Clock, SystemClock
+from tandembus.errors import BusError, EntityNotFound, Unauthorized
+from tandembus.spark.source.options import SourceOptions
+
+T = TypeVar("T")
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
+ANSWER_TIMEOUT_S: Final = 60.0
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again may help: the connection was lost, or the service cannot answer at the moment."""
+    if "certificate verify failed" in str(error).lower():
+        return False
+    return isinstance(error, OSError) or bool(getattr(error, "retryable", False))
+
+
+class Link:
+    """One process's way to the namespace."""
+
+    def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
+        self.options: Final = options
+        self._clock: Final = clock or SystemClock()
+        self._bus: ServiceBus | None = None
+        self._nodes: dict[str, Management] = {}
+        self._senders: dict[str, Sender] = {}
+
+    async def bus(self) -> ServiceBus:
+        if self._bus is None or self._bus.connection.failure is not None:
+            await self.drop()
+            self._bus = await connect(
+                self.options.connection_string(), ca_path=self.options.ca_path, timeout_s=ANSWER_TIMEOUT_S
+            )
+        return self._bus
+
+    async def management(self, entity: str) -> Management:
+        bus = await self.bus()
+        node = self._nodes.get(entity)
+        if node is None or node.is_lost:
+            node = self._nodes[entity] = await bus.management(entity)
+        return node
+
+    async def sender(self, entity: str) -> Sender:
+        bus = await self.bus()
+        sender = self._senders.get(entity)
+        if sender is None or sender.failure is not None:
+            sender = self._senders[entity] = await bus.sender(entity)
+        return sender
+
+    async def drop(self) -> None:
+        """Whatever was open is made anew when it is asked for next."""
+        bus, self._bus = self._bus, None
+        self._nodes, self._senders = {}, {}
+        if bus is not None:
+            try:
+                await bus.close()
+            except OSError:
+                pass  # it is gone already
+
+    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do it again, with growing pauses, while trying again may help and the time for that is not over."""
+        begun = self._clock.monotonic()
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return await work()
+            except Exception as error:
+                is_late = self._clock.monotonic() - begun + pause_s > self.options.retry_for_s
+                if not is_transient(error) or is_late:
+                    raise _explained(error, self.options) from None
+                await self.drop()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _explained(error: Exception, options: SourceOptions) -> Exception:
+    """The same kind of error, with what to do next."""
+    if isinstance(error, EntityNotFound):
+        return EntityNotFound(
+            f"{error} Check the names (a subscription is TOPIC/subscriptions/NAME); `tandembus queue list` and "
+            "`tandembus topic list` show what there is"
+        )
+    if isinstance(error, Unauthorized):
+        return Unauthorized(f"{error} Reading needs the right Listen, writing the right Send")
+    if isinstance(error, BusError):
+        return error
+    if isinstance(error, OSError):
+        return ConnectionError(f"{error} (tried for {options.retry_for_s:g} s; the option retryFor changes that)")
+    return error

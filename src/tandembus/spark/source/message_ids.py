@@ -1,0 +1,44 @@
+"""Message ids for rows that have none: the same row always gets the same, so that a second try is a duplicate."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+PREFIX: Final = "spark-"
+DIGEST_BYTES: Final = 16
+
+
+class IdMaker:
+    """Ids of the rows that one task writes.
+
+    A row that was read from an entity is known by its place there, wherever it is computed; a row with key columns by
+    these; any other by its content and its place in the task, which Spark computes again in the same order.
+    """
+
+    def __init__(self, scope: str) -> None:
+        """`scope` tells this task from others: query, batch and partition."""
+        self._scope: Final = scope.encode()
+        self._last = b""
+        self._repeats = 0
+
+    def from_origin(self, destination: str, origin: tuple[object, ...], body: bytes) -> str:
+        """Rows that came of one message, one after the other, are told apart by their turn."""
+        name = repr((destination, *origin)).encode()
+        self._repeats = self._repeats + 1 if name == self._last else 0
+        self._last = name
+        return _id_of(b"origin", name, body, str(self._repeats).encode())
+
+    def from_keys(self, destination: str, keys: tuple[object, ...]) -> str:
+        return _id_of(b"keys", repr((destination, *keys)).encode())
+
+    def from_place(self, destination: str, place: int, fields: tuple[object, ...], body: bytes) -> str:
+        return _id_of(b"place", self._scope, repr((destination, place, *fields)).encode(), body)
+
+
+def _id_of(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return PREFIX + digest.hexdigest()

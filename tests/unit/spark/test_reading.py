@@ -1,0 +1,176 @@
+"""Batch reads without Spark: rows of a real namespace's messages."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from tandembus.amqp.encoding.values import int_, symbol
+from tandembus.client import OutgoingMessage, ServiceBus
+from tandembus.errors import EntityNotFound, Unauthorized
+from tandembus.spark.source import columns
+from tandembus.spark.source.schema import arrow_schema
+from tests.covers import covers
+from tests.unit.spark.stage import Stage, numbered
+
+
+@covers("D1")
+def test_a_row_tells_everything_about_its_message(stage: Stage) -> None:
+    stage.create()
+    message = OutgoingMessage(
+        b"\x00body",
+        message_id="m1",
+        correlation_id="c1",
+        content_type="text/plain",
+        subject="about",
+        to="somebody",
+        reply_to="there",
+        partition_key="key",
+        time_to_live_s=3600.0,
+        properties={"a": "text", "b": int_(7), "c": symbol("x"), "d": None, "e": uuid.UUID(int=1)},
+    )
+    stage.send([message])
+    (row,) = stage.read()
+    lived = row["expires_at"] - row["enqueued_time"]
+    assert lived == timedelta(hours=1)
+    assert {name: value for name, value in row.items() if name not in ("enqueued_time", "expires_at")} == {
+        "entity": stage.queue,
+        "fragment": 0,
+        "sequence_number": 1,
+        "message_id": "m1",
+        "session_id": None,
+        "partition_key": "key",
+        "subject": "about",
+        "content_type": "text/plain",
+        "correlation_id": "c1",
+        "reply_to": "there",
+        "to": "somebody",
+        "delivery_count": 0,
+        "state": "active",
+        "dead_letter_reason": None,
+        "properties": {"a": "text", "b": "7", "c": "x", "d": None, "e": str(uuid.UUID(int=1))},
+        "property_types": {"a": "string", "b": "int", "c": "symbol", "d": "null", "e": "uuid"},
+        "body": b"\x00body",
+    }
+
+
+@covers("D1")
+def test_reading_takes_nothing_and_keeps_the_order(stage: Stage) -> None:
+    stage.create()
+    stage.send(numbered(3000))
+    assert [row["message_id"] for row in stage.read()] == [f"m{index}" for index in range(3000)]
+    assert len(stage.peek()) == 3000
+
+
+@covers("D1")
+def test_all_fragments_are_read_each_in_its_order(stage: Stage) -> None:
+    stage.create(enable_partitioning=True)
+    stage.send(OutgoingMessage("x", message_id=f"m{n}", partition_key=f"k{n % 8}") for n in range(200))
+    rows = stage.read()
+    assert sorted(int(row["message_id"][1:]) for row in rows) == list(range(200))
+    assert len({row["fragment"] for row in rows}) > 1
+    for key in {row["partition_key"] for row in rows}:
+        ids = [int(row["message_id"][1:]) for row in rows if row["partition_key"] == key]
+        assert ids == sorted(ids)
+
+
+def test_ranges_and_fragments_are_options(stage: Stage) -> None:
+    stage.create(enable_partitioning=True)
+    stage.send(OutgoingMessage("x", partition_key=f"k{n % 8}") for n in range(100))
+    everything = stage.read()
+    first = min(row["fragment"] for row in everything)
+    part = stage.read(fragments=str(first), fromSequence="3", toSequence="5")
+    expected = [
+        row for row in everything if row["fragment"] == first and 3 <= row["sequence_number"] & (1 << 48) - 1 <= 5
+    ]
+    assert part == expected
+    assert expected
+
+
+def test_several_entities_are_read_into_few_partitions(stage: Stage) -> None:
+    stage.create()
+    topic = stage.namespace.create_topic(f"{stage.queue}-t")
+    stage.namespace.create_subscription(topic, "s")
+    stage.send(numbered(3), topic)
+    stage.send(numbered(2))
+    rows = stage.read(entities=f"{stage.queue},{topic}/subscriptions/s", numPartitions="1")
+    assert sorted(row["entity"] for row in rows) == [stage.queue] * 2 + [f"{topic}/subscriptions/s"] * 3
+
+
+def test_dead_letters_are_read_with_their_reason(stage: Stage) -> None:
+    stage.create()
+    stage.send(numbered(1))
+
+    async def dead_letter(bus: ServiceBus) -> None:
+        receiver = await bus.receiver(stage.queue)
+        await receiver.dead_letter(*await receiver.receive(1, 5.0), reason="bad", description="very")
+
+    stage.run(dead_letter)
+    (row,) = stage.read(subQueue="deadLetter")
+    assert row["dead_letter_reason"] == "bad"
+    assert row["properties"]["DeadLetterErrorDescription"] == "very"
+    assert stage.read() == []
+
+
+def test_states_are_told(stage: Stage) -> None:
+    stage.create()
+    stage.send(numbered(2))
+
+    async def defer_and_schedule(bus: ServiceBus) -> None:
+        receiver = await bus.receiver(stage.queue)
+        await receiver.defer(*await receiver.receive(1, 5.0))
+        node = await bus.management(stage.queue)
+        await node.schedule([OutgoingMessage("later", scheduled_at=4_000_000_000.0)])
+
+    stage.run(defer_and_schedule)
+    assert [row["state"] for row in stage.read()] == ["deferred", "active", "scheduled"]
+
+
+def test_the_whole_message_can_be_read_beside_the_columns_or_alone(stage: Stage) -> None:
+    stage.create()
+    stage.send(numbered(2))
+    payloads = [message.payload for message in stage.peek()]
+    assert [row["payload"] for row in stage.read(payload="also")] == payloads
+    alone = stage.read(payload="only")
+    assert [row["payload"] for row in alone] == payloads
+    assert list(alone[0]) == ["entity", "fragment", "sequence_number", "payload"]
+
+
+def test_an_empty_queue_has_no_rows(stage: Stage) -> None:
+    stage.create()
+    assert stage.read() == []
+
+
+def test_batches_are_bounded_in_rows_and_bytes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.create()
+    stage.send(numbered(25))
+    payloads = [message.payload for message in stage.peek()]
+    monkeypatch.setattr(columns, "BATCH_ROWS", 10)
+    assert [batch.num_rows for batch in columns.batches_of("q", payloads)] == [10, 10, 5]
+    monkeypatch.setattr(columns, "BATCH_BYTES", 2 * len(payloads[0]) + 10)
+    batches = list(columns.batches_of("q", payloads))
+    assert all(batch.num_rows <= 2 for batch in batches)
+    assert all(batch.schema.equals(arrow_schema()) for batch in batches)
+
+
+@covers("D1")
+def test_an_unknown_entity_is_told_before_tasks_start(stage: Stage) -> None:
+    with pytest.raises(EntityNotFound, match="TOPIC/subscriptions/NAME"):
+        stage.read()
+
+
+def test_a_wrong_key_is_told_without_the_key(stage: Stage) -> None:
+    stage.create()
+    wrong = stage.namespace.connection_string.replace("SharedAccessKey=", "SharedAccessKey=d3Jvbmc")
+    with pytest.raises(Unauthorized) as refusal:
+        stage.read(connection=wrong)
+    assert "d3Jvbmc" not in str(refusal.value)
+    assert "Listen" in str(refusal.value)
+
+
+def test_an_address_where_nobody_answers_is_given_up_after_a_while(stage: Stage) -> None:
+    nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=Yg==;UseDevelopmentEmulator=true"
+    with pytest.raises(ConnectionError, match="retryFor"):
+        stage.read(connection=nobody, retryFor="0")
