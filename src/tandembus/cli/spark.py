@@ -20,7 +20,9 @@ from tandembus.cli.target import json_option
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOBS: Final[dict[str, str]] = {}
+JOBS: Final[dict[str, str]] = {
+    "capture": "tandembus.cli.spark_capture:capture",
+}
 """Command -> module and attribute."""
 
 INSTALL: Final = "`pip install 'tandembus[spark]'` installs Spark, and Java with it."

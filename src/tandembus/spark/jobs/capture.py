@@ -1,0 +1,118 @@
+"""Capture (D3): an entity's messages to Parquet, by entity and date, each exactly once.
+
+The messages are consumed: of a queue nobody else should read, or of a subscription of the job's own. Which ones a batch
+has is in Spark's log before it is read, and which files count is in the log of Spark's file sink, so that a job that is
+killed and started again leaves each message in one row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tandembus.errors import InvalidArgument
+from tandembus.security.sas import parse_connection_string
+from tandembus.spark.jobs.hadoop_files import Folder
+from tandembus.spark.jobs.streaming import Batch, follow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+OWNER: Final = "capture"
+NOTE: Final = "_capture.json"
+"""In the output: of which checkpoint and entity it is."""
+SINK_LOG: Final = "_spark_metadata"
+DEFAULT_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    connection: str = field(repr=False)
+    entity: str
+    """A queue, or TOPIC/subscriptions/NAME."""
+    output: str
+    checkpoint: str
+    once: bool = False
+    """End when all that was there at the start is captured."""
+    every_s: float = DEFAULT_EVERY_S
+    """How often what has come is written: each time makes files."""
+    source_options: dict[str, str] = field(default_factory=dict)
+    """Further options of the data source."""
+
+
+@dataclass(slots=True)
+class CaptureResult:
+    rows: int = 0
+    batches: int = 0
+
+
+def run_capture(
+    spark: SparkSession, options: CaptureOptions, tell: Callable[[CaptureResult], None] = lambda _: None
+) -> CaptureResult:
+    """Until it is interrupted (`KeyboardInterrupt`), or with `once` until all is captured. `tell`: after each batch."""
+    check_output(spark, options)
+    result = CaptureResult()
+
+    def heard(batch: Batch) -> None:
+        result.rows += batch["numInputRows"]
+        result.batches += 1
+        tell(result)
+
+    query = start_capture(spark, options)
+    Folder(spark, options.output).write(NOTE, json.dumps(_note(options, query.id)))
+    follow(query, heard)
+    return result
+
+
+def start_capture(spark: SparkSession, options: CaptureOptions) -> StreamingQuery:
+    writer = captured(spark, options).writeStream.format("parquet").partitionBy("entity", "date")
+    writer = writer.option("checkpointLocation", options.checkpoint).queryName(f"capture of {options.entity}")
+    if options.once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(options.every_s * 1000)} milliseconds")
+    return writer.start(options.output)
+
+
+def captured(spark: SparkSession, options: CaptureOptions) -> DataFrame:
+    from pyspark.sql.functions import to_date
+
+    reader = spark.readStream.format("servicebus").option("connection", options.connection)
+    reader = reader.option("entities", options.entity).option("owner", OWNER).options(**options.source_options)
+    rows = reader.load()
+    return rows.withColumn("date", to_date(rows["enqueued_time"]))
+
+
+def check_output(spark: SparkSession, options: CaptureOptions) -> None:
+    """Spark's file sink leaves out batches that it has seen under the same number. Under another checkpoint these are
+    other messages, so that they would be completed and never written: such a start is refused."""
+    output = Folder(spark, options.output)
+    query_id = _query_id(Folder(spark, options.checkpoint).read("metadata"))
+    if output.exists(SINK_LOG) and query_id is None:
+        raise InvalidArgument(
+            f"{options.output} was captured with another checkpoint than {options.checkpoint}: give that one, or "
+            "another --output"
+        )
+    known = output.read(NOTE)
+    if known is not None and query_id is not None and json.loads(known) != _note(options, query_id):
+        raise InvalidArgument(
+            f"{options.output} holds what another capture wrote ({_described(known)}): give its checkpoint and entity, "
+            "or another --output"
+        )
+
+
+def _note(options: CaptureOptions, query_id: str) -> dict[str, str]:
+    host = parse_connection_string(options.connection).host
+    return {"query": query_id, "entity": options.entity.lower(), "namespace": host}
+
+
+def _described(note: str) -> str:
+    facts = json.loads(note)
+    return f"'{facts['entity']}' of {facts['namespace']}"
+
+
+def _query_id(metadata: str | None) -> str | None:
+    return None if metadata is None else str(json.loads(metadata)["id"])

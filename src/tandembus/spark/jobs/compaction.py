@@ -1,0 +1,71 @@
+"""Captured messages in few files: the copy that readers other than Spark read.
+
+Spark's streaming file sink leaves many small files and a list of those that count; whoever does not know the list may
+read files of attempts that failed. The compacted copy has one file for each entity and day (more for large ones), each
+message once, and can be made again at any time: days that are there are replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.hadoop_files import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+IDENTITY: Final = ("entity", "fragment", "sequence_number")
+"""Which message of a namespace it is."""
+PARTS: Final = ("entity", "date")
+ROWS_PER_FILE: Final = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    rows: int
+    duplicates: int
+    files: int
+
+
+def run_compaction(spark: SparkSession, captured: str, output: str) -> CompactionResult:
+    """Raises `InvalidArgument` for what is no capture, and for an output that is part of it."""
+    source, target = Folder(spark, captured), Folder(spark, output)
+    check_paths(source.address, target.address)
+    if not source.exists():
+        raise InvalidArgument(f"there is nothing at {captured}: --compact takes the --output of a capture")
+    rows = _captured(spark, captured)
+    once = rows.dropDuplicates(list(IDENTITY))
+    found, kept = rows.count(), once.count()
+    ordered = once.repartition(*PARTS).sortWithinPartitions(*PARTS, *IDENTITY[1:])
+    writer = ordered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    writer.option("maxRecordsPerFile", ROWS_PER_FILE).partitionBy(*PARTS).parquet(output)
+    return CompactionResult(kept, found - kept, _file_count(spark, output))
+
+
+def check_paths(captured: str, output: str) -> None:
+    one, other = captured.rstrip("/") + "/", output.rstrip("/") + "/"
+    if one.startswith(other) or other.startswith(one):
+        raise InvalidArgument("the compacted copy needs a folder of its own: give another --output")
+
+
+def _captured(spark: SparkSession, path: str) -> DataFrame:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    try:
+        found = spark.read.parquet(path).schema
+    except (PySparkException, Py4JError):
+        raise InvalidArgument(f"{path} holds no captured messages: there are no Parquet files in it") from None
+    missing = sorted({*IDENTITY, "date"} - set(found.names))
+    if missing:
+        raise InvalidArgument(f"{path} holds no captured messages: its files have no {', '.join(missing)}")
+    # Told, not guessed: an entity named 007 is no number.
+    fields = [StructField("entity", StringType()) if each.name == "entity" else each for each in found.fields]
+    return spark.read.schema(StructType(fields)).parquet(path)
+
+
+def _file_count(spark: SparkSession, path: str) -> int:
+    return len(spark.read.parquet(path).inputFiles())

@@ -1,0 +1,188 @@
+"""What the next batch of the syphon on Spark consists of: new messages of the backlog queues, and those that wait.
+
+Pure but for the ledger it asks. What was sent home, or became a dead letter, leaves the ledger while a batch runs, so
+that whatever of a batch is still reserved afterwards waits for its destination. It stays reserved: nothing is lost, and
+messages behind it pass. Order is kept by holding back later messages for a destination until those that wait for it are
+in the same batch, in front of them (N12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from tandembus.clock import Clock
+from tandembus.spark.jobs.number_ranges import (
+    Ranges,
+    count_in,
+    first_of,
+    intersection,
+    ranges_of,
+    union,
+    without,
+)
+
+PROBE_COUNT: Final = 100
+"""So many messages ask whether a destination takes messages again."""
+LONGEST_PAUSE_S: Final = 120.0
+
+
+class Ledger(Protocol):
+    """The reservations of one backlog queue, as the syphon's own."""
+
+    async def reserved(self) -> Ranges: ...
+
+    async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges: ...
+
+    async def destinations(self, ranges: Ranges) -> Iterable[tuple[int, int, str]]:
+        """Fragment, number and destination of those that are still there; "" of malformed ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBatch:
+    """What is to be moved of one backlog queue."""
+
+    ranges: Ranges
+    waiting: Ranges = field(default_factory=dict)
+    """Those of them that may pass though their destination is held back."""
+    held_back: tuple[str, ...] = ()
+    """Destinations whose other messages stay where they are."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The messages that wait for one destination."""
+
+    ranges: Ranges
+    retry_at: float
+    pause_s: float
+    planned: Ranges = field(default_factory=dict)
+    tries: int = 1
+    """In a row that moved nothing."""
+
+
+class QueuePlan:
+    """Plans for one backlog queue, batch after batch. Between two of them `finish` looks what became of the last."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, retry_interval_s: float) -> None:
+        self._ledger: Final = ledger
+        self._clock: Final = clock
+        self._retry_interval_s: Final = retry_interval_s
+        self._orphans: Ranges | None = None
+        self._lanes: Final[dict[str, _Lane]] = {}
+        self._planned: Ranges = {}
+
+    @property
+    def waiting_count(self) -> int:
+        return sum(count_in(lane.ranges) for lane in self._lanes.values())
+
+    @property
+    def waiting_for(self) -> list[str]:
+        return sorted(self._lanes)
+
+    async def finish(self) -> None:
+        """Take note of what is left of the last batch; at the start, of what an earlier run left behind."""
+        reserved = await self._ledger.reserved()
+        if self._orphans is None:
+            self._orphans = reserved
+            return
+        self._orphans = intersection(self._orphans, reserved)
+        now = self._clock.monotonic()
+        for path, lane in list(self._lanes.items()):
+            self._judge(lane, intersection(lane.ranges, reserved), now)
+            if not lane.ranges:
+                del self._lanes[path]
+        known = union(lane.ranges for lane in self._lanes.values())
+        await self._learn(without(intersection(self._planned, reserved), known), now)
+        self._planned = {}
+
+    async def plan(self, max_messages: int, up_to: dict[int, int] | None, retry_all: bool = False) -> QueueBatch:
+        """`up_to`: reserve nothing beyond. `retry_all`: whatever waits is tried, however short ago it was."""
+        assert self._orphans is not None, "finish comes first"
+        waiting = self._due(max_messages, retry_all)
+        room = max_messages - count_in(waiting)
+        new = first_of(self._orphans, room)
+        self._orphans = without(self._orphans, new)
+        if not self._orphans and (room := room - count_in(new)) > 0:
+            new = union((new, await self._ledger.reserve(room, up_to)))
+        held_back = tuple(sorted(path for path, lane in self._lanes.items() if without(lane.ranges, lane.planned)))
+        self._planned = union((new, waiting))
+        return QueueBatch(self._planned, waiting, held_back)
+
+    def tries_left(self, tries: int) -> bool:
+        """Whether a destination has been tried less often, in a row that moved nothing."""
+        return any(lane.tries < tries for lane in self._lanes.values())
+
+    def _due(self, max_messages: int, retry_all: bool) -> Ranges:
+        now = self._clock.monotonic()
+        found: Ranges = {}
+        for lane in self._lanes.values():
+            lane.planned = {}
+            room = max_messages - count_in(found)
+            if room > 0 and (retry_all or lane.retry_at <= now):
+                lane.planned = first_of(lane.ranges, room if lane.tries == 0 else min(room, PROBE_COUNT))
+                found = union((found, lane.planned))
+        return found
+
+    def _judge(self, lane: _Lane, left: Ranges, now: float) -> None:
+        tried, failed = count_in(lane.planned), count_in(intersection(lane.planned, left))
+        if tried:
+            lane.tries = 0 if not failed else lane.tries + 1 if failed == tried else 1
+            lane.pause_s = min(2 * lane.pause_s, LONGEST_PAUSE_S) if failed == tried else self._retry_interval_s
+            lane.retry_at = now + lane.pause_s if failed else now
+        lane.ranges, lane.planned = left, {}
+
+    async def _learn(self, ranges: Ranges, now: float) -> None:
+        if not ranges:
+            return
+        found: dict[str, list[tuple[int, int]]] = {}
+        for fragment, number, path in await self._ledger.destinations(ranges):
+            found.setdefault(path, []).append((fragment, number))
+        for path, numbers in found.items():
+            more = ranges_of(numbers)
+            if path in self._lanes:
+                self._lanes[path].ranges = union((self._lanes[path].ranges, more))
+            else:
+                pause_s = self._retry_interval_s
+                self._lanes[path] = _Lane(more, now + pause_s, pause_s)
+
+
+def passes(batch: QueueBatch, fragment: int, number: int, destination: str) -> bool:
+    """Whether a message of the batch is to be moved now, and is not held back behind others that wait."""
+    if destination not in batch.held_back:
+        return True
+    return any(first <= number <= last for first, last in batch.waiting.get(fragment, ()))
+
+
+def offset_of(counter: int, batches: Mapping[str, QueueBatch]) -> dict[str, object]:
+    """As it is written to Spark's log, before anything is read: a replayed batch decides as the first one did."""
+    return {
+        "v": 1,
+        "e": counter,
+        "b": {entity: _shown(batch.ranges) for entity, batch in batches.items()},
+        "w": {entity: _shown(batch.waiting) for entity, batch in batches.items() if batch.waiting},
+        "h": {entity: list(batch.held_back) for entity, batch in batches.items() if batch.held_back},
+    }
+
+
+def batches_in(offset: Mapping[str, object]) -> dict[str, QueueBatch]:
+    ranges, waiting, held_back = [_part(offset, name) for name in ("b", "w", "h")]
+    return {
+        entity: QueueBatch(_read(some), _read(waiting.get(entity, {})), tuple(held_back.get(entity, ())))
+        for entity, some in ranges.items()
+    }
+
+
+def _part(offset: Mapping[str, object], name: str) -> dict[str, Any]:
+    part = offset.get(name, {})
+    assert isinstance(part, dict)
+    return part
+
+
+def _shown(ranges: Ranges) -> dict[str, list[list[int]]]:
+    return {str(fragment): [list(each) for each in some] for fragment, some in ranges.items()}
+
+
+def _read(shown: Mapping[str, Sequence[Sequence[int]]]) -> Ranges:
+    return {int(fragment): [(first, last) for first, last in some] for fragment, some in shown.items()}

@@ -1,0 +1,126 @@
+"""A standalone Spark cluster of this machine's own processes, from the pyspark that pip installed."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from tandembus.spark.java import ensure_java
+
+HOST: Final = "127.0.0.1"
+READY_WITHIN_S: Final = 90.0
+MASTER: Final = "org.apache.spark.deploy.master.Master"
+WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+MASTER_READY: Final = re.compile(r"I have been elected leader")
+WORKER_READY: Final = re.compile(r"Successfully registered with master")
+SMALL_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For processes that live for a minute: they start sooner, and leave the cores to others."""
+
+
+class Daemon:
+    """A master or a worker, with what it says kept for whoever wonders why it did not come up."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], ready: re.Pattern[str]) -> None:
+        self._name: Final = name
+        self._ready: Final = ready
+        self._lines: Final[list[str]] = []
+        self._is_ready: Final[queue.Queue[bool]] = queue.Queue()
+        self._process: Final = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert self._process.stderr is not None
+        self._reading: Final = threading.Thread(target=self._read, args=(self._process.stderr,))
+        self._reading.start()
+
+    def wait(self) -> None:
+        try:
+            is_ready = self._is_ready.get(timeout=READY_WITHIN_S)
+        except queue.Empty:
+            is_ready = False
+        if not is_ready:
+            raise RuntimeError(f"the {self._name} did not come up:\n" + "\n".join(self._lines[-40:]))
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reading.join()
+
+    def _read(self, lines: IO[str]) -> None:
+        for line in lines:
+            self._lines.append(line.rstrip())
+            if self._ready.search(line):
+                self._is_ready.put(True)
+        self._is_ready.put(False)
+
+
+@contextmanager
+def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
+    """Yields the address of its master, `spark://...`. Its processes have this one's Python and packages."""
+    environment = cluster_environment()
+    port = free_port()
+    master = f"spark://{HOST}:{port}"
+    daemons: list[Daemon] = []
+    try:
+        command = [MASTER, "--host", HOST, "--port", str(port), "--webui-port", "0"]
+        daemons.append(Daemon("master", [spark_class(), *command], environment, MASTER_READY))
+        daemons[0].wait()
+        for number in range(workers):
+            work = folder / f"worker-{number}"
+            command = [WORKER, "--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+            command += ["--work-dir", str(work), master]
+            daemons.append(Daemon(f"worker {number}", [spark_class(), *command], environment, WORKER_READY))
+        for each in daemons[1:]:
+            each.wait()
+        yield master
+    finally:
+        for each in reversed(daemons):
+            each.stop()
+
+
+def cluster_environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    ensure_java(environment)
+    environment["PYSPARK_PYTHON"] = sys.executable
+    environment["SPARK_LOCAL_IP"] = HOST
+    environment["SPARK_DAEMON_MEMORY"] = "256m"
+    environment["SPARK_DAEMON_JAVA_OPTS"] = SMALL_JVM
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return environment
+
+
+def spark_class() -> str:
+    import pyspark
+
+    return str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run_tandembus(*arguments: str, timeout_s: float = 150.0) -> subprocess.CompletedProcess[str]:
+    """The program as a user runs it."""
+    return subprocess.run(
+        [sys.executable, "-m", "tandembus", *arguments],
+        env=cluster_environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )

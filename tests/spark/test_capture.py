@@ -1,0 +1,57 @@
+"""Messages captured to Parquet, and compacted."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset
+import pytest
+
+from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.compaction import run_compaction
+from tests.covers import covers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CAPTURED = "entity string, fragment int, sequence_number long, body binary, date date"
+FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
+
+
+def write_captured(spark: SparkSession, rows: list[tuple[str, int, int, bytes, date]], path: Path) -> None:
+    frame = spark.createDataFrame(rows, CAPTURED).repartition(3)
+    frame.write.mode("append").partitionBy("entity", "date").parquet(str(path))
+
+
+@covers("D3")
+def test_compaction_leaves_each_message_once_in_few_files_and_can_be_repeated(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    captured, compacted = tmp_path / "captured", tmp_path / "compacted"
+    rows = [("events/subscriptions/all", 0, number, b"x", FIRST) for number in range(20)]
+    write_captured(spark, rows, captured)
+    write_captured(spark, [*rows[:5], ("007", 1, 3, b"y", SECOND)], captured)
+    first = run_compaction(spark, str(captured), str(compacted))
+    assert (first.rows, first.duplicates, first.files) == (21, 5, 2)
+    assert run_compaction(spark, str(captured), str(compacted)) == first
+    plain = pyarrow.dataset.dataset(compacted, partitioning="hive").to_table().to_pylist()
+    assert len(plain) == 21
+    assert len({row["sequence_number"] for row in plain}) == 20
+    assert (compacted / "entity=007").is_dir()
+
+
+@covers("D3")
+def test_compaction_refuses_what_is_no_capture(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="there is nothing at"):
+        run_compaction(spark, str(tmp_path / "missing"), str(tmp_path / "out"))
+    spark.range(3).write.parquet(str(tmp_path / "numbers"))
+    with pytest.raises(InvalidArgument, match="its files have no date, entity, fragment, sequence_number"):
+        run_compaction(spark, str(tmp_path / "numbers"), str(tmp_path / "out"))
+    with pytest.raises(InvalidArgument, match="a folder of its own"):
+        run_compaction(spark, str(tmp_path / "numbers"), f"file://{tmp_path}/numbers/compact")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "file.txt").write_text("hello")
+    with pytest.raises(InvalidArgument, match="holds no captured messages"):
+        run_compaction(spark, str(tmp_path / "text"), str(tmp_path / "out"))

@@ -1,0 +1,166 @@
+"""Batches of the syphon on Spark, without Spark: what is planned, what waits, and in which order messages arrive."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+
+import pytest
+
+from tandembus.clock import ManualClock
+from tandembus.spark.jobs.number_ranges import Ranges, count_in, first_of, ranges_of, without
+from tandembus.spark.jobs.syphon_plan import QueueBatch, QueuePlan, batches_in, offset_of, passes
+from tests.covers import covers
+
+RETRY_S = 1.0
+
+
+class Backlog:
+    """A backlog queue with a ledger, and the primary behind it."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[int, int], str] = {}
+        self.held: set[tuple[int, int]] = set()
+        self.dead: set[str] = set()
+        self.arrived: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        self.read_count = 0
+        self._last: defaultdict[int, int] = defaultdict(int)
+
+    def send(self, destination: str, count: int = 1, fragment: int = 0) -> None:
+        for _ in range(count):
+            self._last[fragment] += 1
+            self.messages[fragment, self._last[fragment]] = destination
+
+    async def reserved(self) -> Ranges:
+        return ranges_of(self.held)
+
+    async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges:
+        free = [
+            (fragment, number)
+            for fragment, number in self.messages
+            if (fragment, number) not in self.held and (up_to is None or number <= up_to.get(fragment, 0))
+        ]
+        taken = first_of(ranges_of(free), max_messages)
+        self.held |= {(at, number) for at, some in taken.items() for a, b in some for number in range(a, b + 1)}
+        return taken
+
+    async def destinations(self, ranges: Ranges) -> list[tuple[int, int, str]]:
+        return [
+            (*place, path) for place, path in sorted(self.messages.items()) if not without(ranges_of([place]), ranges)
+        ]
+
+    def move(self, batch: QueueBatch, fails_after: int | None = None) -> None:
+        """As the tasks do: each fragment in order; a destination that refuses one gets no more of this batch."""
+        offset = json.loads(json.dumps(offset_of(1, {"queue": batch})))
+        batch = batches_in(offset)["queue"]
+        dead = set(self.dead)
+        for fragment, some in batch.ranges.items():
+            for number in [number for first, last in some for number in range(first, last + 1)]:
+                self.read_count += 1
+                destination = self.messages[fragment, number]
+                if not passes(batch, fragment, number, destination) or destination in dead:
+                    continue
+                if fails_after is not None and self.read_count > fails_after:
+                    dead.add(destination)
+                    continue
+                self.arrived[destination].append((fragment, number))
+                self.held.remove((fragment, number))
+                del self.messages[fragment, number]
+
+
+async def next_batch(plan: QueuePlan, max_messages: int = 1000, up_to: dict[int, int] | None = None) -> QueueBatch:
+    await plan.finish()
+    return await plan.plan(max_messages, up_to)
+
+
+@covers("D2")
+async def test_messages_for_a_dead_destination_stay_reserved_and_others_pass() -> None:
+    backlog, clock = Backlog(), ManualClock()
+    plan = QueuePlan(backlog, clock, RETRY_S)
+    backlog.dead = {"dead"}
+    backlog.send("dead", 5_000)
+    backlog.send("alive", 10)
+    for _ in range(6):
+        backlog.move(await next_batch(plan))
+    assert len(backlog.arrived["alive"]) == 10
+    await plan.finish()
+    assert (plan.waiting_count, plan.waiting_for) == (5_000, ["dead"])
+    assert backlog.read_count == 5_010
+
+
+@covers("D2")
+async def test_a_destination_that_is_back_gets_what_waits_in_order_and_then_the_rest() -> None:
+    backlog, clock = Backlog(), ManualClock()
+    plan = QueuePlan(backlog, clock, RETRY_S)
+    backlog.dead = {"orders"}
+    backlog.send("orders", 500)
+    backlog.move(await next_batch(plan))
+    backlog.dead = set()
+    backlog.send("orders", 10)
+    backlog.move(await next_batch(plan))
+    assert backlog.arrived["orders"] == [], "later ones overtook"
+    clock.advance(RETRY_S)
+    for _ in range(3):
+        backlog.move(await next_batch(plan))
+    assert backlog.arrived["orders"] == [(0, number) for number in range(1, 511)]
+
+
+@covers("D2")
+async def test_a_dead_destination_is_asked_with_few_messages_and_less_and_less_often() -> None:
+    backlog, clock = Backlog(), ManualClock()
+    plan = QueuePlan(backlog, clock, RETRY_S)
+    backlog.dead = {"orders"}
+    backlog.send("orders", 900)
+    backlog.move(await next_batch(plan))
+    asked = []
+    for _ in range(20):
+        clock.advance(RETRY_S)
+        asked.append(count_in((batch := await next_batch(plan)).ranges))
+        backlog.move(batch)
+    assert asked[:10] == [0, 100, 0, 0, 100, 0, 0, 0, 0, 100]
+    assert sum(asked) == 400
+
+
+@covers("D2")
+async def test_what_an_earlier_run_left_reserved_comes_first() -> None:
+    backlog = Backlog()
+    backlog.send("orders", 30)
+    await backlog.reserve(20, None)
+    backlog.send("orders", 5)
+    plan = QueuePlan(backlog, ManualClock(), RETRY_S)
+    assert (await next_batch(plan, 15)).ranges == {0: [(1, 15)]}
+    backlog.move(QueueBatch({0: [(1, 15)]}))
+    assert (await next_batch(plan, 15)).ranges == {0: [(16, 30)]}
+
+
+async def test_a_drain_reserves_nothing_that_came_later() -> None:
+    backlog = Backlog()
+    backlog.send("orders", 10)
+    plan = QueuePlan(backlog, ManualClock(), RETRY_S)
+    assert (await next_batch(plan, up_to={0: 7})).ranges == {0: [(1, 7)]}
+
+
+@covers("D2")
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_fails_everything_arrives_once_and_in_order(seed: int) -> None:
+    chance, backlog, clock = random.Random(seed), Backlog(), ManualClock()
+    plan = QueuePlan(backlog, clock, RETRY_S)
+    destinations = ["a", "b", "c"]
+    for _ in range(60):
+        for _ in range(chance.randrange(40)):
+            backlog.send(chance.choice(destinations), fragment=chance.randrange(2))
+        backlog.dead = {each for each in destinations if chance.random() < 0.4}
+        if chance.random() < 0.1:
+            plan = QueuePlan(backlog, clock, RETRY_S)
+        batch = await next_batch(plan, chance.randrange(1, 60))
+        backlog.move(batch, backlog.read_count + 20 if chance.random() < 0.2 else None)
+        clock.advance(chance.choice((0.0, 0.5, 3.0)))
+    backlog.dead = set()
+    while backlog.messages:
+        clock.advance(200.0)
+        backlog.move(await next_batch(plan, 50))
+    for arrived in backlog.arrived.values():
+        for fragment in range(2):
+            numbers = [number for at, number in arrived if at == fragment]
+            assert numbers == sorted(set(numbers))
