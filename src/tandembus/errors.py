@@ -63,6 +63,11 @@ class SessionCannotBeLocked(BusError):
     retryable = True
 
 
+class StaleEpoch(BusError):
+    """The owner of reservations was opened anew, or given up, since: whoever still uses the epoch of before must
+    stop."""
+
+
 class MessageNotFound(BusError):
     """No message in the asked-for state has this sequence number."""
 

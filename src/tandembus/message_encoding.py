@@ -135,6 +135,28 @@ def encode_delivery(
     return out.getvalue()
 
 
+def encode_deliveries(
+    messages: list[Message], states: list[int], sequence_base: i64, max_bytes: i64, unit_bytes: i64
+) -> tuple[bytes, int, int]:
+    """Messages as clients look at them, one behind the other, each after its length (u32): at least one, until they
+    are `max_bytes`. Returns them, how many they are, and how many operations of `unit_bytes` each."""
+    out = BytesWriter()
+    count: i64 = 0
+    units: i64 = 0
+    size: i64 = 0
+    for message in messages:
+        payload = encode_delivery(message, sequence_base | message.number, 0, states[count], b"", 0)
+        length: i64 = len(payload)
+        if count > 0 and size + length + 4 > max_bytes:
+            break
+        out.write(int(length).to_bytes(4, "big"))
+        out.write(payload)
+        size += length + 4
+        count += 1
+        units += max((length + unit_bytes - 1) // unit_bytes, i64(1))
+    return out.getvalue(), int(count), int(units)
+
+
 def _annotation_entries(data: bytes, end: i64) -> bytes:
     """The sender's annotations without their map around them."""
     if end == 0:

@@ -12,6 +12,7 @@ from tandembus.broker.locks import (
     gives_back,
 )
 from tandembus.broker.operations import Consumer, SendOperation
+from tandembus.broker.reserving import apply_ledger
 from tandembus.errors import BusError
 from tandembus.message import Message
 from tandembus.store.messaging_store import MAIN, TRANSFER_DEAD_LETTER, Changes
@@ -66,6 +67,7 @@ def _applied(fragment: Fragment) -> None:
         operation.reply.sent(operation, operation.error)
     for state in fragment.staged.committing_states:
         state.reply(None)
+    apply_ledger(fragment)
     _flush_removals(fragment)
     forget_commit(fragment)
     for transaction in fragment.transactions.end_commit():

@@ -63,7 +63,7 @@ async def peek(
             if isinstance(record, Message) and _is_of(record, session_id):
                 if found and len(record.sections) > room:
                     return found
-                found.append(Peeked(_with_its_times(record), await _state_of(broker, fragment, lane, record)))
+                found.append(Peeked(with_its_times(record), await state_of(broker, fragment, lane, record)))
                 room -= len(record.sections)
         from_number = numbers[len(records) - 1] + 1
     return found
@@ -74,16 +74,18 @@ def _is_of(message: Message, session_id: str | None) -> bool:
     return session_id is None or session_id_of(message) == session_id
 
 
-def _with_its_times(message: Message) -> Message:
+def with_its_times(message: Message) -> Message:
     if message.flags & IS_SCHEDULED:
         message.expires_at = 0  # it holds the time to live until the message is activated
     return message
 
 
-async def _state_of(broker: MessageBroker, fragment: Fragment, lane: Lane, message: Message) -> int:
+async def state_of(broker: MessageBroker, fragment: Fragment, lane: Lane, message: Message) -> int:
     number = int(message.number)
     if not lane.is_parked(number):
         return ACTIVE
+    if lane.is_reserved(number):
+        return DEFERRED
     overlays = await broker.store.overlays(int(fragment.key), int(lane.code), number, number)
     return overlays[0].state if overlays else DEFERRED
 
@@ -150,10 +152,10 @@ async def _parked_message(
     broker: MessageBroker, fragment: Fragment, code: int, number: int, state: int
 ) -> Message | None:
     lane = fragment.lane(code)
-    if not lane.is_resting(number):
+    if not lane.is_resting(number) or lane.is_reserved(number):
         return None
     for record in await read_messages(broker, fragment, lane, [number], READ_BYTES):
-        if isinstance(record, Message) and await _state_of(broker, fragment, lane, record) == state:
+        if isinstance(record, Message) and await state_of(broker, fragment, lane, record) == state:
             return record
     return None
 
@@ -232,6 +234,8 @@ async def delete_one(broker: MessageBroker, fragment: Fragment, code: int, numbe
         raise InvalidOperation(f"The message {_whole(fragment, number)} is locked; whoever holds it decides on it.")
     if not lane.is_free(number):
         raise _not_found(fragment, number, "such")
+    if lane.is_reserved(number):
+        raise InvalidOperation(f"The message {_whole(fragment, number)} is reserved; release it first.")
     if lane.is_parked(number):
         await _delete_parked(broker, fragment, code, number)
         return

@@ -159,6 +159,8 @@ def _expire_again(lane: Lane, lock: MessageLock) -> None:
 def write_gone(lane: Lane, lock: MessageLock, changes: Changes) -> None:
     if lock.is_deferred or lock.is_scheduled:
         lane.unpark(lock.number, lock.is_deferred)
+        if lane.ledger.owners:
+            lane.ledger.gone(lock.number)
     lane.settle(lock.number, lock.size_bytes, changes)
     if lock.is_damaged:
         changes.quarantined.append(Place(int(lane.body_fragment), int(lane.code), int(lock.number)))

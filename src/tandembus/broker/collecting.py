@@ -29,6 +29,7 @@ from tandembus.broker.locks import (
     MessageLock,
 )
 from tandembus.broker.operations import SendOperation, StateOperation
+from tandembus.broker.reserving import collect_ledger
 from tandembus.broker.staged import Activation
 from tandembus.broker.subscriptions import MAX_EVALUATIONS, Distribution, FanOut, with_its_session
 from tandembus.errors import BusError
@@ -85,6 +86,7 @@ def _collect(fragment: Fragment, changes: Changes) -> None:
     _collect_orphans(fragment, changes)
     _collect_activations(fragment, changes, now_ms)
     _collect_session_states(fragment, changes, True, now_ms)
+    collect_ledger(fragment, changes)
     _collect_moves(fragment, changes)
     if fragment.duplicates is not None:
         fragment.duplicates.write_trim(changes)

@@ -17,6 +17,7 @@ from tandembus.store.messaging_store import (
     Changes,
     HistoryTrim,
     Place,
+    ReservedRecord,
     SessionState,
 )
 
@@ -75,6 +76,9 @@ async def _drop_records(broker: MessageBroker, key: int, lane: int, last: Change
             changes.dropped_overlays = [Place(key, lane, overlay.number) for overlay in overlays]
             await broker.commit_alone(changes)
         await asyncio.sleep(0)
+    owners, reserved = await broker.store.owners(key, lane), await broker.store.reserved(key, lane)
+    last.dropped_owners += [Place(key, lane, one.slot) for one in owners]
+    last.reserved += [ReservedRecord(key, lane, one.slot, one.block, b"") for one in reserved]
     left_over = await broker.store.overlays(key, lane, 0, NUMBER_MASK)
     last.dropped_blocks += [Place(key, lane, record.block) for record in blocks]
     last.dropped_overlays += [Place(key, lane, overlay.number) for overlay in left_over]

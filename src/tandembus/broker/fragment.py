@@ -20,6 +20,7 @@ from tandembus.broker.expiring import expire, give_expiry_as_reason
 from tandembus.broker.fragment_lives import fail, new_lanes, start_over
 from tandembus.broker.high_waters import HighWaters
 from tandembus.broker.lane import Lane
+from tandembus.broker.ledger_operations import LedgerOperation
 from tandembus.broker.locks import (
     ABANDON,
     DEAD_LETTER,
@@ -338,6 +339,15 @@ class Fragment:
     def remove(self, lock: MessageLock, reply: SettleReply | None) -> None:
         """Take a message out on the broker's or the owner's behalf."""
         self.end(lock, REMOVE, reply)
+
+    # Reservations.
+
+    def ask_ledger(self, operation: LedgerOperation) -> None:
+        """Stage what is asked of a lane's ledger; it is answered after its commit. Raises when nothing is taken."""
+        if self.failure is not None:
+            raise anew(self.failure)
+        self.staged.ledger.append(operation)
+        self.stir()
 
     def is_expired(self, message: Message) -> bool:
         return message.expires_at != NEVER and message.expires_at <= self.clock.now_ms()

@@ -40,6 +40,8 @@ def fail(fragment: Fragment, error: BusError) -> None:
             reply.settled(lock, error)
     for state in fragment.staged.committing_states + fragment.staged.session_states:
         state.reply(error)
+    for asked in fragment.staged.committing_ledger + fragment.staged.ledger:
+        asked.answer(error)
     lose_all_sessions(fragment, error)
     fragment.locks.void()
     fragment.staged.forget_waiting()

@@ -16,6 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from tandembus.broker.block import Block, block_of
+from tandembus.broker.ledger import Ledger
 from tandembus.broker.locks import MessageLock
 from tandembus.broker.references import References
 from tandembus.broker.session_columns import TailColumn
@@ -62,6 +63,7 @@ class LaneNumbers:
         self._scanned_to: i64 = 0
         self._references: Final = References(block_size)
         """Of a topic's lane: how many subscriptions still have each number."""
+        self.ledger: Final = Ledger(fragment, code, block_size)
 
     def load_blocks(self, records: list[BlockRecord]) -> None:
         for record in records:
@@ -88,6 +90,20 @@ class LaneNumbers:
     def is_parked(self, number: i64) -> bool:
         block = self._blocks.get(int(number // self._block_size))
         return block is not None and block.is_parked(number % self._block_size)
+
+    def is_reserved(self, number: i64) -> bool:
+        return len(self.ledger.owners) > 0 and self.ledger.owner_of(number) is not None
+
+    def reserved_again(self) -> None:
+        """After loading: what the ledger holds is parked. A block that was rebuilt from its bodies knows nothing of it;
+        what is gone is not reserved."""
+        for owner in self.ledger.owners.values():
+            for one in owner.numbers(0, self.next_number, self._block_size, self.next_number):
+                if not self.is_live(one):
+                    self.ledger.remove(owner, one)
+                    self.ledger.touch(owner)
+                elif not self.is_parked(one):
+                    self.park(one, True)
 
     def is_free(self, number: i64) -> bool:
         """Durable, not settled, and nobody's at the moment. To be asked again after every wait."""
@@ -291,6 +307,7 @@ class LaneNumbers:
         """Write what changed since the last commit. Complete blocks go, but not the newest: it has the next number."""
         self._drop_complete(changes)
         self._write_touched(changes)
+        self.ledger.emit(changes)
         if self.column is not None:
             self.column.emit(self.next_number, changes)
 
@@ -460,7 +477,8 @@ class LaneNumbers:
                 at = self._next_block(index + 1) * self._block_size
                 continue
             offset = at % self._block_size
-            if offset >= block.given:
+            is_used_up = only_available and block.live_count == block.deferred_count + block.scheduled_count
+            if offset >= block.given or is_used_up:
                 at = self._next_block(index + 1) * self._block_size
                 continue
             is_wanted = not only_available or (not block.is_parked(offset) and int(at) not in self.held)
@@ -469,6 +487,20 @@ class LaneNumbers:
             at += 1
         self._scanned_to = min(at, self.visible_end)
         return found
+
+    def available(self, count: i64, last: i64) -> tuple[int, int]:
+        """About how many messages wait up to a number, and their size: enough of them to make up `count`."""
+        found: i64 = 0
+        size: i64 = 0
+        for index in sorted(self._blocks):
+            if i64(index) * self._block_size > last or found >= count:
+                break
+            block = self._blocks[index]
+            waiting = block.live_count - block.deferred_count - block.scheduled_count
+            if waiting > 0:
+                found += waiting
+                size += block.live_bytes * waiting // block.live_count
+        return int(found), int(size)
 
     def _next_block(self, index: i64) -> i64:
         """The first block at or after `index`: a long-lived queue has long gaps between its stragglers."""

@@ -32,11 +32,16 @@ async def _load_one(broker: MessageBroker, fragment: Fragment) -> None:
     key = int(fragment.key)
     recent_ids = await _load_recent_ids(broker, fragment)
     blocks = [list(await store.blocks(key, lane)) for lane in LANES]
+    owners = [list(await store.owners(key, lane)) for lane in LANES]
+    reserved = [list(await store.reserved(key, lane)) for lane in LANES]
     high_waters = list(await store.high_waters(key)) if fragment.topic is None else []
     if _was_deleted(fragment):
         return
     fragment.start_over(store.epoch, blocks, recent_ids)
     fragment.high_waters.load(high_waters)
+    for lane in LANES:
+        fragment.lane(lane).ledger.load(owners[lane], reserved[lane])
+        fragment.lane(lane).reserved_again()
     if fragment.needs_columns():
         await load_tail(broker, fragment)
 

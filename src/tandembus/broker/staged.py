@@ -7,6 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.broker.consumers import Removal
+from tandembus.broker.ledger_operations import LedgerOperation
 from tandembus.broker.locks import MessageLock
 from tandembus.broker.operations import SendOperation, StateOperation
 from tandembus.message import Message
@@ -36,6 +37,7 @@ class Staged:
         self.activations: list[Activation] = []
         self.activating_bytes: i64 = 0
         self.session_states: list[StateOperation] = []
+        self.ledger: list[LedgerOperation] = []
         # What the commit under way holds, to be answered when it is over.
         self.committing_sends: list[SendOperation] = []
         self.committing_locks: list[MessageLock] = []
@@ -43,6 +45,7 @@ class Staged:
         self.committing_arrivals: list[Message] = []
         self.committing_dead: list[Message] = []
         self.committing_states: list[StateOperation] = []
+        self.committing_ledger: list[LedgerOperation] = []
 
     def is_empty(self) -> bool:
         """Nothing waits, and nothing is on its way to the store."""
@@ -54,10 +57,12 @@ class Staged:
             or self.with_body
             or self.activations
             or self.session_states
+            or self.ledger
             or self.committing_sends
             or self.committing_locks
             or self.committing_removals
             or self.committing_states
+            or self.committing_ledger
         )
 
     def locks(self) -> list[MessageLock]:
@@ -76,6 +81,7 @@ class Staged:
         self.activations = []
         self.activating_bytes = 0
         self.session_states = []
+        self.ledger = []
 
     def forget_commit(self) -> None:
         self.committing_sends = []
@@ -84,3 +90,4 @@ class Staged:
         self.committing_arrivals = []
         self.committing_dead = []
         self.committing_states = []
+        self.committing_ledger = []

@@ -25,6 +25,8 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
+    OwnerRecord,
+    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
@@ -200,6 +202,18 @@ class FaultyStore:
     async def newest_audit_page(self) -> AuditPage | None:
         self._faults.check_reach()
         return await self.inner.newest_audit_page()
+
+    async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
+        self._faults.check_reach()
+        return await self.inner.sizes(fragment, lane, numbers)
+
+    async def owners(self, fragment: int, lane: int) -> Sequence[OwnerRecord]:
+        self._faults.check_reach()
+        return await self.inner.owners(fragment, lane)
+
+    async def reserved(self, fragment: int, lane: int) -> Sequence[ReservedRecord]:
+        self._faults.check_reach()
+        return await self.inner.reserved(fragment, lane)
 
     def room(self) -> Room:
         room = self.inner.room()

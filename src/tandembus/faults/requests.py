@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tandembus.broker.locks import MessageLock
 from tandembus.faults.board import FaultBoard
 from tandembus.faults.effects import FragmentFaults
+from tandembus.faults.ledger import FaultyLedger
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
@@ -30,6 +31,10 @@ class FaultyRequests:
         if delay_s > 0.0:
             await self._board.delay(delay_s, faults.is_slow)
             faults.check_reach()
+
+    @property
+    def ledgers(self) -> Sequence[FaultyLedger | None]:
+        return [None if one is None else FaultyLedger(one, self._pass) for one in self._inner.ledgers]
 
     async def counts(self) -> Counts:
         """Whether it is limited is decided by who can be asked: chance has no part in that."""

@@ -20,6 +20,7 @@ from tandembus.broker.sessions import SESSION_LOST
 from tandembus.errors import MessageLockLost, MessageNotFound, SessionLockLost
 from tandembus.interconnect.answers import tell
 from tandembus.interconnect.local_channel import LocalChannel
+from tandembus.interconnect.local_ledger import LocalLedger
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
@@ -41,6 +42,10 @@ class LocalRequests:
         self._broker = broker
         self._fragment = fragment
         self._channel = channel
+
+    @property
+    def ledgers(self) -> Sequence[LocalLedger]:
+        return [LocalLedger(self._broker, self._fragment)]
 
     # Sequence numbers.
 

@@ -18,6 +18,7 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError, MalformedData, SessionLockLost
 from tandembus.interconnect.answers import tell
 from tandembus.interconnect.channel import Channel
+from tandembus.interconnect.remote_ledger import RemoteLedger
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.interconnect.wire_values import (
@@ -58,6 +59,10 @@ class RemoteRequests:
 
     async def _change(self, name: str, *values: object) -> object:
         return await self._channel.call(name, [self._fragment_key, *values], self._long_timeout_s, True)
+
+    @property
+    def ledgers(self) -> Sequence[RemoteLedger]:
+        return [RemoteLedger(self._channel, self._fragment_key, self._timeout_s, self._long_timeout_s)]
 
     # Looking.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tandembus.broker.locks import MessageLock
+from tandembus.interconnect.ledger import FragmentLedger
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
 
@@ -68,6 +69,10 @@ class Listing:
 
 
 class Requests(Protocol):
+    @property
+    def ledgers(self) -> Sequence[FragmentLedger | None]:
+        """The reservations of each fragment; None for one that is known to be out of reach."""
+
     async def counts(self) -> Counts: ...
 
     async def peek(

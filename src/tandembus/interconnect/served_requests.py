@@ -12,8 +12,10 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.sessions import SESSION_LOST
 from tandembus.errors import FragmentUnavailable, SessionLockLost, StoreUnavailable
 from tandembus.interconnect.frames import OTHER_LIFE
+from tandembus.interconnect.local_ledger import LocalLedger
 from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.interconnect.peer import CallHandler, Peer
+from tandembus.interconnect.remote_ledger import LEDGER_CALLS, LedgerCall
 from tandembus.interconnect.requests import Listing
 from tandembus.interconnect.served_channel import ServedChannel
 from tandembus.interconnect.traffic import SessionHold
@@ -67,6 +69,10 @@ class Asked:
         self.served = served
         self.requests = requests
 
+    @property
+    def ledger(self) -> LocalLedger:
+        return self.requests.ledgers[0]
+
     def hold(self, number: int | None) -> SessionHold | None:
         return self.served.hold(number)
 
@@ -90,7 +96,8 @@ class ServedRequests:
         self._served[peer] = _Served(broker, find, channel)
 
     def calls(self) -> dict[str, CallHandler]:
-        return {name: self._handler(request) for name, request in REQUESTS.items()}
+        requests = {name: self._handler(request) for name, request in REQUESTS.items()}
+        return requests | {name: self._handler(_of_ledger(call)) for name, call in LEDGER_CALLS.items()}
 
     def _handler(self, request: Request) -> CallHandler:
         async def answer(peer: Peer, value: object) -> object:
@@ -105,6 +112,13 @@ class ServedRequests:
             return await request(Asked(served, LocalRequests(served.broker, fragment)), values)
 
         return answer
+
+
+def _of_ledger(call: LedgerCall) -> Request:
+    async def answer(asked: Asked, values: Values) -> object:
+        return await call(asked.ledger, values)
+
+    return answer
 
 
 async def _counts(asked: Asked, _values: Values) -> object:

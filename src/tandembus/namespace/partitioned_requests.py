@@ -20,6 +20,7 @@ from tandembus.errors import (
     MessageNotFound,
     anew,
 )
+from tandembus.interconnect.ledger import FragmentLedger
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
@@ -66,6 +67,13 @@ class PartitionedRequests:
         self._traffic = traffic
         self._walk_s = walk_s
         self._ask_all_s = ask_all_s
+
+    @property
+    def ledgers(self) -> Sequence[FragmentLedger | None]:
+        return [
+            None if fragment.is_out() else requests.ledgers[0]
+            for fragment, requests in zip(self._traffic.fragments, self._requests, strict=True)
+        ]
 
     # Which fragment.
 

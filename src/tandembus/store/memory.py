@@ -27,7 +27,9 @@ from tandembus.store.messaging_store import (
     HistoryRecord,
     Mark,
     Overlay,
+    OwnerRecord,
     Place,
+    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
@@ -85,6 +87,9 @@ class MemoryDisk:
         """By fragment, source and lane of the source."""
         self.audit_pages: dict[int, AuditPage] = {}
         self.store_id = os.urandom(16)
+        self.owners: dict[PlaceKey, OwnerRecord] = {}
+        self.reserved: dict[DueKey, ReservedRecord] = {}
+        """By fragment, lane, slot and block."""
 
     def apply(self, changes: Changes) -> None:
         self._drop(changes)
@@ -113,6 +118,11 @@ class MemoryDisk:
             self.audit_pages[changes.audit_page.number] = changes.audit_page
         if self.after_commit is not None:
             self.after_commit(changes)
+        self.owners.update({(one.fragment, one.lane, one.slot): one for one in changes.owners})
+        for reserved in changes.reserved:
+            self.reserved[reserved.fragment, reserved.lane, reserved.slot, reserved.block] = reserved
+            if not reserved.bits:
+                del self.reserved[reserved.fragment, reserved.lane, reserved.slot, reserved.block]
 
     def _drop(self, changes: Changes) -> None:
         for place in changes.quarantined:
@@ -144,6 +154,8 @@ class MemoryDisk:
             self.marks.pop(channel, None)
         for high_water in changes.dropped_high_waters:
             self.high_waters.pop(_high_water_key(high_water), None)
+        for place in changes.dropped_owners:
+            self.owners.pop(_place_key(place), None)
 
 
 @final
@@ -282,6 +294,19 @@ class MemoryStore:
     async def newest_audit_page(self) -> AuditPage | None:
         await self._before_read()
         return self._disk.audit_pages[max(self._disk.audit_pages)] if self._disk.audit_pages else None
+
+    async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
+        await self._before_read()
+        bodies = [self._disk.bodies.get((fragment, lane, number)) for number in numbers]
+        return [0 if body is None else len(body.sections) for body in bodies]
+
+    async def owners(self, fragment: int, lane: int) -> Sequence[OwnerRecord]:
+        await self._before_read()
+        return [self._disk.owners[key] for key in sorted(self._disk.owners) if key[:2] == (fragment, lane)]
+
+    async def reserved(self, fragment: int, lane: int) -> Sequence[ReservedRecord]:
+        await self._before_read()
+        return [self._disk.reserved[key] for key in sorted(self._disk.reserved) if key[:2] == (fragment, lane)]
 
     def room(self) -> Room:
         self._refuse_if_unusable()

@@ -47,6 +47,9 @@ MARK_NUMBERS: Final = 4096
 """Operations of a channel that may be open at once, and so the last ones that its mark knows of."""
 MARK_BYTES: Final = MARK_NUMBERS // 8
 
+OWNER_SLOTS: Final = 1024
+"""Owners of reservations in one lane, at most."""
+
 NEVER: Final = 0
 """`expires_at` and `earliest_expiry` of what does not expire."""
 
@@ -294,6 +297,48 @@ class AuditPage:
         self.data: Final = data
         """See `audit_trail.py`."""
 
+class OwnerRecord:
+    """Who has reserved messages of a lane, under which epoch, and what its last request was answered with: asked again,
+    it gets the same answer."""
+
+    __slots__ = ("answer", "epoch", "fragment", "lane", "name", "request", "slot")
+
+    def __init__(
+        self,
+        fragment: int,
+        lane: int,
+        slot: int,
+        name: str,
+        epoch: int,
+        request: int,
+        answer: Sequence[tuple[int, int]],
+    ) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.slot: Final = slot
+        """Below `OWNER_SLOTS`: stands for the name in the records of what it has reserved."""
+        self.name: Final = name
+        self.epoch: Final = epoch
+        self.request: Final = request
+        """-1: none yet under this epoch."""
+        self.answer: Final = answer
+        """First and last number of each range."""
+
+
+@final
+class ReservedRecord:
+    """Which numbers of a block the owner of a slot has reserved: number n at bit n % BLOCK_SIZE."""
+
+    __slots__ = ("bits", "block", "fragment", "lane", "slot")
+
+    def __init__(self, fragment: int, lane: int, slot: int, block: int, bits: bytes) -> None:
+        self.fragment: Final = fragment
+        self.lane: Final = lane
+        self.slot: Final = slot
+        self.block: Final = block
+        self.bits: Final = bits
+        """Empty: none any more, the record goes."""
+
 
 @final
 class Damage:
@@ -328,6 +373,7 @@ class Changes:
         "dropped_high_waters",
         "dropped_marks",
         "dropped_overlays",
+        "dropped_owners",
         "dropped_schedules",
         "expiries",
         "heads",
@@ -335,7 +381,9 @@ class Changes:
         "history",
         "marks",
         "overlays",
+        "owners",
         "quarantined",
+        "reserved",
         "schedules",
         "session_states",
         "trimmed_audit",
@@ -379,6 +427,11 @@ class Changes:
         self.audit_page: AuditPage | None = None
         self.trimmed_audit: int = 0
         """Pages with lower numbers go, some in each commit; but never the newest, which has the number."""
+        self.owners: list[OwnerRecord] = []
+        self.dropped_owners: list[Place] = []
+        """By their slots."""
+        self.reserved: list[ReservedRecord] = []
+        """One for each slot and block at most; one without bits is dropped."""
 
 
 @final
@@ -467,6 +520,16 @@ class MessagingStore(Protocol):
         passed over: its number is missing then, and whoever reads the records sees that."""
 
     async def newest_audit_page(self) -> AuditPage | None: ...
+
+    async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
+        """How large the bodies of these numbers are (ascending), without reading them; 0 for one that is not there."""
+
+    async def owners(self, fragment: int, lane: int) -> Sequence[OwnerRecord]:
+        """By their slots. One that is damaged is reported and passed over: what it has reserved stays so, without a
+        name."""
+
+    async def reserved(self, fragment: int, lane: int) -> Sequence[ReservedRecord]:
+        """By slot and block. One that is damaged is reported and passed over: its messages count as deferred ones."""
 
     def room(self) -> Room: ...
 

@@ -42,6 +42,8 @@ STATUSES: Final[Mapping[type[BusError], Status]] = {
     errors.MessageLockLost: Status(404, 40402),
     errors.SessionLockLost: Status(404, 40403),
     errors.SessionCannotBeLocked: Status(409, 40902),
+    # Reservations are AMQP's, too.
+    errors.StaleEpoch: Status(409, 40900),
     # Never 40901: the JS SDK would take that for an operation still going on.
     errors.EntityAlreadyExists: Status(409, 40900),
     # Transactions are AMQP's; the table is whole all the same.

@@ -8,6 +8,7 @@ sequence, and what is due earliest comes first. `F` is the fragment (32 bits), `
     state   'b' F L block   'o' F L S   't' due_ms F L S   'e' due_ms F L block   'f' F   'q' F L S   'm'
             'n' F hash of a SessionId (16 bytes: two sessions must never share a state)
             'c' id of a channel (16 bytes)   'h' F F of the source, L of the source
+            'w' F L slot of an owner   'r' F L, slot (10 bits) and block (38 bits)
     log     's' F L block
     log     'd' F at_ms n
             'a' n
@@ -41,6 +42,10 @@ HISTORY: Final = 0x64
 AUDIT: Final = 0x61
 MARK: Final = 0x63
 HIGH_WATER: Final = 0x68
+OWNER: Final = 0x77
+RESERVED: Final = 0x72
+BLOCK_BITS: Final = 38
+"""Of a block's number, below the owner's slot."""
 META_KEY: Final = b"m"
 
 MAX_FRAGMENT: Final = 0xFFFFFFFF

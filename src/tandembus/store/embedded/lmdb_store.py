@@ -18,7 +18,7 @@ import lmdb
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message
-from tandembus.store.embedded import audit_reader, lane_reader, mark_reader
+from tandembus.store.embedded import audit_reader, lane_reader, ledger_reader, mark_reader
 from tandembus.store.embedded.environment import (
     EmbeddedSettings,
     OpenedStore,
@@ -37,6 +37,7 @@ from tandembus.store.embedded.keys import (
     place_key,
 )
 from tandembus.store.embedded.lane_reader import DamagedRecord
+from tandembus.store.embedded.ledger_records import dropped_ledger_keys, encode_ledger
 from tandembus.store.embedded.records import dropped_state_keys, encode_bodies, encode_log, encode_state, size_of
 from tandembus.store.embedded.room import measure_room
 from tandembus.store.messaging_store import (
@@ -53,7 +54,9 @@ from tandembus.store.messaging_store import (
     HistoryTrim,
     Mark,
     Overlay,
+    OwnerRecord,
     Place,
+    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
@@ -204,6 +207,32 @@ class LmdbStore:
     async def newest_audit_page(self) -> AuditPage | None:
         return await self._read(lambda txn: audit_reader.read_newest(txn, self._opened, self._report_damage))
 
+    async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
+        self._refuse_if_unusable()
+        if self._reader is None:
+            return self._read_sizes(fragment, lane, numbers)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reader, self._read_sizes, fragment, lane, numbers)
+
+    def _read_sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> list[int]:
+        """In a transaction that lends the bodies and copies none."""
+        self._refuse_if_unusable()
+        try:
+            with self._opened.environment.begin(buffers=True) as txn:
+                return ledger_reader.read_sizes(txn, self._opened, fragment, lane, numbers)
+        except lmdb.Error as error:
+            raise self._unusable(f"a read failed: {error}") from error
+
+    async def owners(self, fragment: int, lane: int) -> Sequence[OwnerRecord]:
+        return await self._read(
+            lambda txn: ledger_reader.read_owners(txn, self._opened, fragment, lane, self._report_damage)
+        )
+
+    async def reserved(self, fragment: int, lane: int) -> Sequence[ReservedRecord]:
+        return await self._read(
+            lambda txn: ledger_reader.read_reserved(txn, self._opened, fragment, lane, self._report_damage)
+        )
+
     async def quarantined(self, limit: int) -> Sequence[tuple[Place, bytes]]:
         """Damaged bodies that were put aside, with their raw bytes: for people."""
         return await self._read(lambda txn: lane_reader.read_quarantined(txn, self._opened, limit))
@@ -273,7 +302,7 @@ class LmdbStore:
             _drop_ranges(txn, self._opened.body, [_body_bounds(dropped) for dropped in changes.dropped_bodies])
         if changes.dropped_columns:
             _drop_ranges(txn, self._opened.log, [_column_bounds(dropped) for dropped in changes.dropped_columns])
-        for key in dropped_state_keys(changes):
+        for key in dropped_state_keys(changes) + dropped_ledger_keys(changes):
             txn.delete(key, db=self._opened.state)
         for trim in changes.trimmed_history:
             _trim_history(txn, self._opened.log, trim)
@@ -366,7 +395,7 @@ class _Puts:
 
     def __init__(self, changes: Changes) -> None:
         self.bodies = encode_bodies(changes.bodies)
-        self.state = encode_state(changes)
+        self.state = encode_state(changes) + encode_ledger(changes)
         self.log = encode_log(changes)
         self.growth_bytes = size_of(self.bodies) + sum(len(one.state or b"") for one in changes.session_states)
         if self.bodies and changes.audit_page is not None:

@@ -251,7 +251,7 @@ def dropped_state_keys(changes: Changes) -> list[bytes]:
 
 def encode_block(block: BlockRecord) -> tuple[bytes, bytes]:
     key = place_key(BLOCK, block.fragment, block.lane, block.block)
-    out = _record()
+    out = new_record()
     write_i32_be(out, signed_32(block.given))
     write_i32_be(out, signed_32(block.live_count))
     write_i32_be(out, signed_32(block.deferred_count))
@@ -262,12 +262,12 @@ def encode_block(block: BlockRecord) -> tuple[bytes, bytes]:
     write_i16_be(out, i16(len(block.parked)))
     out.write(block.settled)
     out.write(block.parked)
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_block(key: bytes, value: bytes) -> BlockRecord | None:
     """None where the record is damaged."""
-    if not _is_sound(key, value, _BLOCK_FIELDS_END):
+    if not is_sound(key, value, _BLOCK_FIELDS_END):
         return None
     settled_end: i64 = _BLOCK_FIELDS_END + i64(read_i16_be(value, 37))
     if settled_end + i64(read_i16_be(value, 39)) != len(value):
@@ -290,15 +290,15 @@ def decode_block(key: bytes, value: bytes) -> BlockRecord | None:
 
 def encode_overlay(overlay: Overlay) -> tuple[bytes, bytes]:
     key = place_key(OVERLAY, overlay.fragment, overlay.lane, overlay.number)
-    out = _record()
+    out = new_record()
     out.append(overlay.state)
     write_i32_be(out, signed_32(overlay.delivery_count))
     out.write(overlay.application_properties)
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_overlay(key: bytes, value: bytes) -> Overlay | None:
-    if not _is_sound(key, value, _OVERLAY_FIELDS_END):
+    if not is_sound(key, value, _OVERLAY_FIELDS_END):
         return None
     place = place_at(key, 1)
     return Overlay(
@@ -313,37 +313,37 @@ def decode_overlay(key: bytes, value: bytes) -> Overlay | None:
 
 def encode_due(key: bytes) -> tuple[bytes, bytes]:
     """The key says it all; the value only seals it."""
-    return key, _sealed(key, _record())
+    return key, sealed(key, new_record())
 
 
 def due_is_sound(key: bytes, value: bytes) -> bool:
-    return _is_sound(key, value, _SMALL_HEAD_BYTES)
+    return is_sound(key, value, _SMALL_HEAD_BYTES)
 
 
 def encode_head(head: FragmentHead) -> tuple[bytes, bytes]:
     key = head_key(head.fragment)
-    out = _record()
+    out = new_record()
     write_i64_be(out, head.incarnation)
     write_i32_be(out, signed_32(head.index))
     out.append(1 if head.is_dropping else 0)
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_head(key: bytes, value: bytes) -> FragmentHead | None:
-    if not _is_sound(key, value, _HEAD_BYTES):
+    if not is_sound(key, value, _HEAD_BYTES):
         return None
     return FragmentHead(fragment_at(key, 1), int(read_i64_be(value, 5)), int(_u32(value, 13)), value[17] != 0)
 
 
 def encode_column(column: SessionColumn) -> tuple[bytes, bytes]:
     key = place_key(SESSION_COLUMN, column.fragment, column.lane, column.block)
-    out = _record()
+    out = new_record()
     out.write(column.entries)
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_column(key: bytes, value: bytes) -> SessionColumn | None:
-    if not _is_sound(key, value, _SMALL_HEAD_BYTES) or (len(value) - _SMALL_HEAD_BYTES) % SESSION_ENTRY_BYTES != 0:
+    if not is_sound(key, value, _SMALL_HEAD_BYTES) or (len(value) - _SMALL_HEAD_BYTES) % SESSION_ENTRY_BYTES != 0:
         return None
     place = place_at(key, 1)
     return SessionColumn(place.fragment, place.lane, place.number, value[_SMALL_HEAD_BYTES:])
@@ -353,17 +353,17 @@ def encode_session_state(state: SessionState) -> tuple[bytes, bytes]:
     """CRC, version, time of change, length of the id, the id, the state."""
     key = session_state_key(state.fragment, state.session_id)
     session_id = state.session_id.encode()
-    out = _record()
+    out = new_record()
     write_i64_be(out, state.changed_at)
     write_i32_be(out, signed_32(len(session_id)))
     out.write(session_id)
     out.write(state.state or b"")
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_session_state(key: bytes, value: bytes, with_bytes: bool) -> SessionState | None:
     """None where the record is damaged."""
-    if not _is_sound(key, value, _STATE_FIELDS_END):
+    if not is_sound(key, value, _STATE_FIELDS_END):
         return None
     id_end: i64 = _STATE_FIELDS_END + _u32(value, 13)
     if id_end > len(value):
@@ -376,13 +376,13 @@ def decode_session_state(key: bytes, value: bytes, with_bytes: bool) -> SessionS
 
 def encode_history(record: HistoryRecord) -> tuple[bytes, bytes]:
     key = history_key(record.fragment, record.at_ms, record.number)
-    out = _record()
+    out = new_record()
     out.write(record.hashes)
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_history(key: bytes, value: bytes) -> HistoryRecord | None:
-    if not _is_sound(key, value, _SMALL_HEAD_BYTES) or (len(value) - _SMALL_HEAD_BYTES) % HASH_BYTES != 0:
+    if not is_sound(key, value, _SMALL_HEAD_BYTES) or (len(value) - _SMALL_HEAD_BYTES) % HASH_BYTES != 0:
         return None
     return HistoryRecord(
         fragment_at(key, 1), int(read_i64_be(key, 5)), int(read_i64_be(key, 13)), value[_SMALL_HEAD_BYTES:]
@@ -410,29 +410,29 @@ def decode_audit_page(key: bytes, value: bytes) -> AuditPage | None:
 def encode_mark(mark: Mark) -> tuple[bytes, bytes]:
     """CRC, version, highest number, time of the commit, bits."""
     key = mark_key(mark.channel)
-    out = _record()
+    out = new_record()
     write_i64_be(out, mark.highest)
     write_i64_be(out, mark.at_ms)
     out.write(mark.done)
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_mark(key: bytes, value: bytes) -> Mark | None:
-    if not _is_sound(key, value, _MARK_FIELDS_END) or len(value) != _MARK_FIELDS_END + MARK_BYTES:
+    if not is_sound(key, value, _MARK_FIELDS_END) or len(value) != _MARK_FIELDS_END + MARK_BYTES:
         return None
     return Mark(key[1:], int(read_i64_be(value, 5)), value[_MARK_FIELDS_END:], int(read_i64_be(value, 13)))
 
 
 def encode_high_water(high_water: HighWater) -> tuple[bytes, bytes]:
     key = high_water_key(high_water)
-    out = _record()
+    out = new_record()
     write_i64_be(out, high_water.number)
     write_i64_be(out, high_water.at_ms)
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_high_water(key: bytes, value: bytes) -> HighWater | None:
-    if not _is_sound(key, value, _HIGH_WATER_BYTES):
+    if not is_sound(key, value, _HIGH_WATER_BYTES):
         return None
     number, at_ms = int(read_i64_be(value, 5)), int(read_i64_be(value, 13))
     return HighWater(fragment_at(key, 1), fragment_at(key, 5), int(key[9]), number, at_ms)
@@ -440,11 +440,11 @@ def decode_high_water(key: bytes, value: bytes) -> HighWater | None:
 
 def encode_meta(key: bytes, format_version: int, store_id: bytes, epoch: int) -> bytes:
     """The one record whose layout no later version may change: by it, versions know each other."""
-    out = _record()
+    out = new_record()
     write_i32_be(out, signed_32(format_version))
     out.write(store_id)
     write_i64_be(out, epoch)
-    return _sealed(key, out)
+    return sealed(key, out)
 
 
 def decode_meta(key: bytes, value: bytes) -> tuple[int, bytes, int] | None:
@@ -454,13 +454,13 @@ def decode_meta(key: bytes, value: bytes) -> tuple[int, bytes, int] | None:
     return int(_u32(value, 5)), value[9 : 9 + _STORE_ID_BYTES], int(read_i64_be(value, 25))
 
 
-def _record() -> BytesWriter:
+def new_record() -> BytesWriter:
     out = BytesWriter()
     out.append(RECORD_VERSION)
     return out
 
 
-def _sealed(key: bytes, fields: BytesWriter) -> bytes:
+def sealed(key: bytes, fields: BytesWriter) -> bytes:
     rest = fields.getvalue()
     out = BytesWriter()
     write_i32_be(out, signed_32(zlib.crc32(rest, zlib.crc32(key))))
@@ -468,7 +468,7 @@ def _sealed(key: bytes, fields: BytesWriter) -> bytes:
     return out.getvalue()
 
 
-def _is_sound(key: bytes, value: bytes, min_bytes: i64) -> bool:
+def is_sound(key: bytes, value: bytes, min_bytes: i64) -> bool:
     return len(value) >= min_bytes and _seal_holds(key, value) and value[4] == RECORD_VERSION
 
 

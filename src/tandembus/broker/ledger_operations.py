@@ -1,0 +1,70 @@
+"""What is asked of a lane's ledger, as plain data: carried out in a commit, and answered when that is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from tandembus.errors import BusError
+
+OPEN_OWNER: Final = 0
+RESERVE: Final = 1
+LOOK: Final = 2
+"""What is reserved: answered after a commit as well, so that it tells nothing that a crash could undo."""
+COMPLETE: Final = 3
+RELEASE: Final = 4
+GIVE_UP: Final = 5
+"""The owner goes, once it has nothing reserved any more."""
+
+OPERATOR: Final = -1
+"""In the place of an epoch: whoever may release what an owner has left behind."""
+
+
+@final
+class LedgerOperation:
+    __slots__ = (
+        "count",
+        "epoch",
+        "error",
+        "is_fencing",
+        "is_noted",
+        "kind",
+        "lane",
+        "max_owners",
+        "numbers",
+        "overlaid",
+        "owner",
+        "ranges",
+        "reply",
+        "request",
+        "sizes",
+    )
+
+    def __init__(self, kind: i64, lane: i64, owner: str, epoch: i64) -> None:
+        self.kind: i64 = kind
+        self.lane: i64 = lane
+        self.owner: Final = owner
+        self.epoch: i64 = epoch
+        """Of OPEN_OWNER: the one wanted, or OPERATOR for a new one; then the one it has."""
+        self.request: i64 = 0
+        self.max_owners: i64 = 0
+        self.is_noted: bool = False
+        """Of RESERVE: the request is remembered even if it gets nothing."""
+        self.is_fencing: bool = False
+        """Of RELEASE: nobody goes on under the epoch of before."""
+        self.numbers: list[int] = []
+        """Candidates, ascending: what happened to them meanwhile decides."""
+        self.sizes: list[int] = []
+        self.overlaid: list[int] = []
+        """Which of them have an overlay."""
+        self.ranges: list[tuple[int, int]] = []
+        self.count: i64 = 0
+        self.error: BusError | None = None
+        self.reply: Callable[[LedgerOperation, BusError | None], None] | None = None
+
+    def answer(self, error: BusError | None) -> None:
+        reply = self.reply
+        if reply is not None:
+            reply(self, error)

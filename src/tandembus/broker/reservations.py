@@ -1,0 +1,269 @@
+"""What the management node asks of a lane's ledger: open an owner, reserve, look, complete, release, browse.
+
+These read the store, so they are asynchronous and stand beside the fragment, which decides in the commit. Each may be
+asked again: an owner whose answer was lost gets it once more, and what is done already counts as nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tandembus.broker.browsing import state_of, with_its_times
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.lane import Lane
+from tandembus.broker.ledger import check_request
+from tandembus.broker.ledger_operations import (
+    COMPLETE,
+    GIVE_UP,
+    LOOK,
+    OPEN_OWNER,
+    OPERATOR,
+    RELEASE,
+    RESERVE,
+    LedgerOperation,
+)
+from tandembus.broker.message_broker import MessageBroker
+from tandembus.broker.reading import read_messages
+from tandembus.errors import BusError
+from tandembus.message import Message
+from tandembus.message_encoding import encode_deliveries
+from tandembus.store.messaging_store import ACTIVE, DEFERRED, NUMBER_BITS, NUMBER_MASK
+
+Range = tuple[int, int]
+
+SLICE = 4096
+"""Numbers looked at, or settled, in one go."""
+BROWSE_SLICE = 1024
+TRIES = 3
+"""How often messages are looked for, when receivers have taken all that were found."""
+UNIT_BYTES = 65_536
+"""Of one operation that is billed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedBlock:
+    """Encoded messages, each after its length (u32)."""
+
+    data: bytes
+    count: int
+    units: int
+    """Operations that they count as."""
+    next_number: int | None
+    """Where to go on; None: the range is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a fragment has for a request: an answer that it gave before, or about so much that waits."""
+
+    answer: Sequence[Range] | None
+    count: int
+    size_bytes: int
+
+
+async def open_owner(fragment: Fragment, code: int, owner: str, wanted: int | None, max_owners: int) -> int:
+    """A new epoch, or the one wanted unless the owner has a newer one already; returns the one it has."""
+    operation = LedgerOperation(OPEN_OWNER, code, owner, OPERATOR if wanted is None else wanted)
+    operation.max_owners = max_owners
+    await _carry_out(fragment, operation)
+    return int(operation.epoch)
+
+
+def prospect(
+    fragment: Fragment, code: int, owner: str, epoch: int, request: int, max_messages: int, up_to: int | None
+) -> Prospect:
+    lane = fragment.lane(code)
+    known = lane.ledger.find(owner, epoch)
+    check_request(known, request)
+    count, size_bytes = lane.available(max_messages, NUMBER_MASK if up_to is None else up_to)
+    return Prospect(known.answer if known.request == request else None, count, size_bytes)
+
+
+async def reserve(
+    broker: MessageBroker,
+    fragment: Fragment,
+    code: int,
+    owner: str,
+    epoch: int,
+    request: int,
+    max_messages: int,
+    max_bytes: int,
+    up_to: int | None,
+) -> Sequence[Range]:
+    """Reserve waiting messages in order. With `max_messages` 0 the request is only noted: it has got nothing here."""
+    last = NUMBER_MASK if up_to is None else up_to
+    for _ in range(TRIES):
+        known = fragment.lane(code).ledger.find(owner, epoch)
+        check_request(known, request)
+        is_answered = known.request == request and len(known.answer) > 0
+        numbers = [] if is_answered else await _candidates(broker, fragment, code, max_messages, max_bytes, last)
+        if not numbers and not is_answered and max_messages > 0:
+            return []
+        operation = LedgerOperation(RESERVE, code, owner, epoch)
+        operation.request = request
+        operation.numbers = numbers
+        operation.is_noted = max_messages == 0
+        await _carry_out(fragment, operation)
+        if operation.ranges or not numbers:
+            return operation.ranges
+    return []
+
+
+async def _candidates(
+    broker: MessageBroker, fragment: Fragment, code: int, max_messages: int, max_bytes: int, last: int
+) -> list[int]:
+    """Messages that wait, up to so many bytes but at least one; their bodies are not read."""
+    found: list[int] = []
+    at, room = 1, max_bytes
+    while len(found) < max_messages:
+        lane = fragment.lane(code)
+        numbers = lane.next_available(at, min(SLICE, max_messages - len(found)))
+        numbers = [number for number in numbers if number <= last]
+        if not numbers:
+            return found
+        for number, size in zip(numbers, await _sizes(broker, lane, numbers), strict=True):
+            if found and size > room:
+                return found
+            found.append(number)
+            room -= size
+        at = numbers[-1] + 1
+    return found
+
+
+async def _sizes(broker: MessageBroker, lane: Lane, numbers: Sequence[int]) -> Sequence[int]:
+    return await broker.store.sizes(int(lane.body_fragment), int(lane.code), numbers)
+
+
+async def reserved(fragment: Fragment, code: int, owner: str, epoch: int | None) -> Sequence[Range]:
+    operation = LedgerOperation(LOOK, code, owner, OPERATOR if epoch is None else epoch)
+    await _carry_out(fragment, operation)
+    return operation.ranges
+
+
+async def complete(
+    broker: MessageBroker, fragment: Fragment, code: int, owner: str, epoch: int, ranges: Sequence[Range]
+) -> int:
+    """Settle what this owner has reserved of these ranges; returns how many messages it were."""
+    count = 0
+    async for numbers in _slices(fragment, code, owner, epoch, ranges):
+        lane = fragment.lane(code)
+        operation = LedgerOperation(COMPLETE, code, owner, epoch)
+        operation.numbers = numbers
+        operation.sizes = list(await _sizes(broker, lane, numbers))
+        overlays = await broker.store.overlays(int(fragment.key), code, numbers[0], numbers[-1])
+        among = set(numbers)
+        operation.overlaid = [one.number for one in overlays if one.number in among]
+        await _carry_out(fragment, operation)
+        count += int(operation.count)
+    return count
+
+
+async def release(fragment: Fragment, code: int, owner: str, epoch: int | None, ranges: Sequence[Range] | None) -> int:
+    """Make what this owner has reserved of these ranges, or at all, available again, in its old place. Without an epoch
+    it is the operator's word; all of it, and the owner is given up: whoever still uses it is refused from then on."""
+    as_operator = OPERATOR if epoch is None else epoch
+    gives_up = epoch is None and ranges is None
+    count = 0
+    async for numbers in _slices(fragment, code, owner, as_operator, [(0, NUMBER_MASK)] if ranges is None else ranges):
+        operation = LedgerOperation(RELEASE, code, owner, as_operator)
+        operation.numbers = numbers
+        operation.is_fencing = gives_up
+        await _carry_out(fragment, operation)
+        count += int(operation.count)
+    if gives_up and owner in fragment.lane(code).ledger.owners:
+        await _carry_out(fragment, LedgerOperation(GIVE_UP, code, owner, OPERATOR))
+    return count
+
+
+class _Slices:
+    """The numbers that an owner has reserved of some ranges, slice by slice, as they are when each slice begins."""
+
+    def __init__(self, fragment: Fragment, code: int, owner: str, epoch: int, ranges: Sequence[Range]) -> None:
+        self._fragment = fragment
+        self._code = code
+        self._owner = owner
+        self._epoch = epoch
+        self._ranges = sorted(ranges)
+        self._position = 0
+        self._at = 0
+
+    def __aiter__(self) -> _Slices:
+        return self
+
+    async def __anext__(self) -> list[int]:
+        """Raises StaleEpoch, also when there is nothing to do."""
+        ledger = self._fragment.lane(self._code).ledger
+        if self._epoch == OPERATOR and self._owner not in ledger.owners:
+            raise StopAsyncIteration
+        owner = ledger.find(self._owner, self._epoch)
+        found: list[int] = []
+        while self._position < len(self._ranges) and len(found) < SLICE:
+            first, last = self._ranges[self._position]
+            part = ledger.numbers(owner, max(first, self._at), last, SLICE - len(found))
+            found += part
+            if len(found) < SLICE:
+                self._position += 1
+        if not found:
+            raise StopAsyncIteration
+        self._at = found[-1] + 1
+        return found
+
+
+def _slices(fragment: Fragment, code: int, owner: str, epoch: int, ranges: Sequence[Range]) -> _Slices:
+    return _Slices(fragment, code, owner, epoch, ranges)
+
+
+def owners(fragment: Fragment, code: int) -> list[tuple[str, int, int]]:
+    """Name, epoch and how many messages it has reserved, of each."""
+    known = fragment.lane(code).ledger.owners.values()
+    return [(one.name, int(one.epoch), int(one.message_count)) for one in known]
+
+
+async def browse(
+    broker: MessageBroker, fragment: Fragment, code: int, first: int, last: int, max_messages: int, max_bytes: int
+) -> BrowsedBlock:
+    """Live messages of a range, whatever their state, encoded as a peek gives them; at least one, if there is one."""
+    at = max(first, 1)
+    while True:
+        lane = fragment.lane(code)
+        numbers = [one for one in lane.next_live(at, min(max_messages, BROWSE_SLICE)) if one <= last]
+        if not numbers:
+            return BrowsedBlock(b"", 0, 0, None)
+        records = await read_messages(broker, fragment, lane, numbers, max_bytes)
+        at = numbers[len(records) - 1] + 1
+        messages = [with_its_times(one) for one in records if isinstance(one, Message)]
+        if messages:
+            break
+    states = [await _state(broker, fragment, lane, message) for message in messages]
+    data, count, units = encode_deliveries(messages, states, int(fragment.index) << NUMBER_BITS, max_bytes, UNIT_BYTES)
+    if count < len(messages):
+        at = int(messages[count].number)
+    following = lane.next_live(at, 1) if at <= last else []
+    return BrowsedBlock(data, count, units, at if following and following[0] <= last else None)
+
+
+async def _state(broker: MessageBroker, fragment: Fragment, lane: Lane, message: Message) -> int:
+    if not lane.is_parked(message.number):
+        return ACTIVE
+    if lane.is_reserved(message.number):
+        return DEFERRED
+    return await state_of(broker, fragment, lane, message)
+
+
+async def _carry_out(fragment: Fragment, operation: LedgerOperation) -> None:
+    """Stage it, and wait until it is durable. Raises what it was refused with."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answered(_operation: LedgerOperation, error: BusError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    operation.reply = answered
+    fragment.ask_ledger(operation)
+    await done

@@ -1,0 +1,209 @@
+"""Reservations in a commit: carried out with everything else that is collected, answered and made available with it.
+
+A reserved message is parked like a deferred one, so receivers, sweeps and deletions pass it by; whose it is stands in
+the ledger. Nothing here waits or reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from tandembus.broker.lane import Lane
+from tandembus.broker.ledger import NO_REQUEST, Owner, check_request
+from tandembus.broker.ledger_operations import (
+    COMPLETE,
+    GIVE_UP,
+    LOOK,
+    OPEN_OWNER,
+    OPERATOR,
+    RELEASE,
+    RESERVE,
+    LedgerOperation,
+)
+from tandembus.errors import BusError
+from tandembus.store.messaging_store import MAIN, NUMBER_MASK, Changes, Place
+
+if TYPE_CHECKING:
+    from tandembus.broker.fragment import Fragment
+
+MAX_RANGES: Final = 4096
+"""Of one answer. What is reserved beyond that many waits for the next request: an answer is remembered."""
+
+
+def collect_ledger(fragment: Fragment, changes: Changes) -> None:
+    operations = fragment.staged.ledger
+    if not operations:
+        return
+    fragment.staged.ledger = []
+    for operation in operations:
+        try:
+            _carry_out(fragment, operation, changes)
+        except BusError as error:
+            operation.error = error
+    fragment.staged.committing_ledger = operations
+
+
+def apply_ledger(fragment: Fragment) -> None:
+    """The commit is durable."""
+    for operation in fragment.staged.committing_ledger:
+        if operation.kind == RELEASE and operation.error is None and operation.numbers:
+            _give_back(fragment, operation)
+        operation.answer(operation.error)
+
+
+def _carry_out(fragment: Fragment, operation: LedgerOperation, changes: Changes) -> None:
+    """Raises before anything has changed."""
+    lane = fragment.lane(operation.lane)
+    kind = operation.kind
+    if kind == OPEN_OWNER:
+        _open(fragment, lane, operation)
+        return
+    if operation.epoch == OPERATOR and operation.owner not in lane.ledger.owners:
+        operation.numbers = []
+        return  # nothing is left of it
+    owner = lane.ledger.find(operation.owner, operation.epoch)
+    if kind == RESERVE:
+        _reserve(fragment, lane, owner, operation)
+    elif kind == LOOK:
+        operation.ranges = ranges_of(lane, lane.ledger.numbers(owner, 0, NUMBER_MASK, NUMBER_MASK))
+        operation.count = owner.message_count
+    elif kind == COMPLETE:
+        _complete(lane, owner, operation, changes)
+    elif kind == RELEASE:
+        _release(fragment, lane, owner, operation)
+    elif kind == GIVE_UP and owner.message_count == 0:
+        lane.ledger.forget(owner)
+
+
+def _open(fragment: Fragment, lane: Lane, operation: LedgerOperation) -> None:
+    owner = lane.ledger.open(operation.owner, operation.max_owners)
+    if operation.epoch == OPERATOR:
+        _begin_epoch(lane, owner, _next_epoch(fragment, owner))
+    elif operation.epoch > owner.epoch:
+        _begin_epoch(lane, owner, operation.epoch)
+    operation.epoch = owner.epoch
+
+
+def _next_epoch(fragment: Fragment, owner: Owner) -> i64:
+    """Not before the time: an owner that is given up and opened again must not meet an epoch of its earlier life."""
+    return max(owner.epoch + 1, i64(fragment.clock.now_ms()))
+
+
+def _begin_epoch(lane: Lane, owner: Owner, epoch: i64) -> None:
+    owner.epoch = epoch
+    owner.request = NO_REQUEST
+    owner.answer = []
+    lane.ledger.change(owner)
+
+
+def _reserve(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOperation) -> None:
+    check_request(owner, operation.request)
+    if operation.request == owner.request and owner.answer:
+        operation.ranges = owner.answer
+        return
+    taken = _take(lane, owner, operation.numbers)
+    if taken or operation.is_noted:
+        operation.ranges = ranges_of(lane, taken)
+        owner.request = operation.request
+        owner.answer = operation.ranges
+        lane.ledger.change(owner)
+
+
+def _take(lane: Lane, owner: Owner, numbers: list[int]) -> list[int]:
+    """Reading took its time: what somebody else has by now is left to them."""
+    taken: list[int] = []
+    range_count: i64 = 0
+    last: i64 = -1
+    for one in numbers:
+        number: i64 = one
+        if not lane.is_waiting(number):
+            continue
+        if last < 0 or not _follows(lane, last, number):
+            range_count += 1
+            if range_count > MAX_RANGES:
+                break
+        last = number
+        lane.park(number, True)
+        lane.ledger.add(owner, number)
+        taken.append(one)
+    if taken and lane.ready:
+        lane.is_thinned = True
+    return taken
+
+
+def _complete(lane: Lane, owner: Owner, operation: LedgerOperation, changes: Changes) -> None:
+    ledger = lane.ledger
+    for position in range(len(operation.numbers)):
+        number: i64 = operation.numbers[position]
+        if not ledger.has(owner, number):
+            continue
+        ledger.remove(owner, number)
+        lane.unpark(number, True)
+        size: i64 = operation.sizes[position]
+        lane.settle(number, size if size > 0 else lane.typical_size(number), changes)
+        operation.count += 1
+    for one in operation.overlaid:
+        if not lane.is_live(one):
+            changes.dropped_overlays.append(Place(int(lane.fragment), int(lane.code), one))
+    ledger.touch(owner)
+
+
+def _release(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOperation) -> None:
+    ledger = lane.ledger
+    if operation.is_fencing:
+        _begin_epoch(lane, owner, _next_epoch(fragment, owner))
+    released: list[int] = []
+    block: i64 = -1
+    now_ms: i64 = fragment.clock.now_ms()
+    for one in operation.numbers:
+        number: i64 = one
+        if not ledger.has(owner, number):
+            continue
+        ledger.remove(owner, number)
+        lane.unpark(number, True)
+        released.append(one)
+        if lane.code == MAIN and number // lane.block_size != block:
+            # Their time to live counts again, and nobody has noted it meanwhile: a sweep looks at once.
+            block = number // lane.block_size
+            lane.expire_from(number, now_ms)
+    operation.numbers = released
+    operation.count = len(released)
+    ledger.touch(owner)
+
+
+def _give_back(fragment: Fragment, operation: LedgerOperation) -> None:
+    lane = fragment.lane(operation.lane)
+    if lane.reading:
+        for number in operation.numbers:
+            lane.give_back(number)
+    else:
+        lane.rewind(operation.numbers[0])
+
+
+def ranges_of(lane: Lane, numbers: list[int]) -> list[tuple[int, int]]:
+    """As ranges, over what is gone for good: between two numbers of a range there is nothing of anybody else."""
+    ranges: list[tuple[int, int]] = []
+    first: i64 = -1
+    last: i64 = -1
+    for one in numbers:
+        number: i64 = one
+        if first >= 0 and _follows(lane, last, number):
+            last = number
+            continue
+        if first >= 0:
+            ranges.append((int(first), int(last)))
+        first = number
+        last = number
+    if first >= 0:
+        ranges.append((int(first), int(last)))
+    return ranges
+
+
+def _follows(lane: Lane, last: i64, number: i64) -> bool:
+    """Whether no live number lies between."""
+    if number == last + 1:
+        return True
+    found = lane.scan(last + 1, 1, False)
+    return len(found) > 0 and found[0] == number

@@ -1,0 +1,214 @@
+"""Reservations of an entity over all its fragments.
+
+Fragments know nothing of each other. The first one gives out epochs, so no two are the same; a request to reserve is
+shared out by what each has, and noted by all, so that asked again it gets the same answer. What must be known of every
+fragment (a new epoch, what is reserved, where the ends are) fails when one is out of reach, with a word on which; to
+reserve goes on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar, final
+
+from tandembus.broker.reservations import BrowsedBlock, Prospect, Range
+from tandembus.errors import BusError, FragmentUnavailable, InvalidArgument, StaleEpoch
+from tandembus.interconnect.ledger import FragmentLedger
+from tandembus.namespace.fragment_walks import is_out_of_reach
+
+Ranges = dict[int, list[Range]]
+"""By fragment."""
+
+OPEN_TRIES: Final = 3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    ranges: Ranges
+    missing_fragments: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one fragment may give: 0 messages, and the request is only noted there."""
+
+    messages: int
+    size_bytes: int
+
+
+@final
+class EntityLedger:
+    def __init__(self, fragments: Sequence[FragmentLedger | None], lane: int) -> None:
+        """`fragments`: None for one that is known to be out."""
+        self._fragments = fragments
+        self._lane = lane
+
+    def _fragment(self, index: int) -> FragmentLedger:
+        if not 0 <= index < len(self._fragments):
+            raise InvalidArgument(f"There is no fragment {index}: the entity has {len(self._fragments)}.")
+        fragment = self._fragments[index]
+        if fragment is None:
+            raise _unavailable([index], None)
+        return fragment
+
+    async def _ask(
+        self, indices: Sequence[int], ask: Callable[[int, FragmentLedger], Awaitable[T]]
+    ) -> tuple[dict[int, T], dict[int, BusError | None]]:
+        """The answers, and why there is none of the others. Raises what is not about reach, once all have answered."""
+        asked = {index: fragment for index in indices if (fragment := self._fragments[index]) is not None}
+        answers = await asyncio.gather(*[ask(*one) for one in asked.items()], return_exceptions=True)
+        found: dict[int, T] = {}
+        missing: dict[int, BusError | None] = {index: None for index in indices if index not in asked}
+        refusal: BaseException | None = None
+        for index, answer in zip(asked, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                found[index] = answer
+            elif isinstance(answer, BusError) and is_out_of_reach(answer):
+                missing[index] = answer
+            else:
+                refusal = refusal or answer
+        if refusal is not None:
+            raise refusal
+        return found, missing
+
+    async def _ask_all(self, ask: Callable[[int, FragmentLedger], Awaitable[T]]) -> dict[int, T]:
+        """Every fragment must answer."""
+        found, missing = await self._ask(range(len(self._fragments)), ask)
+        _require_none(missing)
+        return found
+
+    # Owners.
+
+    async def open_owner(self, owner: str, max_owners: int) -> int:
+        """A new epoch, durable in every fragment when this returns."""
+        lane = self._lane
+        for _ in range(OPEN_TRIES):
+            epoch = await self._fragment(0).open_owner(lane, owner, None, max_owners)
+            found, missing = await self._ask(
+                range(1, len(self._fragments)), lambda _, one: one.open_owner(lane, owner, epoch, max_owners)
+            )
+            _require_none(missing)
+            if all(one == epoch for one in found.values()):
+                return epoch
+        raise StaleEpoch(f"Others open the owner '{owner}' at the same time: only one query can use it.")
+
+    async def owners(self) -> list[tuple[str, int, int]]:
+        found = await self._ask_all(lambda _, one: one.owners(self._lane))
+        known: dict[str, tuple[int, int]] = {}
+        for owners in found.values():
+            for name, epoch, count in owners:
+                before = known.get(name, (0, 0))
+                known[name] = max(before[0], epoch), before[1] + count
+        return [(name, epoch, count) for name, (epoch, count) in sorted(known.items())]
+
+    async def ends(self) -> dict[int, int]:
+        return await self._ask_all(lambda _, one: one.end(self._lane))
+
+    # Reserving.
+
+    async def reserve(
+        self, owner: str, epoch: int, request: int, max_messages: int, max_bytes: int, up_to: Mapping[int, int]
+    ) -> Reservation:
+        for index in up_to:
+            self._fragment_exists(index)
+        lane, every = self._lane, range(len(self._fragments))
+        if len(every) == 1:
+            ranges = await self._fragment(0).reserve(lane, owner, epoch, request, max_messages, max_bytes, up_to.get(0))
+            return Reservation({0: list(ranges)} if ranges else {}, ())
+        prospects, out = await self._ask(
+            every, lambda i, one: one.prospect(lane, owner, epoch, request, max_messages, up_to.get(i))
+        )
+        if not prospects:
+            _require_none(out)
+        given = {index: list(one.answer) for index, one in prospects.items() if one.answer}
+        open_ones = {index: one for index, one in prospects.items() if one.answer is None or not given}
+        shares = shares_of(open_ones, max_messages - _count(given), max_bytes, request)
+        if any(share.messages for share in shares.values()):
+            answers, late = await self._ask(
+                list(shares),
+                lambda i, one: one.reserve(
+                    lane, owner, epoch, request, shares[i].messages, shares[i].size_bytes, up_to.get(i)
+                ),
+            )
+            given.update({index: list(ranges) for index, ranges in answers.items() if ranges})
+            out |= late
+        return Reservation(dict(sorted(given.items())), tuple(sorted(out)))
+
+    def _fragment_exists(self, index: int) -> None:
+        if not 0 <= index < len(self._fragments):
+            raise InvalidArgument(f"There is no fragment {index}: the entity has {len(self._fragments)}.")
+
+    async def reserved(self, owner: str, epoch: int | None) -> Ranges:
+        found = await self._ask_all(lambda _, one: one.reserved(self._lane, owner, epoch))
+        return {index: list(ranges) for index, ranges in found.items() if ranges}
+
+    async def browse(self, fragment: int, first: int, last: int, max_messages: int, max_bytes: int) -> BrowsedBlock:
+        return await self._fragment(fragment).browse(self._lane, first, last, max_messages, max_bytes)
+
+    # Settling. What could be done is done, whoever else is out of reach: it may be asked again.
+
+    async def complete(self, owner: str, epoch: int, ranges: Ranges) -> int:
+        for index in ranges:
+            self._fragment_exists(index)
+        done, missing = await self._ask(list(ranges), lambda i, one: one.complete(self._lane, owner, epoch, ranges[i]))
+        _require_none(missing)
+        return sum(done.values())
+
+    async def release(self, owner: str, epoch: int | None, ranges: Ranges | None) -> int:
+        for index in ranges or {}:
+            self._fragment_exists(index)
+        indices = list(range(len(self._fragments)) if ranges is None else ranges)
+        done, missing = await self._ask(
+            indices,
+            lambda i, one: one.release(self._lane, owner, epoch, None if ranges is None else ranges[i]),
+        )
+        _require_none(missing)
+        return sum(done.values())
+
+
+def shares_of(prospects: Mapping[int, Prospect], max_messages: int, max_bytes: int, request: int) -> dict[int, Share]:
+    """As evenly as what each has allows. Where there is too little for all, those that get some differ from request to
+    request: nobody starves."""
+    shares = {index: Share(0, 0) for index in prospects}
+    waiting = [index for index, one in sorted(prospects.items()) if one.count > 0]
+    if not waiting or max_messages <= 0:
+        return shares
+    largest = max(prospects[index].size_bytes // prospects[index].count for index in waiting)
+    most = max(min(len(waiting), max_messages, max_bytes // max(largest, 1)), 1)
+    turn = request % len(waiting)
+    chosen = (waiting[turn:] + waiting[:turn])[:most]
+    messages = _shared_out({index: prospects[index].count for index in chosen}, max_messages)
+    sizes = _shared_out({index: max(prospects[index].size_bytes, 1) for index in chosen}, max_bytes)
+    for index in chosen:
+        shares[index] = Share(messages[index], max(sizes[index], 1))
+    return shares
+
+
+def _shared_out(wanted: Mapping[int, int], total: int) -> dict[int, int]:
+    """To each as much as it wants, or as the others get."""
+    given: dict[int, int] = {}
+    left = total
+    for place, index in enumerate(sorted(wanted, key=lambda one: wanted[one])):
+        fair = -(-left // (len(wanted) - place))
+        given[index] = min(wanted[index], fair)
+        left -= given[index]
+    return given
+
+
+def _count(ranges: Ranges) -> int:
+    return sum(last - first + 1 for parts in ranges.values() for first, last in parts)
+
+
+def _require_none(missing: Mapping[int, BusError | None]) -> None:
+    if missing:
+        raise _unavailable(sorted(missing), next((one for one in missing.values() if one is not None), None))
+
+
+def _unavailable(indices: Sequence[int], error: BusError | None) -> FragmentUnavailable:
+    which = ", ".join(map(str, indices))
+    reason = "" if error is None else f": {error}"
+    return FragmentUnavailable(f"Fragment {which} of the entity is out of reach{reason}. Ask again later.")
