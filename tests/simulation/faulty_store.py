@@ -21,6 +21,8 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
+    OwnerRecord,
+    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
@@ -156,6 +158,15 @@ class FaultyStore:
 
     async def newest_audit_page(self) -> AuditPage | None:
         return await self._read(self._inner.newest_audit_page)
+
+    async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
+        return await self._read(lambda: self._inner.sizes(fragment, lane, numbers))
+
+    async def owners(self, fragment: int, lane: int) -> Sequence[OwnerRecord]:
+        return await self._read(lambda: self._inner.owners(fragment, lane))
+
+    async def reserved(self, fragment: int, lane: int) -> Sequence[ReservedRecord]:
+        return await self._read(lambda: self._inner.reserved(fragment, lane))
 
     def room(self) -> Room:
         self._refuse_if_lost()

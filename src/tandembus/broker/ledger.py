@@ -250,5 +250,5 @@ class Ledger:
 def check_request(owner: Owner, request: i64) -> None:
     if request < owner.request:
         raise InvalidArgument(
-            f"The request {request} of the owner '{owner.name}' comes after its request {owner.request}: they must grow."
+            f"The request {request} of the owner '{owner.name}' comes after its request {owner.request}: numbers grow."
         )

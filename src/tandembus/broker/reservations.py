@@ -26,10 +26,10 @@ from tandembus.broker.ledger_operations import (
 )
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.reading import read_messages
-from tandembus.errors import BusError
+from tandembus.errors import BusError, InvalidOperation
 from tandembus.message import Message
 from tandembus.message_encoding import encode_deliveries
-from tandembus.store.messaging_store import ACTIVE, DEFERRED, NUMBER_BITS, NUMBER_MASK
+from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NUMBER_BITS, NUMBER_MASK
 
 Range = tuple[int, int]
 
@@ -93,6 +93,8 @@ async def reserve(
     up_to: int | None,
 ) -> Sequence[Range]:
     """Reserve waiting messages in order. With `max_messages` 0 the request is only noted: it has got nothing here."""
+    if code == MAIN and fragment.sessions is not None:
+        raise InvalidOperation("Messages that are received session by session cannot be reserved.")
     last = NUMBER_MASK if up_to is None else up_to
     for _ in range(TRIES):
         known = fragment.lane(code).ledger.find(owner, epoch)

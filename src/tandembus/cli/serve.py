@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 )
 @click.option("--audit", is_flag=True, default=None, help="Record every message and what becomes of it.")
 @click.option(
+    "--reservations/--no-reservations",
+    default=None,
+    help="Offer reservations, which other services do not know; switched off, it is like one of those.  [default: on]",
+)
+@click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
 def serve(
@@ -60,6 +65,7 @@ def serve(
     restart_delay_s: float | None,
     heartbeat_timeout_s: float | None,
     audit: bool | None,
+    reservations: bool | None,
     config: Path | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
@@ -89,6 +95,7 @@ def serve(
         "restart_delay_s": restart_delay_s,
         "heartbeat_timeout_s": heartbeat_timeout_s,
         "audit": audit,
+        "reservations": reservations,
     }
     try:
         settings = load_settings(

@@ -14,6 +14,7 @@ from tandembus.client.connection import Connection
 from tandembus.client.errors import ConnectionLost
 from tandembus.client.management import Management
 from tandembus.client.receiver import ReceiveMode, Receiver
+from tandembus.client.reservations import Reservations
 from tandembus.client.sender import DEFAULT_WINDOW, Sender
 from tandembus.client.session_receiver import SessionReceiver
 from tandembus.client.tokens import Tokens
@@ -102,6 +103,13 @@ class ServiceBus:
         management = Management(self.connection, address_of(entity, sub_queue))
         await management.open()
         return management
+
+    async def reservations(self, entity: str, sub_queue: SubQueue | None = None) -> Reservations:
+        """Messages set aside for an owner: only a tandembus namespace has that."""
+        await self._authorize(entity)
+        reservations = Reservations(self.connection, address_of(entity, sub_queue))
+        await reservations.open()
+        return reservations
 
     async def _authorize(self, entity: str) -> None:
         if self._tokens is not None:

@@ -29,6 +29,7 @@ LIST_SESSIONS: Final = "list_sessions"
 RULES: Final = "rules"
 FORWARD: Final = "forward"
 MANAGE: Final = "manage"
+RESERVE: Final = "reserve"
 
 OPERATIONS: Final = (
     SEND,
@@ -50,6 +51,7 @@ OPERATIONS: Final = (
     RULES,
     FORWARD,
     MANAGE,
+    RESERVE,
 )
 
 NORMAL: Final = "normal"

@@ -85,16 +85,19 @@ class EntityLedger:
 
     async def open_owner(self, owner: str, max_owners: int) -> int:
         """A new epoch, durable in every fragment when this returns."""
-        lane = self._lane
         for _ in range(OPEN_TRIES):
-            epoch = await self._fragment(0).open_owner(lane, owner, None, max_owners)
-            found, missing = await self._ask(
-                range(1, len(self._fragments)), lambda _, one: one.open_owner(lane, owner, epoch, max_owners)
-            )
-            _require_none(missing)
-            if all(one == epoch for one in found.values()):
+            epoch = await self._fragment(0).open_owner(self._lane, owner, None, max_owners)
+            if await self._tell_epoch(owner, epoch, max_owners):
                 return epoch
         raise StaleEpoch(f"Others open the owner '{owner}' at the same time: only one query can use it.")
+
+    async def _tell_epoch(self, owner: str, epoch: int, max_owners: int) -> bool:
+        """Whether it is the newest in all others."""
+        found, missing = await self._ask(
+            range(1, len(self._fragments)), lambda _, one: one.open_owner(self._lane, owner, epoch, max_owners)
+        )
+        _require_none(missing)
+        return all(one == epoch for one in found.values())
 
     async def owners(self) -> list[tuple[str, int, int]]:
         found = await self._ask_all(lambda _, one: one.owners(self._lane))
@@ -183,8 +186,9 @@ def shares_of(prospects: Mapping[int, Prospect], max_messages: int, max_bytes: i
     chosen = (waiting[turn:] + waiting[:turn])[:most]
     messages = _shared_out({index: prospects[index].count for index in chosen}, max_messages)
     sizes = _shared_out({index: max(prospects[index].size_bytes, 1) for index in chosen}, max_bytes)
+    spare = (max_bytes - sum(sizes.values())) // len(chosen)  # what is known of sizes is a mean
     for index in chosen:
-        shares[index] = Share(messages[index], max(sizes[index], 1))
+        shares[index] = Share(messages[index], max(sizes[index] + spare, 1))
     return shares
 
 

@@ -45,6 +45,7 @@ class FrontDoor:
         namespace.fixed_policies = fixed_policies(settings, root_key)
         self.front_end = AmqpFrontEnd(namespace, self._authorizer, meter, connection_clock)
         self.front_end.when_broken = when_broken
+        self.front_end.has_reservations = settings.reservations
         self.is_ready = False
         self._doors: Doors
         self._listeners: list[Listener] = []

@@ -35,6 +35,8 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
+    OwnerRecord,
+    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
@@ -191,6 +193,15 @@ class PoweredStore:
 
     async def newest_audit_page(self) -> AuditPage | None:
         return await self._store.newest_audit_page()
+
+    async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
+        return await self._store.sizes(fragment, lane, numbers)
+
+    async def owners(self, fragment: int, lane: int) -> Sequence[OwnerRecord]:
+        return await self._store.owners(fragment, lane)
+
+    async def reserved(self, fragment: int, lane: int) -> Sequence[ReservedRecord]:
+        return await self._store.reserved(fragment, lane)
 
     def room(self) -> Room:
         return self._store.room()

@@ -468,7 +468,15 @@ class AmqpConnection(asyncio.Protocol):
                 checks = send_checks(entity, self.limits)
                 meter, held = self._front_end.meter, self.held
                 node = ManagementNode(
-                    namespace, address, held, meter, checks, self.host, self.session_holds, self._listings
+                    namespace,
+                    address,
+                    held,
+                    meter,
+                    checks,
+                    self.host,
+                    self.session_holds,
+                    self._listings,
+                    self._front_end.has_reservations,
                 )
                 self._attach_node(link, address.claim_path, node)
             else:

@@ -25,6 +25,8 @@ class AmqpFrontEnd:
         self.meter = meter
         self.clock = clock
         self.limits = namespace.limits
+        self.has_reservations = True
+        """Whether the management nodes know of reservations, which other services have not."""
         self.flusher = Flusher(_soon)
         self.transaction_limits = TransactionLimits(
             self.limits.max_transaction_messages,

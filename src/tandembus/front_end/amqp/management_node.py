@@ -38,6 +38,7 @@ from tandembus.errors import (
 )
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_of
+from tandembus.front_end.amqp.ledger_requests import LedgerRequests
 from tandembus.front_end.amqp.link_host import LinkHost
 from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
 from tandembus.front_end.amqp.requests import Body, plain
@@ -118,6 +119,7 @@ class ManagementNode:
         host: LinkHost,
         holds: SessionHolds,
         listings: RecentListings,
+        has_reservations: bool = True,
     ) -> None:
         self._namespace = namespace
         self._address = address
@@ -128,6 +130,7 @@ class ManagementNode:
         self._lane = address.sub_queue.lane
         self._sessions = SessionRequests(namespace, self._lane, holds, self._count, listings)
         rules = RuleRequests(namespace, address, self._count)
+        ledger = LedgerRequests(self._lane, namespace.limits, self._count).operations if has_reservations else {}
         self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
             "com.microsoft:peek-message": (Right.LISTEN, self._peek),
             "com.microsoft:renew-lock": (Right.LISTEN, self._renew_lock),
@@ -137,6 +140,7 @@ class ManagementNode:
             "com.microsoft:cancel-scheduled-message": (Right.SEND, self._cancel),
             "com.microsoft:batch-delete-messages": (Right.LISTEN, self._delete_batch),
             **{name: (Right.LISTEN, operation) for name, operation in self._sessions.operations.items()},
+            **{name: (Right.LISTEN, operation) for name, operation in ledger.items()},
             **{name: (Right.MANAGE, operation) for name, operation in rules.operations.items()},
         }
 

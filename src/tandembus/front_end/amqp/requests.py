@@ -30,6 +30,42 @@ class Body:
             raise InvalidArgument(f"'{key}' is {value}; it must be from {least} to {most}.")
         return value
 
+    def is_missing(self, key: str) -> bool:
+        return self._entries.get(key) is None
+
+    def numbers_by_fragment(self, key: str, least: int, most: int) -> dict[int, int]:
+        """A map of integers; empty where it is missing."""
+        found: dict[int, int] = {}
+        for index, value in self._by_fragment(key).items():
+            number = plain(value)
+            if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+                raise InvalidArgument(f"'{key}' must be a map of integers from {least} to {most}.")
+            found[index] = number
+        return found
+
+    def ranges(self, key: str, most: int, largest: int) -> dict[int, list[tuple[int, int]]]:
+        """By fragment, an array of first and last numbers, in turn."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for index, value in self._by_fragment(key).items():
+            items = value.items if isinstance(value, Array) else value
+            if not isinstance(items, list) or len(items) % 2:
+                raise InvalidArgument(f"Each value of '{key}' must be an array of first and last numbers, in turn.")
+            most -= len(items) // 2
+            if most < 0:
+                raise InvalidArgument(f"'{key}' holds too many ranges: send them in several requests.")
+            found[index] = _pairs(key, [plain(item) for item in items], largest)
+        return found
+
+    def _by_fragment(self, key: str) -> dict[int, object]:
+        value = self._entries.get(key)
+        if value is None:
+            return {}
+        entries = {plain(index): item for index, item in value.items()} if isinstance(value, dict) else {None: None}
+        found = {index: item for index, item in entries.items() if isinstance(index, int) and index >= 0}
+        if len(found) != len(entries):
+            raise InvalidArgument(f"'{key}' must be a map by the numbers of fragments.")
+        return found
+
     def text(self, key: str, most: int) -> str | None:
         """A string, cut where it is longer than `most` characters."""
         value = plain(self._entries.get(key))
@@ -121,6 +157,17 @@ class Body:
         if len(encode(value)) > most_bytes:
             raise InvalidArgument(f"'{key}' may hold at most {most_bytes} bytes.")
         return {str(plain(name)): item for name, item in value.items()}
+
+
+def _pairs(key: str, items: list[object], largest: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for first, last in zip(items[::2], items[1::2], strict=True):
+        if not isinstance(first, int) or not isinstance(last, int) or not 0 <= first <= last <= largest:
+            raise InvalidArgument(
+                f"'{key}' must hold ranges of numbers from 0 to {largest}, not {first!r} to {last!r}."
+            )
+        pairs.append((first, last))
+    return pairs
 
 
 def plain(value: object) -> object:

@@ -21,7 +21,9 @@ def test_every_error_has_an_amqp_condition_a_management_status_and_an_http_statu
 
 
 def test_conditions_are_those_of_amqp_or_of_the_service() -> None:
-    assert all(condition.startswith(("amqp:", "com.microsoft:")) for condition in CONDITIONS.values())
+    ours = {StaleEpoch: "tandembus:stale-epoch"}
+    theirs = [condition for kind, condition in CONDITIONS.items() if ours.get(kind) != condition]
+    assert all(condition.startswith(("amqp:", "com.microsoft:")) for condition in theirs)
 
 
 @covers("M14")

@@ -1,0 +1,122 @@
+"""Requests about reservations: what this service does on `$management` beyond every other (docs/reservations.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from tandembus.amqp.encoding.values import LONG, Array
+from tandembus.errors import InvalidArgument
+from tandembus.front_end.amqp.requests import Body
+from tandembus.limits import Limits
+from tandembus.metering.slot import COMPLETE, PEEK, RESERVE
+from tandembus.namespace.entity import Entity
+from tandembus.namespace.entity_ledger import EntityLedger, Ranges
+from tandembus.store.messaging_store import NUMBER_MASK
+
+LARGEST_LONG: Final = 2**63 - 1
+
+Answer = tuple[int, str | None, object]
+Count = Callable[[str, int, int, int], None]
+
+
+class LedgerRequests:
+    def __init__(self, lane: int, limits: Limits, count: Count) -> None:
+        self._lane = lane
+        self._limits = limits
+        self._count = count
+        self.operations: Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]] = {
+            "tandembus:open-owner": self._open_owner,
+            "tandembus:reserve": self._reserve,
+            "tandembus:reserved": self._reserved,
+            "tandembus:browse": self._browse,
+            "tandembus:complete-ranges": self._complete,
+            "tandembus:release": self._release,
+            "tandembus:owners": self._owners,
+            "tandembus:ends": self._ends,
+        }
+
+    def _ledger(self, entity: Entity) -> EntityLedger:
+        return EntityLedger(entity.requests.ledgers, self._lane)
+
+    def _owner(self, body: Body) -> str:
+        owner = body.string("owner")
+        most = self._limits.max_owner_length
+        if not owner or len(owner) > most or not owner.isprintable():
+            raise InvalidArgument(f"'owner' must be a string of 1 to {most} printable characters.")
+        return owner
+
+    def _epoch(self, body: Body) -> int:
+        return body.integer("epoch", least=0, most=LARGEST_LONG)
+
+    def _counted(self) -> None:
+        self._count(RESERVE, 0, 1, 0)
+
+    async def _open_owner(self, entity: Entity, body: Body) -> Answer:
+        entity.check_can_receive(self._lane)
+        epoch = await self._ledger(entity).open_owner(self._owner(body), self._limits.max_owners)
+        self._counted()
+        return 200, None, {"epoch": epoch}
+
+    async def _reserve(self, entity: Entity, body: Body) -> Answer:
+        entity.check_can_receive(self._lane)
+        limits = self._limits
+        reservation = await self._ledger(entity).reserve(
+            self._owner(body),
+            self._epoch(body),
+            body.integer("request", least=0, most=LARGEST_LONG),
+            min(body.integer("max-messages", least=1, most=LARGEST_LONG), limits.max_reserve_messages),
+            body.integer("max-bytes", least=1, most=LARGEST_LONG),
+            body.numbers_by_fragment("up-to", 0, NUMBER_MASK),
+        )
+        self._counted()
+        missing = Array(LONG, list(reservation.missing_fragments))
+        return 200, None, {"ranges": _ranges_value(reservation.ranges), "missing-fragments": missing}
+
+    async def _reserved(self, entity: Entity, body: Body) -> Answer:
+        epoch = None if body.is_missing("epoch") else self._epoch(body)
+        ranges = await self._ledger(entity).reserved(self._owner(body), epoch)
+        self._counted()
+        return 200, None, {"ranges": _ranges_value(ranges)}
+
+    async def _browse(self, entity: Entity, body: Body) -> Answer:
+        limits = self._limits
+        found = await self._ledger(entity).browse(
+            body.integer("fragment", least=0, most=None),
+            body.integer("first", least=0, most=NUMBER_MASK),
+            body.integer("last", least=0, most=NUMBER_MASK),
+            min(body.integer("max-messages", least=1, most=None), limits.max_management_messages),
+            min(body.integer("max-bytes", least=1, most=None), limits.max_browse_bytes),
+        )
+        self._count(PEEK, found.count, max(1, found.units), len(found.data))
+        return 200, None, {"messages": found.data, "message-count": found.count, "next": found.next_number}
+
+    async def _complete(self, entity: Entity, body: Body) -> Answer:
+        ranges = body.ranges("ranges", self._limits.max_ranges, NUMBER_MASK)
+        count = await self._ledger(entity).complete(self._owner(body), self._epoch(body), ranges)
+        self._count(COMPLETE, count, max(1, count), 0)
+        return 200, None, {"message-count": count}
+
+    async def _release(self, entity: Entity, body: Body) -> Answer:
+        epoch = None if body.is_missing("epoch") else self._epoch(body)
+        ranges = None if body.is_missing("ranges") else body.ranges("ranges", self._limits.max_ranges, NUMBER_MASK)
+        count = await self._ledger(entity).release(self._owner(body), epoch, ranges)
+        self._counted()
+        return 200, None, {"message-count": count}
+
+    async def _owners(self, entity: Entity, _body: Body) -> Answer:
+        owners = await self._ledger(entity).owners()
+        self._counted()
+        listed = [{"owner": name, "epoch": epoch, "message-count": count} for name, epoch, count in owners]
+        return 200, None, {"owners": listed}
+
+    async def _ends(self, entity: Entity, _body: Body) -> Answer:
+        entity.check_can_receive(self._lane)
+        ends = await self._ledger(entity).ends()
+        self._counted()
+        return 200, None, {"ends": dict(ends)}
+
+
+def _ranges_value(ranges: Ranges) -> dict[object, object]:
+    """First and last number of each range, by fragment."""
+    return {index: Array(LONG, [number for one in parts for number in one]) for index, parts in ranges.items() if parts}
