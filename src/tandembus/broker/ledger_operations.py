@@ -57,8 +57,8 @@ class LedgerOperation:
         self.numbers: list[int] = []
         """Candidates, ascending: what happened to them meanwhile decides."""
         self.sizes: list[int] = []
-        self.overlaid: list[int] = []
-        """Which of them have an overlay."""
+        self.overlaid: dict[int, int] = {}
+        """The delivery counts of those that have an overlay."""
         self.ranges: list[tuple[int, int]] = []
         self.count: i64 = 0
         self.error: BusError | None = None

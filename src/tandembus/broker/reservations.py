@@ -156,7 +156,7 @@ async def complete(
         operation.sizes = list(await _sizes(broker, lane, numbers))
         overlays = await broker.store.overlays(int(fragment.key), code, numbers[0], numbers[-1])
         among = set(numbers)
-        operation.overlaid = [one.number for one in overlays if one.number in among]
+        operation.overlaid = {one.number: one.delivery_count for one in overlays if one.number in among}
         await _carry_out(fragment, operation)
         count += int(operation.count)
     return count

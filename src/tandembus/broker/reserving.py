@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from tandembus.broker.changes import note_closing
 from tandembus.broker.lane import Lane
 from tandembus.broker.ledger import NO_REQUEST, Owner, check_request
 from tandembus.broker.ledger_operations import (
@@ -23,6 +24,7 @@ from tandembus.broker.ledger_operations import (
     LedgerOperation,
 )
 from tandembus.errors import BusError
+from tandembus.store.audit_trail import COMPLETED
 from tandembus.store.messaging_store import MAIN, NUMBER_MASK, Changes, Place
 
 if TYPE_CHECKING:
@@ -144,9 +146,12 @@ def _complete(lane: Lane, owner: Owner, operation: LedgerOperation, changes: Cha
         size: i64 = operation.sizes[position]
         lane.settle(number, size if size > 0 else lane.typical_size(number), changes)
         operation.count += 1
-    for one in operation.overlaid:
-        if not lane.is_live(one):
-            changes.dropped_overlays.append(Place(int(lane.fragment), int(lane.code), one))
+        delivery_count: i64 = 0
+        if operation.overlaid and int(number) in operation.overlaid:
+            delivery_count = operation.overlaid[int(number)]
+            changes.dropped_overlays.append(Place(int(lane.fragment), int(lane.code), int(number)))
+        if changes.audit is not None:
+            note_closing(lane, COMPLETED, number, delivery_count, changes)
     ledger.touch(owner)
 
 

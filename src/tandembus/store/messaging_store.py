@@ -297,6 +297,7 @@ class AuditPage:
         self.data: Final = data
         """See `audit_trail.py`."""
 
+
 class OwnerRecord:
     """Who has reserved messages of a lane, under which epoch, and what its last request was answered with: asked again,
     it gets the same answer."""

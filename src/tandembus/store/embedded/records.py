@@ -392,15 +392,15 @@ def decode_history(key: bytes, value: bytes) -> HistoryRecord | None:
 def encode_audit_page(page: AuditPage) -> tuple[bytes, bytes]:
     """CRC, version, epoch, time of the commit, entries."""
     key = audit_key(page.number)
-    out = _record()
+    out = new_record()
     write_i64_be(out, page.epoch)
     write_i64_be(out, page.at_ms)
     out.write(page.data)
-    return key, _sealed(key, out)
+    return key, sealed(key, out)
 
 
 def decode_audit_page(key: bytes, value: bytes) -> AuditPage | None:
-    if not _is_sound(key, value, _AUDIT_FIELDS_END):
+    if not is_sound(key, value, _AUDIT_FIELDS_END):
         return None
     return AuditPage(
         int(read_i64_be(key, 1)), int(read_i64_be(value, 5)), int(read_i64_be(value, 13)), value[_AUDIT_FIELDS_END:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandembus import errors
-from tandembus.errors import BusError, EntityNotFound, ServerBusy
+from tandembus.errors import BusError, EntityNotFound, ServerBusy, StaleEpoch
 from tandembus.front_end.amqp.conditions import CONDITIONS, MANAGEMENT_STATUSES, amqp_error, condition_of
 from tandembus.front_end.http.statuses import STATUSES
 from tests.covers import covers
@@ -21,7 +21,7 @@ def test_every_error_has_an_amqp_condition_a_management_status_and_an_http_statu
 
 
 def test_conditions_are_those_of_amqp_or_of_the_service() -> None:
-    ours = {StaleEpoch: "tandembus:stale-epoch"}
+    ours: dict[type[BusError], str] = {StaleEpoch: "tandembus:stale-epoch"}
     theirs = [condition for kind, condition in CONDITIONS.items() if ours.get(kind) != condition]
     assert all(condition.startswith(("amqp:", "com.microsoft:")) for condition in theirs)
 
