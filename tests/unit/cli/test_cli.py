@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from tandembus.cli import COMMANDS, SECTIONS, main
 from tandembus.cli.failures import Failure, failure_from
 from tandembus.cli.settings import FLAG, NOT_OPTIONS, SETTINGS, Setting
+from tandembus.cli.spark import JOBS
 from tandembus.client import ConnectionLost
 from tandembus.client.entities import QueueSettings, Settings, SubscriptionSettings, TopicSettings
 from tandembus.errors import (
@@ -90,6 +91,7 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "deadletter": ["list", "resubmit"],
         "fault": ["add", "list", "clear"],
         "pair": ["status"],
+        "spark": list(JOBS),
     }
     subcommands = [f"{group} {verb}" for group, verbs in groups.items() for verb in verbs]
     assert sorted(ALL) == sorted(f"tandembus {name}" for name in [*names, *groups, *subcommands])
