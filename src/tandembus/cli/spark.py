@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 JOBS: Final[dict[str, str]] = {
     "capture": "tandembus.cli.spark_capture:capture",
+    "usage": "tandembus.cli.spark_usage:usage",
 }
 """Command -> module and attribute."""
 

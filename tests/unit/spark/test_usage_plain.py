@@ -1,0 +1,213 @@
+"""What of the usage job is plain Python: which files are meant, steps of time, its result as JSON, its tables."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tandembus.cli import main
+from tandembus.cli.spark_usage import show_bill
+from tandembus.errors import InvalidArgument
+from tandembus.metering.bills import PriceBook, Used
+from tandembus.metering.price_files import list_text, load_prices
+from tandembus.spark.jobs.usage import MAX_STEPS, UsageOptions, step_for
+from tandembus.spark.jobs.usage_files import is_local, local_files, shown_name
+from tandembus.spark.jobs.usage_result import (
+    Earlier,
+    Gap,
+    Point,
+    SkippedLine,
+    UsageResult,
+    bill_document,
+    from_document,
+    read_result,
+    to_document,
+    write_result,
+)
+from tests.covers import covers
+
+BOOK = PriceBook([load_prices()])
+DAY = date(2026, 11, 16)
+NOON = 1_794_830_400
+BACKLOG = "contoso/x-servicebus-transfer/0"
+
+
+def used(namespace: str, entity: str, operation: str, reason: str, count: int, units: int = 1) -> Used:
+    return Used(namespace, entity, operation, reason, DAY, count, count, count * units, 100 * count)
+
+
+RESULT = UsageResult(
+    files=2,
+    records=6,
+    period=(NOON, NOON + 90),
+    used=(
+        used("contoso", "orders", "send", "normal", 10),
+        used("contoso", "", "manage", "normal", 1),
+        used("contoso", "orders\x1b[2J", "send", "syphon", 5, 2),
+        used("backup", BACKLOG, "send", "failover", 6, 2),
+        used("backup", BACKLOG, "receive", "syphon", 5, 2),
+        used("backup", BACKLOG, "complete", "syphon", 5),
+    ),
+    step_s=1,
+    points=(Point(NOON, "contoso", "send", "normal", 10, 10, 1000),),
+    gaps=(Gap("contoso", NOON + 20, NOON + 30),),
+    skipped=2,
+    skipped_files=(("/data/meter/00000001.jsonl", 2),),
+    skipped_lines=(SkippedLine("/data/meter/00000001.jsonl", 7), SkippedLine("/data/meter/00000001.jsonl", 9)),
+    earlier=(Earlier("contoso", "send", "normal", 3, 3, 3, 30),),
+)
+
+
+@covers("D4")
+def test_a_result_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
+    path = write_result(RESULT, tmp_path / "bill")
+    assert read_result(path) == read_result(tmp_path / "bill") == RESULT
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": 2}', '{"format": 1}', json.dumps({**to_document(RESULT), "used": [{}]})]
+)
+def test_another_file_is_no_result(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "usage.json"
+    file.write_text(text)
+    with pytest.raises(InvalidArgument, match=r"usage"):
+        read_result(file)
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        read_result(tmp_path / "none.json")
+
+
+def test_figures_in_a_result_are_whole_numbers() -> None:
+    with pytest.raises(InvalidArgument):
+        from_document({**to_document(RESULT), "records": 1.5})
+
+
+@covers("D4")
+def test_a_bill_for_programs_has_every_digit() -> None:
+    document = bill_document(RESULT, RESULT.bill(BOOK))
+    assert json.loads(json.dumps(document)) == document
+    assert document["total"] == {
+        "operations": 48,
+        "charged": 48,
+        "operations_cost": "0.00003840",
+        "base_hours": 1,
+        "base_cost": "0.0135",
+        "cost": "0.01353840",
+    }
+    failover = document["failover"]
+    assert isinstance(failover, dict)
+    assert (failover["messages_diverted"], failover["messages_home"], failover["messages_waiting"]) == (6, 5, 1)
+    assert failover["further_operations"] == 12 + 10 + 5
+
+
+@covers("D4")
+def test_a_bill_for_people_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    show_bill(RESULT, RESULT.bill(BOOK), rows=2)
+    shown = capsys.readouterr().out
+    for text in (
+        "2 lines could not be read",
+        "/data/meter/00000001.jsonl, line 7",
+        "contoso: a process was killed",
+        "2026-11-16 12:00:20 and 2026-11-16 12:00:30",
+        "3 operations were counted in files that are not here",
+        "1 send to the backlog",
+        "1 message sent to the backlog and not home yet",
+        "others",
+        "base charge, 1 hour",
+    ):
+        assert text in shown
+    assert "\x1b" not in shown
+
+
+def test_a_bill_of_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    empty = UsageResult(1, 0, None, (), 1, ())
+    show_bill(empty, empty.bill(BOOK), rows=2)
+    assert "nothing was counted" in capsys.readouterr().out
+
+
+# Files.
+
+
+def touch(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}\n")
+    return path
+
+
+@covers("D4")
+def test_a_data_folder_means_the_meters_of_all_its_processes(tmp_path: Path) -> None:
+    wanted = [
+        touch(tmp_path / "meter" / "00000001.jsonl"),
+        touch(tmp_path / "meter" / "00000002.jsonl.gz"),
+        touch(tmp_path / "meter" / "front-end-1" / "00000001.jsonl"),
+    ]
+    touch(tmp_path / "meter" / "running")
+    touch(tmp_path / "audit" / "00000001.jsonl")
+    for given in (tmp_path, tmp_path / "meter"):
+        assert [each.shown for each in local_files(given)] == [str(each) for each in wanted]
+    assert [each.shown for each in local_files(wanted[0])] == [str(wanted[0])]
+
+
+def test_names_are_no_patterns_for_spark(tmp_path: Path) -> None:
+    file = touch(tmp_path / "a[b]*" / "00000001.jsonl")
+    found = local_files(tmp_path / "a[b]*")
+    assert [each.shown for each in found] == [str(file)]
+    assert found[0].spark_name.endswith(r"a\[b\]\*/00000001.jsonl")
+
+
+def test_addresses_are_told_apart_from_paths(tmp_path: Path) -> None:
+    assert is_local(str(tmp_path))
+    assert not is_local("hdfs://archive/meter")
+    assert not is_local(str(tmp_path / "none"))
+    assert shown_name("file:///a%20b/c.jsonl") == "/a b/c.jsonl"
+    assert shown_name("s3a://a/b.jsonl") == "s3a://a/b.jsonl"
+
+
+def test_a_job_needs_files() -> None:
+    with pytest.raises(InvalidArgument, match="no metering files are given"):
+        UsageOptions(())
+
+
+# Time.
+
+
+@pytest.mark.parametrize(
+    ("span_s", "grain_s", "step_s"),
+    [(1, 1, 1), (240, 1, 1), (241, 1, 2), (90, 60, 60), (86_400, 1, 600), (30 * 86_400, 60, 14_400)],
+)
+def test_time_is_told_in_few_enough_steps(span_s: int, grain_s: int, step_s: int) -> None:
+    assert step_for((NOON, NOON + span_s - 1), grain_s) == step_s
+
+
+def test_even_millennia_are_told_in_few_enough_steps() -> None:
+    assert 253_402_300_799 // step_for((0, 253_402_300_799), 1) <= MAX_STEPS
+    assert step_for(None, 1) == 1
+
+
+# The command line, as far as it does without Spark.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "Missing argument"),
+        (["x", "--prices", "nowhere.toml"], "neither one of our price lists"),
+        (["x", "--prices", "us", "--prices", "us"], "same date"),
+        (["x", "--prices", "us", "--prices", "china"], "same date|different currencies"),
+        (["x", "--other-operations", "-1"], "not in the range"),
+    ],
+)
+def test_wrong_usage_is_told_before_spark_is_started(arguments: list[str], reason: str) -> None:
+    result = CliRunner().invoke(main, ["spark", "usage", *arguments])
+    assert result.exit_code == 2
+    assert any(each in result.output for each in reason.split("|"))
+
+
+def test_lists_by_date_make_one_bill(tmp_path: Path) -> None:
+    later = tmp_path / "later.toml"
+    later.write_text(list_text("us").replace("2026-11-15", "2027-01-01"))
+    made = RESULT.bill(PriceBook([load_prices(), load_prices(str(later))]))
+    assert [each.as_of for each in made.book.lists] == [date(2026, 11, 15), date(2027, 1, 1)]
