@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 JOBS: Final[dict[str, str]] = {
     "capture": "tandembus.cli.spark_capture:capture",
     "usage": "tandembus.cli.spark_usage:usage",
+    "reconcile": "tandembus.cli.spark_reconcile:reconcile",
 }
 """Command -> module and attribute."""
 

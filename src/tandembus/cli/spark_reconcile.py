@@ -1,0 +1,141 @@
+"""`tandembus spark reconcile`: what was accepted, against what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tandembus.cli.output import counted, print_json, print_table, say
+from tandembus.cli.pair_target import PRIMARY_VARIABLE, SECONDARY_VARIABLE
+from tandembus.cli.parameters import duration, past_moment
+from tandembus.cli.spark import SparkTarget, spark_options
+from tandembus.cli.target import check_certificate, checked_connection_string
+
+if TYPE_CHECKING:
+    from tandembus.spark.jobs.reconcile_result import ReconcileResult
+
+COLUMNS: Final = (
+    "accepted",
+    "settled",
+    "pending",
+    "dead_lettered",
+    "expired",
+    "lost",
+    "phantom",
+    "duplicate",
+    "late",
+    "reordered",
+    "unknown_outcome",
+)
+SHOWN_EXCEPTIONS: Final = 20
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--cut-off", type=past_moment, metavar="MOMENT", help="Leave out what was first accepted later.")
+@click.option(
+    "--late-after", type=duration, default="5m", show_default=True, help="What is settled later than this is late."
+)
+@click.option("--sends", metavar="FILE", help="A sender's own record of its sends, JSON lines.")
+@click.option("--browse", is_flag=True, help="Look into the namespaces for what is in flight, last of all.")
+@click.option("--primary", envvar=PRIMARY_VARIABLE, metavar="CS", help=f"Connection string.  [env: {PRIMARY_VARIABLE}]")
+@click.option(
+    "--secondary", envvar=SECONDARY_VARIABLE, metavar="CS", help=f"Connection string.  [env: {SECONDARY_VARIABLE}]"
+)
+@click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=check_certificate,
+    help="CA certificate to trust when a connection string asks for TLS.",
+)
+@click.option("--exactly-once", is_flag=True, help="Duplicates are a failure, too.")
+@click.option("--output", metavar="FOLDER", help="Keep all exceptions there, as JSON lines.")
+@click.option(
+    "--exceptions", "max_exceptions", type=click.IntRange(0, 100_000), default=1000, show_default=True, help="In JSON."
+)
+@spark_options
+def reconcile(
+    target: SparkTarget,
+    paths: tuple[str, ...],
+    cut_off: float | None,
+    late_after: float,
+    sends: str | None,
+    browse: bool,
+    primary: str | None,
+    secondary: str | None,
+    ca: Path | None,
+    exactly_once: bool,
+    output: str | None,
+    max_exceptions: int,
+) -> None:
+    """Prove that nothing was lost: accepted messages against what became of them, over both namespaces of a pair.
+
+    PATH is a namespace's data folder, its folder `audit`, or a file of it; give those of the primary and of the
+    secondary. They are written by `tandembus serve --audit`. The exit code is 1 if something was lost, if something was
+    received that nobody sent, or if records are missing.
+
+    \b
+    Examples:
+      tandembus spark reconcile primary-data secondary-data
+      tandembus spark reconcile primary-data secondary-data --browse --cut-off 10m --exactly-once
+      tandembus spark reconcile hdfs://archive/audit --master yarn --output exceptions --json
+
+    \b
+    JSON: {"cut_off", "entities": [{"entity", "accepted", "settled", "pending", "dead_lettered", "expired", "lost",
+           "phantom", "duplicate", "late", "reordered", "unknown_outcome", ...}], "exceptions": [{"kind", "entity",
+           "message_id", "count", "first_at", "settled_at", "places"}], "exception_count", "skipped_lines"}
+    """
+    namespaces = [
+        (checked_connection_string(each), None if ca is None else str(ca)) for each in (primary, secondary) if each
+    ]
+    if browse and not namespaces:
+        raise click.UsageError(f"--browse needs --primary or --secondary, or {PRIMARY_VARIABLE} in the environment.")
+    session = target.session("tandembus reconcile")
+    from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
+
+    options = ReconcileOptions(
+        paths,
+        cut_off=None if cut_off is None else datetime.fromtimestamp(cut_off, timezone.utc),
+        late_after_s=late_after,
+        namespaces=namespaces if browse else (),
+        sends=sends,
+        output=output,
+        max_exceptions=max_exceptions,
+    )
+    result = run_reconcile(session, options)
+    if target.as_json:
+        print_json(result.document())
+    else:
+        show(result, output)
+    if not result.is_well(exactly_once):
+        raise SystemExit(1)
+
+
+def show(result: ReconcileResult, output: str | None) -> None:
+    say("up to ", (result.document()["cut_off"], "bold"))  # type: ignore[arg-type]
+    print_table(["entity", *[name.replace("_", " ") for name in COLUMNS]], [_row(one) for one in result.entities])
+    for one in result.exceptions[:SHOWN_EXCEPTIONS]:
+        say(_sentence(one))
+    left = result.exception_count - min(len(result.exceptions), SHOWN_EXCEPTIONS)
+    if left > 0:
+        where = f"in {output}" if output else "with --output FOLDER or --json"
+        say(f"and {counted(left, 'more exception')}: all of them {where}")
+    elif output:
+        say(f"exceptions kept in {output}")
+    if result.skipped_count:
+        say(f"{counted(result.skipped_count, 'line')} could not be read and did not count")
+
+
+def _row(entity: Mapping[str, Any]) -> list[object]:
+    return [entity["entity"], *[entity[name] for name in COLUMNS]]
+
+
+def _sentence(one: Mapping[str, Any]) -> str:
+    if "store" in one:
+        return f"missing records: {one['count']} of store {one['store']} of {one['namespace']}: nothing is proven"
+    states = ", ".join(f"{place['entity']} {place['sequence_number']} {place['state']}" for place in one["places"][:3])
+    return f"{one['kind'].replace('_', ' ')}: {one['entity']} {one['message_id']} ({states or 'no record'})"
