@@ -1,17 +1,56 @@
-"""Which way a reader goes: with the reservation ledger of tandembus, or with what every Service Bus offers."""
+"""Which way a reader goes: with the reservations of tandembus, or with what every Service Bus offers."""
 
 from __future__ import annotations
 
-from tandembus.spark.source.browsing import Browser, PlainBrowser
+from typing import Final
+
+from tandembus.clock import Clock
+from tandembus.errors import NotSupported
+from tandembus.spark.source.browsing import PAGE_BYTES, PAGE_MESSAGES, Browser, Fetch, Page, PlainBrowser
+from tandembus.spark.source.deferral import DeferralLedger
+from tandembus.spark.source.ledger import Ledger, NativeLedger
 from tandembus.spark.source.link import Link
+
+NATIVE: Final = "native"
+
+
+class NativeBrowser:
+    """Fragment by fragment, in answers of some megabytes."""
+
+    def __init__(self, link: Link) -> None:
+        self._link: Final = link
+        self._plain: Final = PlainBrowser(link)
+
+    def fetch(self, entity: str, fragment: int | None, last: int) -> Fetch:
+        if fragment is None:
+            return self._plain.fetch(entity, None, last)
+        page_bytes = min(PAGE_BYTES, self._link.options.max_bytes)
+
+        async def fetch(first: int) -> Page:
+            reservations = await self._link.reservations(entity)
+            answer = await reservations.browse(fragment, first, last, PAGE_MESSAGES, page_bytes)
+            return answer.messages, answer.next
+
+        return fetch
 
 
 def browser_for(link: Link) -> Browser:
-    return PlainBrowser(link)
+    return NativeBrowser(link) if link.options.backend == NATIVE else PlainBrowser(link)
+
+
+def ledger_for(link: Link, clock: Clock) -> Ledger:
+    if link.options.backend == NATIVE:
+        return NativeLedger(link, link.options)
+    return DeferralLedger(link, link.options, clock)
 
 
 async def ends_of(link: Link, entity: str) -> dict[int, int] | None:
     """The last number given out in each fragment; None where the service does not tell. Raises EntityNotFound."""
+    if link.options.backend == NATIVE:
+        try:
+            return await (await link.reservations(entity)).ends()
+        except NotSupported:
+            pass
     node = await link.management(entity)
     await node.peek(1, 1)  # so that a wrong name is told before tasks are started
     return None

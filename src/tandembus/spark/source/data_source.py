@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
-from tandembus.spark.source.options import SourceOptions, parse_options, require_entities
+from tandembus.spark.source.options import SourceOptions, parse_options, require_entities, require_owner
 from tandembus.spark.source.schema import spark_schema
 
 if TYPE_CHECKING:
@@ -46,6 +52,13 @@ class ServiceBusDataSource(DataSource):
 
         require_entities(self.parsed)
         return BatchReader(self.parsed)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from tandembus.spark.source.stream_reader import StreamReader
+
+        require_entities(self.parsed)
+        require_owner(self.parsed)
+        return StreamReader(self.parsed)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tandembus.spark.source.writer import BatchWriter, check_append

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from tandembus.client import Management, Sender, ServiceBus, connect
+from tandembus.client import Management, Receiver, Sender, ServiceBus, connect
+from tandembus.client.reservations import Reservations
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import BusError, EntityNotFound, Unauthorized
 from tandembus.spark.source.options import SourceOptions
@@ -33,6 +34,8 @@ class Link:
         self._bus: ServiceBus | None = None
         self._nodes: dict[str, Management] = {}
         self._senders: dict[str, Sender] = {}
+        self._receivers: dict[str, Receiver] = {}
+        self._reservations: dict[str, Reservations] = {}
 
     async def bus(self) -> ServiceBus:
         if self._bus is None or self._bus.connection.failure is not None:
@@ -49,6 +52,20 @@ class Link:
             node = self._nodes[entity] = await bus.management(entity)
         return node
 
+    async def reservations(self, entity: str) -> Reservations:
+        bus = await self.bus()
+        reservations = self._reservations.get(entity)
+        if reservations is None or reservations.is_lost:
+            reservations = self._reservations[entity] = await bus.reservations(entity)
+        return reservations
+
+    async def receiver(self, entity: str) -> Receiver:
+        bus = await self.bus()
+        receiver = self._receivers.get(entity)
+        if receiver is None or receiver.failure is not None:
+            receiver = self._receivers[entity] = await bus.receiver(entity)
+        return receiver
+
     async def sender(self, entity: str) -> Sender:
         bus = await self.bus()
         sender = self._senders.get(entity)
@@ -59,7 +76,7 @@ class Link:
     async def drop(self) -> None:
         """Whatever was open is made anew when it is asked for next."""
         bus, self._bus = self._bus, None
-        self._nodes, self._senders = {}, {}
+        self._nodes, self._senders, self._receivers, self._reservations = {}, {}, {}, {}
         if bus is not None:
             try:
                 await bus.close()

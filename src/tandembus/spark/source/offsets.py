@@ -1,0 +1,49 @@
+"""What Spark writes into its log: not how far a stream came, but which messages its last batch holds.
+
+`{"v": 1, "n": namespace, "e": batch counter, "b": {entity: {fragment: [[first, last], ...]}}}`
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tandembus.errors import InvalidArgument
+from tandembus.spark.source.ranges import Batch
+
+VERSION: Final = 1
+Offset = dict[str, Any]
+
+
+def initial_offset(namespace: str) -> Offset:
+    return {"v": VERSION, "n": namespace, "e": 0, "b": {}}
+
+
+def offset_after(start: Offset, batch: Batch) -> Offset:
+    """The offset at the end of a batch that follows `start`."""
+    content = {
+        entity: {str(fragment): [list(one) for one in ranges] for fragment, ranges in sorted(fragments.items())}
+        for entity, fragments in sorted(batch.items())
+    }
+    return {"v": VERSION, "n": start["n"], "e": start["e"] + 1, "b": content}
+
+
+def batch_ending_at(offset: Offset) -> Batch:
+    return {
+        entity: {int(fragment): [(first, last) for first, last in ranges] for fragment, ranges in fragments.items()}
+        for entity, fragments in offset["b"].items()
+    }
+
+
+def check_offset(offset: Offset, namespace: str) -> None:
+    """Raises InvalidArgument for what another version, or a query on another namespace, has written."""
+    if offset.get("v") != VERSION:
+        raise InvalidArgument(
+            f"the checkpoint has offsets of version {offset.get('v')!r}, and this is version {VERSION}: use the "
+            "tandembus that wrote it, or a new checkpoint"
+        )
+    if offset["n"] != namespace:
+        raise InvalidArgument(
+            f"the checkpoint belongs to the namespace {offset['n']!r}, and this is {namespace!r}: use a checkpoint of "
+            f"its own for each namespace; if it is the same one at a new address, give the option "
+            f"namespaceId={offset['n']}"
+        )

@@ -1,0 +1,136 @@
+"""Decides what the next batch of a stream is, and settles the one before. Without Spark, so that it can be tested alone.
+
+The rules: what a batch holds is set aside before Spark writes it down; it is settled when Spark has written down that
+it is done, which is certain as soon as Spark asks for what follows it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from tandembus.errors import StaleEpoch
+from tandembus.spark.source.ledger import Ledger
+from tandembus.spark.source.link import Link, is_transient
+from tandembus.spark.source.offsets import (
+    Offset,
+    batch_ending_at,
+    check_offset,
+    initial_offset,
+    offset_after,
+)
+from tandembus.spark.source.options import SourceOptions, require_owner
+from tandembus.spark.source.ranges import Batch, count_of
+
+log = logging.getLogger("tandembus.spark")
+
+
+class Stream:
+    """One query in the process that plans it."""
+
+    def __init__(self, options: SourceOptions, link: Link, ledger: Ledger) -> None:
+        self._options: Final = options
+        self._link: Final = link
+        self._ledger: Final = ledger
+        self._namespace: Final = options.namespace()
+        self._is_open = False
+        self._has_looked_back = False
+        self._settled: Offset | None = None
+        self._ends_at_once = False
+
+    def initial(self) -> Offset:
+        return initial_offset(self._namespace)
+
+    async def remember_ends(self) -> None:
+        """The query is to end with what is there by now."""
+        self._ends_at_once = True
+        await self._link.patiently(self._open)
+        await self._link.patiently(self._ledger.remember_ends)
+
+    async def latest(self, start: Offset, max_messages: int, max_bytes: int) -> Offset:
+        """The end of the next batch; `start` itself if there is nothing, or if the service is out of reach for now."""
+        check_offset(start, self._namespace)
+        try:
+            await self._link.patiently(self._open)
+            await self._settle(start)
+            batch = await self._look_back() or await self._plan(start["e"], max_messages, max_bytes)
+        except StaleEpoch as error:
+            raise self._fenced() from error
+        except Exception as error:
+            if self._ends_at_once or not is_transient(error):
+                raise
+            log.warning("nothing is planned for now: %s", error)
+            return start
+        return offset_after(start, batch) if batch else start
+
+    async def batch(self, start: Offset, end: Offset) -> Batch:
+        """What to read for the batch between the two, which may be one that an earlier process has planned."""
+        check_offset(end, self._namespace)
+        if start == end:
+            return {}
+        try:
+            await self._link.patiently(self._open)
+        except StaleEpoch as error:
+            raise self._fenced() from error
+        return batch_ending_at(end)
+
+    async def commit(self, end: Offset) -> None:
+        check_offset(end, self._namespace)
+        try:
+            await self._link.patiently(self._open)
+            await self._settle(end)
+        except StaleEpoch as error:
+            raise self._fenced() from error
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            log.warning("a batch is settled later: %s", error)
+
+    async def _open(self) -> None:
+        if not self._is_open:
+            await self._ledger.open()
+            self._is_open = True
+
+    async def _settle(self, offset: Offset) -> None:
+        if offset != self._settled:
+            await self._link.patiently(lambda: self._ledger.settle(batch_ending_at(offset)))
+            self._settled = offset
+
+    async def _look_back(self) -> Batch:
+        """Once: whatever is set aside and not settled by now was planned by a process that is gone."""
+        if self._has_looked_back:
+            return {}
+        found = await self._link.patiently(self._ledger.left_over)
+        self._has_looked_back = True
+        return found
+
+    async def _plan(self, turn: int, max_messages: int, max_bytes: int) -> Batch:
+        """Each entity may give its share, and what others leave; another one is first in each batch."""
+        entities = self._options.entities
+        first = turn % len(entities)
+        batch: Batch = {}
+        for place, entity in enumerate((*entities[first:], *entities[:first])):
+            others = len(entities) - place
+            if max_messages <= 0:
+                break
+            share, share_bytes = -(-max_messages // others), -(-max_bytes // others)
+            try:
+                ranges = await self._link.patiently(
+                    lambda entity=entity, share=share, size=share_bytes: self._ledger.plan(entity, share, size)  # type: ignore[misc]
+                )
+            except Exception as error:
+                if not batch or not is_transient(error):
+                    raise
+                log.warning("%s is left for later: %s", entity, error)
+                continue
+            if count_of(ranges):
+                batch[entity] = ranges
+                max_messages -= count_of(ranges)
+        return batch
+
+    def _fenced(self) -> StaleEpoch:
+        owner = require_owner(self._options)
+        return StaleEpoch(
+            f"another query has started with the owner {owner!r}, so this one ends; nothing is lost, the other one goes "
+            "on with its messages. Give every query an owner of its own"
+        )
