@@ -81,9 +81,7 @@ class NativeLedger:
         reservations = await self._link.reservations(entity)
         up_to = None if self._ends is None else self._ends[entity]
         request = self._requests.setdefault(entity, 1)
-        answer = await reservations.reserve(
-            self._owner, self._epochs[entity], request, max_messages, max_bytes, up_to
-        )
+        answer = await reservations.reserve(self._owner, self._epochs[entity], request, max_messages, max_bytes, up_to)
         self._requests[entity] = request + 1
         if answer.missing_fragments:
             log.warning("%s: fragments %s are out of reach, and left for later", entity, answer.missing_fragments)

@@ -1,4 +1,4 @@
-"""Decides what the next batch of a stream is, and settles the one before. Without Spark, so that it can be tested alone.
+"""Decides what the next batch of a stream is, and settles the one before; it knows nothing of Spark.
 
 The rules: what a batch holds is set aside before Spark writes it down; it is settled when Spark has written down that
 it is done, which is certain as soon as Spark asks for what follows it.
@@ -131,6 +131,6 @@ class Stream:
     def _fenced(self) -> StaleEpoch:
         owner = require_owner(self._options)
         return StaleEpoch(
-            f"another query has started with the owner {owner!r}, so this one ends; nothing is lost, the other one goes "
-            "on with its messages. Give every query an owner of its own"
+            f"another query has started with the owner {owner!r}, so this one ends; nothing is lost, the other one "
+            "goes on with its messages. Give every query an owner of its own"
         )
