@@ -121,8 +121,7 @@ class DeferralLedger:
             return await self._link.receiver(entity)
         except InvalidOperation as error:
             raise InvalidOperation(
-                f"{entity} cannot be read as a stream with backend=azure, which takes entities without sessions "
-                f"({error}); on a tandembus namespace backend=native reads sessions, too"
+                f"{entity} is no stream for backend=azure, which takes entities without sessions ({error})"
             ) from error
 
     async def remember_ends(self) -> None:
