@@ -218,6 +218,8 @@ def _identities(spark: SparkSession, units: DataFrame, options: ReconcileOptions
         F.sum(F.greatest(F.col("closings") - 1, F.lit(0))).alias("closed_again"),
     )
     counted = counted.join(_sends(spark, options, cut_off_ms), IDENTITY, "full_outer").fillna(0, COUNTS)
+    counted = counted.withColumn("sent_entity", F.coalesce("entity", "sent_entity")).drop("entity")
+    counted = counted.join(F.broadcast(_names(units)), "entity_key", "left")
     counted = counted.withColumn("entity", F.coalesce("entity", "sent_entity"))
     is_in = F.coalesce("seen_at", F.lit(0)) <= cut_off_ms
     judged = counted.where(is_in).transform(_judged)
@@ -239,6 +241,14 @@ COUNTS: Final = [
     "refused",
     *[f"units_{state}" for state in UNIT_STATES],
 ]
+
+
+def _names(units: DataFrame) -> DataFrame:
+    """How entities are written where they are, not as senders wrote them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    at_home = F.max(F.when(~F.col("is_backlog"), F.col("entity")))
+    return units.groupBy("entity_key").agg(F.coalesce(at_home, F.max("logical")).alias("entity"))
 
 
 def _sends(spark: SparkSession, options: ReconcileOptions, cut_off_ms: int) -> DataFrame:
