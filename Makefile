@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 STAMPS := .build/stamps
 RESULTS := .build/test-results
 JS := tests/integration/js
-SOURCES := $(shell find src -name '*.py' -o -name py.typed -o -name '*.toml' 2>/dev/null)
+SOURCES := $(shell find src -name '*.py' -o -name py.typed -o -name '*.toml' -o -name '*.css' 2>/dev/null)
 # The interpreted session repeats the tests that exercise the compiled modules themselves; the rest of the code is the
 # same text in both sessions.
 INTERPRETED := tests/unit tests/contract

@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
-from tandembus.cli.money import money
 from tandembus.cli.output import print_json, print_table, say
 from tandembus.cli.parameters import duration
 from tandembus.cli.price_option import price_list
 from tandembus.cli.target import json_option
 from tandembus.metering import paired_costs
+from tandembus.metering.money import money
 from tandembus.metering.paired_costs import CHARGES, DAY_S, HOUR_S, Diverted
 from tandembus.metering.price_files import DEFAULT_LIST, list_text, shipped_lists
 from tandembus.metering.prices import ZERO, PriceList

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 JOBS: Final[dict[str, str]] = {
     "capture": "tandembus.cli.spark_capture:capture",
+    "report": "tandembus.cli.spark_report:report",
     "usage": "tandembus.cli.spark_usage:usage",
     "reconcile": "tandembus.cli.spark_reconcile:reconcile",
 }

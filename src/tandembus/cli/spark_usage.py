@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
-from tandembus.cli.money import money
 from tandembus.cli.output import counted, print_json, print_table, say
 from tandembus.cli.price_option import price_lists
 from tandembus.cli.spark import SparkTarget, spark_options
 from tandembus.metering.bills import Bill, Group, PriceBook, largest_first
 from tandembus.metering.failover_costs import failover_bill
+from tandembus.metering.money import money
 from tandembus.spark.jobs.usage_result import UsageResult, bill_document
 
 LARGEST: Final = 10**15

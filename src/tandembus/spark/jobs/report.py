@@ -1,0 +1,67 @@
+"""The report job: what was used, what a failover cost, what happened when and whether all arrived, as an HTML file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tandembus.errors import InvalidArgument
+from tandembus.metering.bills import PriceBook
+from tandembus.metering.price_files import load_prices
+from tandembus.spark.jobs.report_page import render_report
+from tandembus.spark.jobs.report_reconciliation import read_reconciliation
+from tandembus.spark.jobs.usage_result import UsageResult, read_result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TITLE: Final = "Usage and failover report"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """`paths`: metering files, as for the usage job; or `usage`: what that job kept, and Spark is not needed."""
+
+    output: Path
+    paths: tuple[str, ...] = ()
+    usage: Path | None = None
+    reconciliation: Path | None = None
+    book: PriceBook | None = None
+    others: int | None = None
+    title: str = TITLE
+
+    def __post_init__(self) -> None:
+        if bool(self.paths) == (self.usage is not None):
+            raise InvalidArgument(
+                "a report is made of metering files, or of the result of a usage job: give one of them"
+            )
+
+
+def run_report(spark: SparkSession | None, options: ReportOptions) -> Path:
+    """Returns where the file is."""
+    reconciliation = None if options.reconciliation is None else read_reconciliation(options.reconciliation)
+    result = _usage(spark, options)
+    bill = result.bill(options.book or PriceBook([load_prices()]), options.others)
+    page = render_report(result, bill, reconciliation, options.title)
+    return _write(options.output, page)
+
+
+def _usage(spark: SparkSession | None, options: ReportOptions) -> UsageResult:
+    if options.usage is not None:
+        return read_result(options.usage)
+    if spark is None:
+        raise InvalidArgument("metering files are read by Spark: give a session")
+    from tandembus.spark.jobs.usage import UsageOptions, run_usage
+
+    return run_usage(spark, UsageOptions(options.paths))
+
+
+def _write(output: Path, page: str) -> Path:
+    """All of it, or what was there before."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    draft = output.with_name(f".{output.name}.{os.getpid()}")
+    draft.write_text(page, encoding="utf-8")
+    draft.replace(output)
+    return output.resolve()

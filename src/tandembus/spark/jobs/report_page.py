@@ -1,0 +1,458 @@
+"""The report: one HTML file that needs no network and no script, of bills, a timeline and a reconciliation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tandembus.metering.bills import Bill, Group, largest_first
+from tandembus.metering.failover_costs import FailoverBill, failover_bill
+from tandembus.metering.money import money
+from tandembus.metering.slot import FAILOVER, LONGPOLL, NORMAL, PING, SYPHON
+from tandembus.spark.jobs.report_charts import Bar, Series, bars, columns, lines
+from tandembus.spark.jobs.report_reconciliation import BAD, FIGURES, Reconciliation
+from tandembus.spark.jobs.report_series import Timeline, timeline
+from tandembus.spark.jobs.report_text import duration, entity_name, escaped, moment, short, size
+from tandembus.spark.jobs.usage_result import UsageResult
+
+STYLE: Final = Path(__file__).with_name("report.css")
+TOP_ENTITIES: Final = 12
+DAYS: Final = 31
+EXCEPTIONS: Final = 100
+NAMED_LINES: Final = 20
+TABLE_STEPS: Final = 24
+# Nothing may be loaded and nothing may run, whatever a name holds.
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+FIGURES_OF_GROUPS: Final = ("messages", "billable", "size")
+REASONS: Final = ((NORMAL, 1), (FAILOVER, 2), (SYPHON, 3), (PING, 5), (LONGPOLL, 6))
+"""Of traffic, each with its colour."""
+OUTCOMES: Final = (("settled", 3), ("pending", 6), ("dead_lettered", 2), ("expired", 5), ("lost", 4))
+"""What becomes of an accepted message, with its colour."""
+
+
+def render_report(result: UsageResult, bill: Bill, reconciliation: Reconciliation | None, title: str) -> str:
+    failover = failover_bill(bill)
+    times = timeline(result)
+    style = STYLE.read_text(encoding="utf-8")
+    parts = [
+        _header(result, bill, title),
+        _tiles(result, bill, failover, reconciliation),
+        _missing(result),
+        _bill_section(bill),
+        _failover_section(bill, failover),
+        _timeline_section(result, times),
+        _backlog_section(times),
+        _syphon_section(times),
+        _reconciliation_section(reconciliation),
+        _footer(bill),
+    ]
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<style>{style}</style></head>\n<body>{''.join(parts)}</body></html>\n"
+    )
+
+
+# The beginning.
+
+
+def _header(result: UsageResult, bill: Bill, title: str) -> str:
+    names = ", ".join([escaped(name) for name in result.namespaces]) or "no namespace"
+    when = "nothing was counted"
+    if result.period is not None:
+        when = f"{moment(result.period[0])} to {moment(result.period[1])} UTC"
+    prices = ", ".join([f"{each.name} of {each.as_of}" for each in bill.book.lists])
+    return (
+        f"<header><h1>{escaped(title)}</h1><p class='dim'>{names}<br>{when}<br>{result.records:,} records in "
+        f"{result.files:,} files; prices: {escaped(prices)}, in {escaped(bill.book.currency)}</p></header><main>"
+    )
+
+
+def _tiles(result: UsageResult, bill: Bill, failover: FailoverBill, reconciliation: Reconciliation | None) -> str:
+    currency = bill.book.currency
+    tiles = [
+        ("Bill", f"{money(bill.cost)} {currency}", f"{money(bill.base_cost)} of it base charge"),
+        ("Operations", f"{bill.operations:,}", f"{money(bill.operations_cost)} {currency}"),
+        ("The failover added", f"{money(failover.cost)} {currency}", f"{failover.use.further_operations:,} operations"),
+        (
+            "Through the backlog",
+            f"{failover.use.to_backlog.messages:,}",
+            f"messages; {failover.use.waiting:,} not home yet",
+        ),
+    ]
+    if reconciliation is not None:
+        lost, phantom = (reconciliation.total(each) for each in BAD)
+        tiles.append(("Lost", f"{lost:,}", f"of {reconciliation.total('accepted'):,} accepted; {phantom:,} phantoms"))
+    drawn = [
+        f'<li><span class="what">{escaped(what)}</span><span class="figure">{escaped(figure)}</span>'
+        f'<span class="more">{escaped(more)}</span></li>'
+        for what, figure, more in tiles
+    ]
+    return f'<ul class="tiles">{"".join(drawn)}</ul>'
+
+
+def _missing(result: UsageResult) -> str:
+    notes = []
+    if result.gaps:
+        items = [
+            f"{escaped(gap.namespace)}: what was counted between {moment(gap.from_second)} and "
+            f"{moment(gap.to_second)} UTC may be missing, since a process was killed"
+            for gap in result.gaps
+        ]
+        notes.append(f'<div class="note"><strong>Gaps</strong><ul>{_items(items)}</ul></div>')
+    if result.skipped:
+        items = [f"{escaped(line.file)}, line {line.line:,}" for line in result.skipped_lines[:NAMED_LINES]]
+        if result.skipped > len(items):
+            items += [f"{escaped(name)}: {count:,} in all" for name, count in result.skipped_files[:NAMED_LINES]]
+        told = f"{result.skipped:,} lines could not be read and are not in the bill"
+        notes.append(f'<div class="note"><strong>{told}</strong><ul>{_items(items)}</ul></div>')
+    earlier = sum([each.operations for each in result.earlier])
+    if earlier:
+        told = f"{earlier:,} operations were counted in files that are not here, and are not in the bill."
+        notes.append(f'<div class="note">{told}</div>')
+    return "".join(notes)
+
+
+def _items(texts: Iterable[str]) -> str:
+    return "".join([f"<li>{text}</li>" for text in texts])
+
+
+# The bill.
+
+
+def _bill_section(bill: Bill) -> str:
+    if not bill.lines:
+        return _section("bill", "The bill", "<p>Nothing was counted, so nothing is charged for.</p>")
+    several = len({line.used.namespace for line in bill.lines}) > 1
+    chosen, rest = largest_first(bill.by("namespace", "entity"), TOP_ENTITIES)
+    entities = [*chosen, *([rest] if rest else [])]
+    months = [
+        (
+            f"{each.month:%B %Y}, {each.prices.name}" + (f", beside {each.others:,} others" if each.others else ""),
+            f"{each.charged:,}",
+            money(each.cost),
+        )
+        for each in bill.stretches
+    ]
+    months.append((f"base charge, {bill.base_hours:,} h, once for all namespaces", "", money(bill.base_cost)))
+    currency = bill.book.currency
+    return _section(
+        "bill",
+        "The bill",
+        _table("In all", ("", "operations", currency), months, ("total", f"{bill.charged:,}", money(bill.cost))),
+        _beside("entities", "Billable operations by entity", entities, currency, several),
+        _operations(bill),
+        _days(bill),
+    )
+
+
+def _beside(identity: str, title: str, groups: Sequence[Group], currency: str, several: bool) -> str:
+    rows = [Bar(_named(group, several), (group.operations,), f"{group.operations:,}") for group in groups]
+    figures = [(_named(group, several), *_figures(group)) for group in groups]
+    table = _table("", ("entity", *FIGURES_OF_GROUPS, currency), figures)
+    return _with_table(_figure(title, bars(identity, title, rows)), table)
+
+
+def _operations(bill: Bill) -> str:
+    """By what they are; the chart also by reason."""
+    groups = bill.by("operation", "reason")
+    by_reason = {group.key: group.operations for group in groups}
+    ordered, _ = largest_first(bill.by("operation"), len(groups))
+    rows = [
+        Bar(
+            _words(group.key[0]),
+            tuple([by_reason.get((group.key[0], reason), 0) for reason, _ in REASONS]),
+            f"{group.operations:,}",
+        )
+        for group in ordered
+    ]
+    title = "Billable operations by kind and reason"
+    chart = bars("operations", title, rows, REASONS)
+    by_size, _ = largest_first(groups, len(groups))
+    figures = [(_words(group.key[0]), group.key[1], *_figures(group)) for group in by_size]
+    table = _table("", ("operation", "reason", *FIGURES_OF_GROUPS, bill.book.currency), figures, figures_from=2)
+    return _with_table(_figure(title, chart), table)
+
+
+def _figures(group: Group) -> tuple[str, str, str, str]:
+    return f"{group.messages:,}", f"{group.operations:,}", size(group.size_bytes), money(group.cost)
+
+
+def _named(group: Group, several: bool) -> str:
+    if len(group.key) == 1:
+        return group.key[0]
+    namespace, entity = group.key
+    return f"{namespace}: {entity_name(entity)}" if several else entity_name(entity)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _with_table(chart: str, table: str) -> str:
+    return f'<div class="beside">{chart}{table}</div>'
+
+
+def _days(bill: Bill) -> str:
+    days = bill.by("day")
+    if len(days) < 2:
+        return ""
+    last = days[-DAYS:]
+    title = "Billable operations by day" + ("" if len(days) <= DAYS else f", the last {DAYS} of {len(days):,} days")
+    rows = [Bar(group.key[0], (group.operations,), f"{short(group.operations)}") for group in last]
+    figures = [(group.key[0], f"{group.operations:,}", money(group.cost)) for group in last]
+    table = _table("", ("day (UTC)", "billable", bill.book.currency), figures)
+    return _with_table(_figure(title, bars("days", title, rows)), table)
+
+
+# The failover.
+
+
+def _failover_section(bill: Bill, failover: FailoverBill) -> str:
+    title = "What the failover cost"
+    use = failover.use
+    if use.is_nothing:
+        return _section(
+            "failover", title, "<p>No message went through a backlog in this time, and nobody waited for one.</p>"
+        )
+    rows = [
+        (
+            line.what,
+            f"{line.count.messages:,}" if line.count.messages else "",
+            f"{line.count.operations:,}",
+            size(line.count.size_bytes) if line.count.size_bytes else "",
+            money(line.cost),
+        )
+        for line in failover.lines
+        if line.count.operations
+    ]
+    rows.append(
+        (
+            "bytes out of the secondary's region",
+            "",
+            "",
+            size(use.from_backlog.size_bytes),
+            money(failover.bandwidth_cost),
+        )
+    )
+    total = ("what the failover adds in all", "", f"{use.further_operations:,}", "", money(failover.cost))
+    normal = use.diverted.normal_operations
+    notes = [
+        "<p>A message that goes through the backlog is charged four times, and settled twice; without the failover it "
+        "would be charged twice and settled once.</p>"
+    ]
+    if not failover.do_lines_add_up:
+        notes.append(
+            "<p class='dim'>Each row is priced as if it came alone; all together reach other tiers, and the total "
+            "counts.</p>"
+        )
+    compared = [
+        Bar("with the failover", (normal + use.further_operations,), f"{normal + use.further_operations:,}"),
+        Bar("without", (normal,), f"{normal:,}"),
+    ]
+    chart = _figure(
+        "Operations of the same messages", bars("compared", "Operations with and without the failover", compared)
+    )
+    table = _table("", ("", "messages", "operations", "size", bill.book.currency), rows, total)
+    return _section("failover", title, *notes, _with_table(chart, table))
+
+
+def _timeline_section(result: UsageResult, times: Timeline | None) -> str:
+    title = "Timeline"
+    if times is None:
+        return _section("timeline", title, "<p>Nothing was counted.</p>")
+    axis = times.axis
+    step = duration(axis.step_s)
+    series = [
+        Series("sent to the entity itself", 1, times.ordinary),
+        Series("sent to the backlog", 2, times.to_backlog),
+        Series("brought home by the syphon", 3, times.home),
+    ]
+    gaps = [(gap.from_second, gap.to_second, f"gap: counts of {gap.namespace} may be missing") for gap in result.gaps]
+    pings = [
+        (axis.start + place * axis.step_s, f"{count:,} pings accepted")
+        for place, count in enumerate(times.pings)
+        if count
+    ]
+    chart = columns("timeline", f"Messages sent, by {step}", f"messages per {step}", axis, series, gaps, pings)
+    explained = ["<p class='dim'>Times are in UTC."]
+    explained += [" Shaded: a process was killed, and counts may be missing."] if gaps else []
+    explained += [" Triangles below the axis: pings that were accepted."] if pings else []
+    rows = _over_time(times, ("ordinary", "to_backlog", "home", "pings"))
+    table = _table("", ("from (UTC)", "sent", "to the backlog", "brought home", "pings"), rows)
+    return _section(
+        "timeline",
+        title,
+        f"{_figure('Messages sent', chart)}{''.join(explained)}</p>",
+        _folded("The same as a table", table),
+    )
+
+
+def _backlog_section(times: Timeline | None) -> str:
+    title = "Backlog depth"
+    if times is None or not times.has_failover:
+        return _section("backlog", title, "<p>The backlog was empty all the time.</p>")
+    chart = lines(
+        "depth", title, "messages", times.axis, [Series("waiting in the backlog", 2, times.depth)], is_filled=True
+    )
+    told = f"<p>At most {max(times.depth):,} messages waited; {times.depth[-1]:,} at the end.</p>"
+    table = _table("", ("from (UTC)", "waiting at the end of the step"), _over_time(times, ("depth",)))
+    return _section("backlog", title, told, _figure("Messages waiting", chart), _folded("The same as a table", table))
+
+
+def _syphon_section(times: Timeline | None) -> str:
+    title = "Syphon progress"
+    if times is None or not times.has_failover:
+        return _section("syphon", title, "<p>There was nothing to bring home.</p>")
+    diverted, home = times.diverted_so_far[-1], times.home_so_far[-1]
+    share = f" ({100 * min(home, diverted) // diverted} %)" if diverted else ""
+    series = [Series("sent to the backlog", 2, times.diverted_so_far), Series("brought home", 3, times.home_so_far)]
+    chart = lines("syphon", title, "messages so far", times.axis, series)
+    told = f"<p>{home:,} of {diverted:,} messages were brought home{share}.</p>"
+    rows = _over_time(times, ("diverted_so_far", "home_so_far"))
+    table = _table("", ("from (UTC)", "sent to the backlog so far", "brought home so far"), rows)
+    return _section("syphon", title, told, _figure("Messages so far", chart), _folded("The same as a table", table))
+
+
+def _over_time(times: Timeline, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Steps in which something happens, or changes; and not more of them than can be read."""
+    values: list[tuple[int, ...]] = [getattr(times, name) for name in names]
+    rows = []
+    before: tuple[int, ...] | None = None
+    for place, now in enumerate(zip(*values, strict=True)):
+        if now != before:
+            rows.append((moment(times.axis.start + place * times.axis.step_s), *[f"{each:,}" for each in now]))
+        before = now
+    every = -(-len(rows) // TABLE_STEPS)
+    return rows[:: max(every, 1)]
+
+
+# The reconciliation.
+
+
+def _reconciliation_section(found: Reconciliation | None) -> str:
+    title = "Reconciliation"
+    if found is None:
+        told = (
+            "<p>Not given. <code>tandembus spark reconcile --json</code> makes one, of the audit records of both "
+            "namespaces.</p>"
+        )
+        return _section("reconciliation", title, told)
+    lost, phantom = (found.total(each) for each in BAD)
+    if lost or phantom:
+        verdict = _verdict("bad", f"{lost:,} lost, {phantom:,} phantoms.", "Look at the exceptions below.")
+    else:
+        verdict = _verdict("good", "Nothing was lost,", "and nothing was settled that had not been accepted.")
+    until = f"<p class='dim'>Accepted until {escaped(found.cut_off)}.</p>" if found.cut_off else ""
+    ordered = sorted(
+        found.entities,
+        key=lambda each: (-sum(each.figures[bad] for bad in BAD), -each.figures["accepted"], each.entity),
+    )
+    shown = ordered[:TOP_ENTITIES]
+    legend = [(_words(name), colour) for name, colour in OUTCOMES]
+    rows = [
+        Bar(each.entity, tuple([each.figures[name] for name, _ in OUTCOMES]), f"{each.figures['accepted']:,} accepted")
+        for each in shown
+    ]
+    chart = bars("reconciliation-chart", "What became of accepted messages", rows, legend) if rows else ""
+    figures = [(each.entity, *[f"{each.figures[name]:,}" for name in FIGURES]) for each in ordered]
+    totals = ("in all", *[f"{found.total(name):,}" for name in FIGURES])
+    headings = ("entity", *[_words(name) for name in FIGURES])
+    more = (
+        ""
+        if len(ordered) <= TOP_ENTITIES
+        else f"<p class='dim'>The chart shows {TOP_ENTITIES} of {len(ordered):,} entities.</p>"
+    )
+    return _section(
+        "reconciliation",
+        title,
+        verdict,
+        until,
+        _figure("What became of accepted messages", chart) if chart else "<p>There was nothing to reconcile.</p>",
+        more,
+        _table("By entity", headings, figures, totals),
+        _exceptions(found),
+    )
+
+
+def _verdict(kind: str, first: str, rest: str) -> str:
+    return f'<div class="note {kind}"><strong>{first}</strong> {rest}</div>'
+
+
+def _exceptions(found: Reconciliation) -> str:
+    if not found.exceptions:
+        return ""
+    shown = found.exceptions[:EXCEPTIONS]
+    rows = [
+        (
+            str(each.get("kind", "")),
+            str(each.get("entity", "")),
+            str(each.get("message_id", "")),
+            ", ".join(
+                [f"{name}: {value}" for name, value in each.items() if name not in ("kind", "entity", "message_id")]
+            ),
+        )
+        for each in shown
+    ]
+    caption = (
+        "Exceptions"
+        if len(shown) == len(found.exceptions)
+        else f"The first {len(shown)} of {len(found.exceptions):,} exceptions"
+    )
+    return _table(caption, ("kind", "entity", "message id", "more"), rows, figures_from=9)
+
+
+def _footer(bill: Bill) -> str:
+    seen = "; ".join([f"{each.name}: list prices of {each.as_of}, seen {each.seen}" for each in bill.book.lists])
+    others = "as many other operations as are included" if bill.others is None else f"{bill.others:,} other operations"
+    return (
+        f"</main><footer><p>{escaped(seen)}. Each month is priced beside {others}; tiers are applied to a whole month. "
+        "Without connections and, where the list has no price for it, bandwidth. Made by tandembus from what the meter "
+        "counted; days and times are in UTC.</p></footer>"
+    )
+
+
+# Parts.
+
+
+def _section(identity: str, title: str, *parts: str) -> str:
+    return f'<section aria-labelledby="{identity}-h"><h2 id="{identity}-h">{title}</h2>{"".join(parts)}</section>'
+
+
+def _figure(title: str, chart: str) -> str:
+    return f"<figure><figcaption>{escaped(title)}</figcaption>{chart}</figure>"
+
+
+def _folded(summary: str, table: str) -> str:
+    return f"<details><summary>{escaped(summary)}</summary>{table}</details>"
+
+
+def _table(
+    caption: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    total: Sequence[str] | None = None,
+    figures_from: int = 1,
+) -> str:
+    """The first column names the row; figures are set right, from the given column on."""
+    head = "".join([_cell("th", text, place >= figures_from, ' scope="col"') for place, text in enumerate(headings)])
+    body = [_row(row, figures_from) for row in rows]
+    if total is not None:
+        body.append(_row(total, figures_from, ' class="total"'))
+    told = f"<caption>{escaped(caption)}</caption>" if caption else ""
+    return f'<div class="table"><table>{told}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+
+
+def _row(row: Sequence[str], figures_from: int, attributes: str = "") -> str:
+    cells = [
+        _cell("td" if place else "th", text, place >= figures_from, "" if place else ' scope="row"')
+        for place, text in enumerate(row)
+    ]
+    return f"<tr{attributes}>{''.join(cells)}</tr>"
+
+
+def _cell(tag: str, text: str, is_figure: bool, attributes: str) -> str:
+    kind = ' class="n"' if is_figure else ""
+    return f"<{tag}{kind}{attributes}>{escaped(text)}</{tag}>"

@@ -1,0 +1,261 @@
+"""The report, as far as it can be read without a browser."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tandembus.cli import main
+from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.report import ReportOptions, run_report
+from tandembus.spark.jobs.report_charts import TimeAxis, ticks_up_to, time_ticks
+from tandembus.spark.jobs.report_reconciliation import FIGURES, read_reconciliation
+from tandembus.spark.jobs.report_series import timeline
+from tandembus.spark.jobs.report_text import duration, escaped, label, short, size, tick_moment
+from tandembus.spark.jobs.usage_result import Earlier, UsageResult, write_result
+from tests.covers import covers
+from tests.unit.spark.reports import HOSTILE, NOON, outage, page, point, reconciliation, used_by
+
+EMPTY = UsageResult(1, 0, None, (), 1, ())
+VOID = {"meta", "link", "br"}
+
+
+class Reader(HTMLParser):
+    """What a browser would make of a page: elements in order, and the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@covers("D4")
+def test_a_page_is_well_formed_and_has_nothing_that_loads_or_runs() -> None:
+    read = Reader(page(outage(), reconciliation(lost=3), title=HOSTILE[0]))
+    assert read.open == []
+    kinds = {tag for tag, _ in read.elements}
+    assert not kinds & {"script", "img", "iframe", "object", "embed", "form", "base"}
+    for tag, attributes in read.elements:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert attributes.get("href", "data:,") == "data:,", tag
+        assert "src" not in attributes
+
+
+@covers("D4")
+def test_names_are_shown_as_they_are() -> None:
+    read = Reader(page(outage(), reconciliation(lost=3)))
+    for name in HOSTILE[:3]:
+        assert name in read.text
+    assert "\u202e" not in read.text
+    assert "\\u202e reversed \\u0000 \\u001b[2J" in read.text
+
+
+@covers("D4", "N13")
+def test_every_part_of_the_report_is_there() -> None:
+    read = Reader(page(outage(), reconciliation()))
+    for heading in (
+        "The bill",
+        "What the failover cost",
+        "Timeline",
+        "Backlog depth",
+        "Syphon progress",
+        "Reconciliation",
+        "Nothing was lost",
+        "1 send to the backlog",
+        "others",
+        "2,750 of 2,750 messages were brought home (100 %)",
+        "At most 2,750 messages waited; 0 at the end",
+    ):
+        assert heading in read.text, heading
+    charts = [attributes for tag, attributes in read.elements if tag == "svg"]
+    assert len(charts) == 7
+    for chart in charts:
+        assert chart["role"] == "img"
+        assert chart["aria-labelledby"]
+
+
+@covers("D4")
+def test_a_loss_is_not_overlooked() -> None:
+    read = Reader(page(outage(), reconciliation(lost=3)))
+    assert "3 lost, 0 phantoms." in read.text
+    assert "Nothing was lost" not in read.text
+
+
+@covers("D4")
+def test_a_report_of_nothing_says_so() -> None:
+    read = Reader(page(EMPTY))
+    for text in (
+        "Nothing was counted",
+        "The backlog was empty all the time",
+        "There was nothing to bring home",
+        "Not given",
+    ):
+        assert text in read.text
+
+
+def test_a_report_without_a_failover_says_so() -> None:
+    points = [point(NOON, "contoso", "send", "normal", 5)]
+    quiet = UsageResult(1, 1, (NOON, NOON), tuple(used_by(points)), 1, tuple(points))
+    assert "No message went through a backlog" in Reader(page(quiet)).text
+
+
+# Time.
+
+
+@covers("D4")
+def test_the_backlog_is_as_deep_as_what_came_less_what_was_settled() -> None:
+    times = timeline(outage())
+    assert times is not None
+    assert (times.depth[44], times.depth[45], times.depth[99], times.depth[105], times.depth[109]) == (
+        0,
+        50,
+        2750,
+        2200,
+        0,
+    )
+    assert times.home_so_far[-1] == times.diverted_so_far[-1] == 2750
+
+
+def test_what_was_in_the_backlog_before_the_first_record_is_known_from_what_leaves_it() -> None:
+    points = [point(NOON + 1, "backup", "complete", "syphon", 30)]
+    seen = UsageResult(1, 1, (NOON, NOON + 2), tuple(used_by(points)), 1, tuple(points))
+    times = timeline(seen)
+    assert times is not None
+    assert times.depth == (30, 0, 0)
+
+
+def test_what_was_in_the_backlog_before_the_first_record_is_known_from_the_files_before_it() -> None:
+    points = [point(NOON + 1, "backup", "complete", "syphon", 30)]
+    earlier = (
+        Earlier("backup", "send", "failover", 70, 70, 70, 0),
+        Earlier("backup", "complete", "syphon", 20, 20, 20, 0),
+    )
+    seen = UsageResult(1, 1, (NOON, NOON + 2), tuple(used_by(points)), 1, tuple(points), earlier=earlier)
+    times = timeline(seen)
+    assert times is not None
+    assert times.depth == (50, 20, 20)
+
+
+@pytest.mark.parametrize(
+    ("largest", "ticks"), [(0, [0, 1]), (3, [0, 1, 2, 3]), (9, [0, 5, 10]), (400, [0, 100, 200, 300, 400])]
+)
+def test_axes_have_round_figures(largest: int, ticks: list[int]) -> None:
+    assert ticks_up_to(largest) == ticks
+
+
+@pytest.mark.parametrize("largest", [5, 7, 11, 99, 101, 12_345, 10**15])
+def test_axes_reach_the_largest_value(largest: int) -> None:
+    ticks = ticks_up_to(largest)
+    assert ticks[-1] >= largest
+    assert len(ticks) <= 6
+
+
+@pytest.mark.parametrize("span_s", [1, 47, 600, 86_400, 30 * 86_400, 3000 * 86_400])
+def test_moments_on_an_axis_are_few_and_within_it(span_s: int) -> None:
+    ticks = time_ticks(NOON + 7, span_s)
+    assert len(ticks) <= 11
+    assert all(NOON + 7 <= tick <= NOON + 7 + span_s for tick in ticks)
+
+
+def test_an_axis_goes_from_edge_to_edge() -> None:
+    axis = TimeAxis(NOON, 10, 6)
+    assert axis.x(NOON) < axis.x(NOON + 30) < axis.x(NOON + 60)
+
+
+# Text.
+
+
+def test_figures_are_short_where_there_is_little_room() -> None:
+    assert [short(each) for each in (0, 5, 999, 1200, 15_000, 2_500_000)] == ["0", "5", "999", "1.2k", "15k", "2.5M"]
+    assert [size(each) for each in (0, 1023, 1024, 3 * 2**30)] == ["0 B", "1,023 B", "1.0 KiB", "3.0 GiB"]
+    assert [duration(each) for each in (1, 60, 900, 3600, 86_400)] == ["1 s", "1 min", "15 min", "1 h", "1 d"]
+    assert [tick_moment(NOON, span) for span in (60, 7200, 30 * 86_400)] == ["12:00:00", "12:00", "Nov 16"]
+
+
+def test_long_names_keep_both_ends() -> None:
+    shown = label("contoso: " + "x" * 100 + "/orders")
+    assert shown.startswith("contoso: ")
+    assert shown.endswith("/orders")
+    assert len(shown) <= 28
+    assert label("orders") == "orders"
+
+
+def test_escaping_leaves_letters_of_every_script_alone() -> None:
+    assert escaped("Bestellungen für 東京 🚀") == "Bestellungen für 東京 🚀"
+    assert escaped("<&>\"'") == "&lt;&amp;&gt;&quot;&#x27;"
+
+
+# Files and the command.
+
+
+def kept(folder: Path) -> Path:
+    return write_result(outage(), folder / "bill")
+
+
+@covers("D4")
+def test_a_report_is_made_without_spark_from_what_the_usage_job_kept(tmp_path: Path) -> None:
+    output = tmp_path / "reports" / "outage.html"
+    found = tmp_path / "reconciled.json"
+    row = {**dict.fromkeys(FIGURES, 0), "entity": "orders", "accepted": 7, "settled": 7}
+    found.write_text(json.dumps({"entities": [row], "exceptions": [], "cut_off": "2026-11-16T12:00:00Z"}))
+    arguments = ["--usage", str(kept(tmp_path)), "--reconciliation", str(found), "--output", str(output)]
+    result = CliRunner().invoke(main, ["spark", "report", *arguments])
+    assert result.exit_code == 0, result.output
+    assert str(output) in result.stdout
+    assert "Nothing was lost" in output.read_text()
+    assert list(output.parent.iterdir()) == [output]
+    again = CliRunner().invoke(main, ["spark", "report", "--json", *arguments])
+    assert json.loads(again.stdout) == {"report": str(output)}
+
+
+@pytest.mark.parametrize("arguments", [[], ["data", "--usage", "."]])
+def test_a_report_is_made_of_one_thing_or_the_other(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, ["spark", "report", *arguments])
+    assert result.exit_code == 2
+    assert "Give metering files" in result.output
+
+
+def test_metering_files_need_a_session(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="session"):
+        run_report(None, ReportOptions(tmp_path / "x.html", paths=("data",)))
+    with pytest.raises(InvalidArgument, match="one of them"):
+        ReportOptions(tmp_path / "x.html")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no JSON"),
+        ("[]", "no result"),
+        ('{"entities": 3}', "no result"),
+        ('{"entities": [3]}', "expected to be objects"),
+        ('{"entities": [{"entity": "orders", "lost": "3"}]}', "lost of 'orders' is no count"),
+        ('{"entities": [{"entity": "orders", "lost": -3}]}', "is no count"),
+    ],
+)
+def test_another_file_is_no_reconciliation(text: str, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "reconciled.json"
+    file.write_text(text)
+    with pytest.raises(InvalidArgument, match=reason):
+        read_reconciliation(file)
