@@ -111,6 +111,8 @@ def _finish(fragment: Fragment, lock: MessageLock) -> None:
     is_back = gives_back(lock)
     if fragment.sessions is not None and lock.lane == MAIN:
         fragment.sessions.ended(lock, is_back)
+        if lock.is_damaged:
+            fragment.sessions.end_reservation(lock.number, False)
     elif is_back:
         lane.give_back(lock.number)
     reply = lock.reply

@@ -28,6 +28,7 @@ class LedgerOperation:
         "count",
         "epoch",
         "error",
+        "hashes",
         "is_fencing",
         "is_noted",
         "kind",
@@ -56,6 +57,8 @@ class LedgerOperation:
         """Of RELEASE: nobody goes on under the epoch of before."""
         self.numbers: list[int] = []
         """Candidates, ascending: what happened to them meanwhile decides."""
+        self.hashes: dict[int, bytes] = {}
+        """Of the sessions they belong to, where messages are received session by session."""
         self.sizes: list[int] = []
         self.overlaid: dict[int, int] = {}
         """The delivery counts of those that have an overlay."""

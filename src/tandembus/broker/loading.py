@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tandembus.broker.duplicates import RecentIds
 from tandembus.broker.fragment import Fragment
-from tandembus.broker.session_reading import load_tail
-from tandembus.store.messaging_store import LANES
+from tandembus.broker.session_reading import load_reserved, load_tail
+from tandembus.store.messaging_store import LANES, MAIN
 
 if TYPE_CHECKING:
     from tandembus.broker.message_broker import MessageBroker
@@ -42,8 +42,11 @@ async def _load_one(broker: MessageBroker, fragment: Fragment) -> None:
     for lane in LANES:
         fragment.lane(lane).ledger.load(owners[lane], reserved[lane])
         fragment.lane(lane).reserved_again()
+    if fragment.sessions is not None:
+        fragment.sessions.reserved.is_known = not reserved[MAIN]
     if fragment.needs_columns():
         await load_tail(broker, fragment)
+    await load_reserved(broker, fragment)
 
 
 def _was_deleted(fragment: Fragment) -> bool:

@@ -26,7 +26,8 @@ from tandembus.broker.ledger_operations import (
 )
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.reading import read_messages
-from tandembus.errors import BusError, InvalidOperation
+from tandembus.broker.session_reading import hashes_of
+from tandembus.errors import BusError
 from tandembus.message import Message
 from tandembus.message_encoding import encode_deliveries
 from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NUMBER_BITS, NUMBER_MASK
@@ -93,19 +94,21 @@ async def reserve(
     up_to: int | None,
 ) -> Sequence[Range]:
     """Reserve waiting messages in order. With `max_messages` 0 the request is only noted: it has got nothing here."""
-    if code == MAIN and fragment.sessions is not None:
-        raise InvalidOperation("Messages that are received session by session cannot be reserved.")
     last = NUMBER_MASK if up_to is None else up_to
     for _ in range(TRIES):
         known = fragment.lane(code).ledger.find(owner, epoch)
         check_request(known, request)
         is_answered = known.request == request and len(known.answer) > 0
-        numbers = [] if is_answered else await _candidates(broker, fragment, code, max_messages, max_bytes, last)
+        hashes: dict[int, bytes] = {}
+        numbers: list[int] = []
+        if not is_answered:
+            numbers = await _candidates(broker, fragment, code, max_messages, max_bytes, last, hashes)
         if not numbers and not is_answered and max_messages > 0:
             return []
         operation = LedgerOperation(RESERVE, code, owner, epoch)
         operation.request = request
         operation.numbers = numbers
+        operation.hashes = hashes
         operation.is_noted = max_messages == 0
         await _carry_out(fragment, operation)
         if operation.ranges or not numbers:
@@ -114,9 +117,16 @@ async def reserve(
 
 
 async def _candidates(
-    broker: MessageBroker, fragment: Fragment, code: int, max_messages: int, max_bytes: int, last: int
+    broker: MessageBroker,
+    fragment: Fragment,
+    code: int,
+    max_messages: int,
+    max_bytes: int,
+    last: int,
+    hashes: dict[int, bytes],
 ) -> list[int]:
-    """Messages that wait, up to so many bytes but at least one; their bodies are not read."""
+    """Messages that wait, up to so many bytes but at least one; their bodies are not read. `hashes` gets those of their
+    sessions, where there are any; what a receiver holds is passed over."""
     found: list[int] = []
     at, room = 1, max_bytes
     while len(found) < max_messages:
@@ -125,13 +135,26 @@ async def _candidates(
         numbers = [number for number in numbers if number <= last]
         if not numbers:
             return found
+        at = numbers[-1] + 1
+        numbers = await _unheld(broker, fragment, code, numbers, hashes)
         for number, size in zip(numbers, await _sizes(broker, lane, numbers), strict=True):
             if found and size > room:
                 return found
             found.append(number)
             room -= size
-        at = numbers[-1] + 1
     return found
+
+
+async def _unheld(
+    broker: MessageBroker, fragment: Fragment, code: int, numbers: list[int], hashes: dict[int, bytes]
+) -> list[int]:
+    """Without those whose session somebody holds."""
+    index = fragment.sessions
+    if code != MAIN or index is None:
+        return numbers
+    of_these = await hashes_of(broker, fragment, fragment.lane(code), numbers)
+    hashes.update(of_these)
+    return [number for number in numbers if number not in of_these or index.can_reserve(of_these[number])]
 
 
 async def _sizes(broker: MessageBroker, lane: Lane, numbers: Sequence[int]) -> Sequence[int]:

@@ -23,6 +23,8 @@ from tandembus.broker.ledger_operations import (
     RESERVE,
     LedgerOperation,
 )
+from tandembus.broker.session_locks import lapse_sessions
+from tandembus.broker.sessions import SessionIndex
 from tandembus.errors import BusError
 from tandembus.store.audit_trail import COMPLETED
 from tandembus.store.messaging_store import MAIN, NUMBER_MASK, Changes, Place
@@ -50,8 +52,9 @@ def collect_ledger(fragment: Fragment, changes: Changes) -> None:
 def apply_ledger(fragment: Fragment) -> None:
     """The commit is durable."""
     for operation in fragment.staged.committing_ledger:
-        if operation.kind == RELEASE and operation.error is None and operation.numbers:
-            _give_back(fragment, operation)
+        is_ending = operation.kind == RELEASE or operation.kind == COMPLETE
+        if is_ending and operation.error is None and operation.numbers:
+            _end_reservations(fragment, operation)
         operation.answer(operation.error)
 
 
@@ -105,7 +108,10 @@ def _reserve(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOper
     if operation.request == owner.request and owner.answer:
         operation.ranges = owner.answer
         return
-    taken = _take(lane, owner, operation.numbers)
+    sessions = fragment.sessions if lane.code == MAIN else None
+    if sessions is not None:
+        lapse_sessions(fragment)
+    taken = _take(lane, owner, operation, sessions)
     if taken or operation.is_noted:
         operation.ranges = ranges_of(lane, taken)
         owner.request = operation.request
@@ -113,14 +119,17 @@ def _reserve(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOper
         lane.ledger.change(owner)
 
 
-def _take(lane: Lane, owner: Owner, numbers: list[int]) -> list[int]:
-    """Reading took its time: what somebody else has by now is left to them."""
+def _take(lane: Lane, owner: Owner, operation: LedgerOperation, sessions: SessionIndex | None) -> list[int]:
+    """Reading took its time: what somebody else has by now is left to them, and so are the sessions they hold."""
     taken: list[int] = []
     range_count: i64 = 0
     last: i64 = -1
-    for one in numbers:
+    for one in operation.numbers:
         number: i64 = one
         if not lane.is_waiting(number):
+            continue
+        hash_of_id = operation.hashes.get(one)
+        if sessions is not None and hash_of_id is not None and not sessions.can_reserve(hash_of_id):
             continue
         if last < 0 or not _follows(lane, last, number):
             range_count += 1
@@ -129,6 +138,8 @@ def _take(lane: Lane, owner: Owner, numbers: list[int]) -> list[int]:
         last = number
         lane.park(number, True)
         lane.ledger.add(owner, number)
+        if sessions is not None and hash_of_id is not None:
+            sessions.reserved.add(one, hash_of_id)
         taken.append(one)
     if taken and lane.ready:
         lane.is_thinned = True
@@ -137,6 +148,7 @@ def _take(lane: Lane, owner: Owner, numbers: list[int]) -> list[int]:
 
 def _complete(lane: Lane, owner: Owner, operation: LedgerOperation, changes: Changes) -> None:
     ledger = lane.ledger
+    completed: list[int] = []
     for position in range(len(operation.numbers)):
         number: i64 = operation.numbers[position]
         if not ledger.has(owner, number):
@@ -145,13 +157,15 @@ def _complete(lane: Lane, owner: Owner, operation: LedgerOperation, changes: Cha
         lane.unpark(number, True)
         size: i64 = operation.sizes[position]
         lane.settle(number, size if size > 0 else lane.typical_size(number), changes)
-        operation.count += 1
+        completed.append(int(number))
         delivery_count: i64 = 0
         if operation.overlaid and int(number) in operation.overlaid:
             delivery_count = operation.overlaid[int(number)]
             changes.dropped_overlays.append(Place(int(lane.fragment), int(lane.code), int(number)))
         if changes.audit is not None:
             note_closing(lane, COMPLETED, number, delivery_count, changes)
+    operation.numbers = completed
+    operation.count = len(completed)
     ledger.touch(owner)
 
 
@@ -178,12 +192,15 @@ def _release(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOper
     ledger.touch(owner)
 
 
-def _give_back(fragment: Fragment, operation: LedgerOperation) -> None:
-    lane = fragment.lane(operation.lane)
-    if lane.reading:
+def _end_reservations(fragment: Fragment, operation: LedgerOperation) -> None:
+    lane, is_back = fragment.lane(operation.lane), operation.kind == RELEASE
+    if lane.code == MAIN and fragment.sessions is not None:
+        for number in operation.numbers:
+            fragment.sessions.end_reservation(number, is_back)
+    elif is_back and lane.reading:
         for number in operation.numbers:
             lane.give_back(number)
-    else:
+    elif is_back:
         lane.rewind(operation.numbers[0])
 
 

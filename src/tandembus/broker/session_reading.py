@@ -15,7 +15,16 @@ from tandembus.broker.lane import Lane
 from tandembus.broker.operations import StateOperation
 from tandembus.broker.reading import read_messages
 from tandembus.broker.session import Session, SessionAccept, SessionLock
-from tandembus.broker.session_columns import TailColumn, column_entry, column_of, offsets_of, session_hash
+from tandembus.broker.session_columns import (
+    TailColumn,
+    column_entry,
+    column_of,
+    entry_count,
+    hash_at,
+    offset_at,
+    offsets_of,
+    session_hash,
+)
 from tandembus.broker.session_locks import (
     accept_session,
     await_session,
@@ -26,7 +35,7 @@ from tandembus.broker.session_locks import (
 from tandembus.broker.sessions import FIRST, NAME, NOTHING, SCAN, SessionIndex
 from tandembus.errors import BusError, MalformedData, OperationTimeout
 from tandembus.message import Message, session_id_of
-from tandembus.store.messaging_store import MAIN
+from tandembus.store.messaging_store import MAIN, NUMBER_MASK
 
 if TYPE_CHECKING:
     from tandembus.broker.message_broker import MessageBroker
@@ -83,6 +92,38 @@ async def read_columns(broker: MessageBroker, fragment: Fragment, lane: Lane, bl
                 entries = column_of(await _entries_of_bodies(broker, fragment, lane, block))
         columns.append(entries)
     return columns
+
+
+async def hashes_of(broker: MessageBroker, fragment: Fragment, lane: Lane, numbers: Sequence[int]) -> dict[int, bytes]:
+    """The hashes of these messages' sessions, as columns know them."""
+    wanted = set(numbers)
+    size = int(lane.block_size)
+    blocks = sorted({number // size for number in numbers})
+    found: dict[int, bytes] = {}
+    for at in range(0, len(blocks), COLUMNS_SLICE):
+        part = blocks[at : at + COLUMNS_SLICE]
+        for block, entries in zip(part, await read_columns(broker, fragment, lane, part), strict=True):
+            for position in range(int(entry_count(entries))):
+                number = block * size + int(offset_at(entries, position))
+                if number in wanted:
+                    found[number] = hash_at(entries, position)
+    return found
+
+
+async def load_reserved(broker: MessageBroker, fragment: Fragment) -> None:
+    """Which sessions have reserved messages, after the fragment was opened."""
+    index, lane = fragment.sessions, fragment.main
+    if index is None or index.reserved.is_known:
+        return
+    numbers = [
+        number
+        for owner in lane.ledger.owners.values()
+        for number in lane.ledger.numbers(owner, 0, NUMBER_MASK, NUMBER_MASK)
+    ]
+    for number, hash_of_id in (await hashes_of(broker, fragment, lane, numbers)).items():
+        if lane.is_reserved(number):
+            index.reserved.add(number, hash_of_id)
+    index.reserved.is_known = True
 
 
 def is_wanting(index: SessionIndex) -> bool:

@@ -23,6 +23,7 @@ from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionLo
 from tandembus.broker.session_columns import end_of_run, entry_count, hash_at, offset_at, offsets_of, session_hash
 from tandembus.broker.session_memory import BodyCache, SessionTable
 from tandembus.broker.session_orders import LEAST_OVER, AcceptQueue, LapseOrder
+from tandembus.broker.session_reservations import ReservedSessions
 from tandembus.broker.settings import FragmentSettings
 from tandembus.errors import InvalidOperation, SessionCannotBeLocked, SessionLockLost
 from tandembus.message import Message, session_id_of
@@ -74,6 +75,7 @@ class SessionIndex:
         self.lapses: Final = LapseOrder()
         self.watchers: list[SessionWatcher] = []
         """Who is to be told of a free session, each once."""
+        self.reserved: Final = ReservedSessions()
         self._table: Final = SessionTable()
         self._bodies: Final = BodyCache(lane, settings.window_messages, settings.window_bytes)
         self._offers: list[tuple[int, int, Session]] = []
@@ -208,6 +210,8 @@ class SessionIndex:
         """Raises SessionCannotBeLocked where somebody has it."""
         if session.lock is not None:
             raise SessionCannotBeLocked(f"The session '{session.id}' is held by another receiver.")
+        if self.reserved.has(session.hash):
+            raise SessionCannotBeLocked(f"The session '{session.id}' has reserved messages: they come first.")
         session.offered_at = -1
         lock = SessionLock(session, now + duration_s, now_ms + i64(int(duration_s * 1000)))
         session.lock = lock
@@ -235,6 +239,33 @@ class SessionIndex:
         session.consumer = None
         if session.returning_count == 0:
             self._offer(session)
+
+    # Reserving messages of sessions.
+
+    def can_reserve(self, hash_of_id: bytes) -> bool:
+        """Whether nobody holds a session of this hash, or has messages of it."""
+        session = self._table.first_of(hash_of_id)
+        while session is not None:
+            if session.lock is not None or session.held or session.returning_count > 0:
+                return False
+            session = session.same_hash
+        return self.reserved.is_known
+
+    def end_reservation(self, number: i64, is_back: bool) -> None:
+        """A reserved message is gone, or available again."""
+        hash_of_id = self.reserved.remove(int(number))
+        if hash_of_id is None:
+            return
+        session = self._table.first_of(hash_of_id)
+        if session is None and is_back and (self.is_at_tail or number < self.columns_end):
+            session = self._table.add(None, hash_of_id)
+        while session is not None:
+            following = session.same_hash
+            if is_back and self._covers(session, number):
+                self._insert(session, number)
+            if not self.reserved.has(hash_of_id):
+                self._offer(session)
+            session = following
 
     # Waiting for a session.
 
@@ -278,6 +309,9 @@ class SessionIndex:
     def _is_worth_a_look(self, session: Session) -> bool:
         """Whether it may have a message and stands in its right place. What was settled, parked or taken meanwhile does
         not count."""
+        if self.reserved.has(session.hash):
+            session.offered_at = -1
+            return False
         while session.numbers and not self._lane.is_waiting(session.numbers[0]):
             self._bodies.drop(session.numbers.pop(0))
         has_rest = len(session.numbers) > 0 or session.mode == ALONE
