@@ -17,7 +17,9 @@ from tandembus.store.messaging_store import (
     HistoryRecord,
     Mark,
     Overlay,
+    OwnerRecord,
     PutBody,
+    ReservedRecord,
     SessionState,
 )
 
@@ -115,3 +117,11 @@ def due_content(dues: Sequence[Due]) -> list[tuple[int, int, int, int]]:
 
 def numbers_of(bodies: Sequence[Message | Damage]) -> list[int]:
     return [int(body.number) for body in bodies if isinstance(body, Message)]
+
+
+def owner_content(owners: Sequence[OwnerRecord]) -> list[tuple[int, int, int, str, int, int, list[tuple[int, int]]]]:
+    return [(one.fragment, one.lane, one.slot, one.name, one.epoch, one.request, list(one.answer)) for one in owners]
+
+
+def reserved_content(reserved: Sequence[ReservedRecord]) -> list[tuple[int, int, int, int, bytes]]:
+    return [(one.fragment, one.lane, one.slot, one.block, one.bits) for one in reserved]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tandembus.store.embedded import EmbeddedSettings, LmdbStore
 from tandembus.store.memory import MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import (
+    BITS_BYTES,
     MARK_BYTES,
     BlockRecord,
     BodyRange,
@@ -25,8 +26,10 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
+    OwnerRecord,
     Place,
     PutBody,
+    ReservedRecord,
     SessionColumn,
     SessionState,
 )
@@ -40,6 +43,8 @@ from tests.contract.samples import (
     mark_content,
     message,
     overlay_content,
+    owner_content,
+    reserved_content,
     state_content,
 )
 from tests.covers import covers
@@ -99,6 +104,25 @@ marks = st.builds(
     st.integers(0, 255),
     st.integers(0, 2**62),
 )
+answers = st.lists(st.tuples(st.integers(0, 2**48 - 1), st.integers(0, 2**48 - 1)), max_size=3)
+owners = st.builds(
+    OwnerRecord,
+    fragments,
+    lanes,
+    st.sampled_from([0, 1, 1023]),
+    st.sampled_from(["a", "größer"]),
+    st.integers(0, 2**62),
+    st.integers(-1, 2**62),
+    answers,
+)
+reserved = st.builds(
+    ReservedRecord,
+    fragments,
+    lanes,
+    st.sampled_from([0, 1, 1023]),
+    st.sampled_from([0, 1, (1 << 38) - 1]),
+    st.sampled_from([b"", bytes(BITS_BYTES), b"\xff" * BITS_BYTES]),
+)
 high_waters = st.builds(HighWater, fragments, fragments, lanes, st.integers(0, 2**48 - 1), st.integers(0, 2**62))
 
 
@@ -128,6 +152,11 @@ def commits(draw: st.DrawFn) -> Changes:
     changes.marks = draw(st.lists(marks, max_size=2, unique_by=lambda mark: mark.channel))
     changes.dropped_marks = draw(st.lists(channels, max_size=1))
     changes.high_waters = draw(st.lists(high_waters, max_size=2, unique_by=lambda h: (h.fragment, h.source, h.lane)))
+    changes.owners = draw(st.lists(owners, max_size=2, unique_by=lambda o: (o.fragment, o.lane, o.slot)))
+    changes.dropped_owners = draw(
+        st.lists(st.builds(Place, fragments, lanes, st.sampled_from([0, 1, 1023])), max_size=1)
+    )
+    changes.reserved = draw(st.lists(reserved, max_size=3, unique_by=lambda r: (r.fragment, r.lane, r.slot, r.block)))
     changes.dropped_high_waters = draw(st.lists(high_waters, max_size=1))
     return changes
 
@@ -165,6 +194,10 @@ async def _content(store: MessagingStore) -> Sequence[object]:
         content.append(sorted(listed))
         content += [state_content(await store.session_state(fragment, session_id)) for session_id in sorted(listed)]
         content.append(high_water_content(await store.high_waters(fragment)))
+        for lane in LANES:
+            content.append(owner_content(await store.owners(fragment, lane)))
+            content.append(reserved_content(await store.reserved(fragment, lane)))
+            content.append(list(await store.sizes(fragment, lane, list(NUMBERS))))
         content.append(history_content(await store.history(fragment, 0, 0, 1 << 20)))
         content.append(history_content(await store.history(fragment, 2, 1, 20)))
         for lane in LANES:

@@ -16,9 +16,12 @@ from tandembus.errors import (
     InvalidArgument,
     InvalidOperation,
     MessageNotFound,
+    SessionCannotBeLocked,
     StaleEpoch,
+    Unauthorized,
 )
 from tests.covers import covers
+from tests.integration.conftest import LISTENS_KEY, SENDS_KEY
 from tests.integration.serving import RunningNamespace
 from tests.integration.shapes import Shape, on_every_shape
 
@@ -238,6 +241,60 @@ async def test_subscriptions_and_dead_letters(client: ServiceBus, administration
     with pytest.raises(InvalidOperation):
         await (await client.reservations(topic)).open_owner("query")
     await administration.delete_topic(topic)
+
+
+@covers("D1")
+async def test_sessions_are_reserved_unless_somebody_holds_them(
+    client: ServiceBus, administration: Administration, shape: Shape
+) -> None:
+    queue = a_name()
+    await administration.create_queue(queue, QueueSettings(requires_session=True, partitioning=shape.is_partitioned))
+    sender = await client.sender(queue)
+    for number in range(30):
+        await sender.send(OutgoingMessage(str(number), message_id=str(number), session_id=f"s{number % 3}"))
+    held = await client.accept_session(queue, "s1")
+    reservations = await client.reservations(queue)
+    epoch = await reservations.open_owner("query")
+    ranges = (await reservations.reserve("query", epoch, 1, 100, MOST)).ranges
+    found = await browsed(reservations, ranges)
+    # A range may pass over messages of a held session only where they lie between ranges.
+    assert {message.session_id for message in found} == {"s0", "s2"}
+    assert len(found) == 20
+    with pytest.raises(SessionCannotBeLocked):
+        await client.accept_session(queue, "s0")
+    assert len(await held.receive(10, PATIENCE_S)) > 0
+    assert await reservations.complete_ranges("query", epoch, ranges) == 20
+    assert (await client.accept_session(queue, "s0")).session_id == "s0"
+    await administration.delete_queue(queue)
+
+
+@covers("D1")
+async def test_reserving_needs_the_right_to_listen(small_namespace: RunningNamespace, shape: Shape) -> None:
+    async with Administration(small_namespace.connection_string) as administration:
+        await administration.create_queue(name := a_name(), QueueSettings(partitioning=shape.is_partitioned))
+    root = f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={small_namespace.key}"
+    assert root in small_namespace.connection_string
+    sends = small_namespace.connection_string.replace(root, f"SharedAccessKeyName=sends;SharedAccessKey={SENDS_KEY}")
+    listens = small_namespace.connection_string.replace(
+        root, f"SharedAccessKeyName=listens;SharedAccessKey={LISTENS_KEY}"
+    )
+    async with await connect(listens) as client:
+        reservations = await client.reservations(name)
+        epoch = await reservations.open_owner("query")
+    async with await connect(sends) as client:
+        reservations = await client.reservations(name)
+        for call in (
+            reservations.open_owner("query"),
+            reservations.reserve("query", epoch, 1, 1, 1),
+            reservations.reserved("query"),
+            reservations.browse(0, 1, 1, 1, 1),
+            reservations.complete_ranges("query", epoch, {0: [(1, 1)]}),
+            reservations.release("query"),
+            reservations.owners(),
+            reservations.ends(),
+        ):
+            with pytest.raises(Unauthorized):
+                await call
 
 
 @covers("D1")

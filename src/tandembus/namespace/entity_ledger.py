@@ -84,7 +84,9 @@ class EntityLedger:
     # Owners.
 
     async def open_owner(self, owner: str, max_owners: int) -> int:
-        """A new epoch, durable in every fragment when this returns."""
+        """A new epoch, durable in every fragment when this returns. Where one is known to be out nothing is begun, and
+        whoever has the owner goes on."""
+        _require_none({index: None for index, one in enumerate(self._fragments) if one is None})
         for _ in range(OPEN_TRIES):
             epoch = await self._fragment(0).open_owner(self._lane, owner, None, max_owners)
             if await self._tell_epoch(owner, epoch, max_owners):

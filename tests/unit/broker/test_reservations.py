@@ -25,6 +25,18 @@ from tests.unit.broker.one_queue import KEY, OneQueue, small
 from tests.unit.broker.reserving_queue import MANY, MOST_BYTES, OWNERS, OwnerAt, spread
 from tests.unit.broker.session_queue import session_queue
 
+
+async def take_step(owner: OwnerAt, step: str, numbers: list[int]) -> None:
+    if step == "open":
+        await owner.open()
+    elif step == "reserve":
+        await owner.reserve(9)
+    elif step == "complete":
+        await owner.complete(numbers)
+    else:
+        await owner.release(numbers)
+
+
 TWENTY = [str(number) for number in range(20)]
 
 
@@ -72,12 +84,7 @@ async def test_a_step_whose_outcome_nobody_knows_is_repeated(step: str, fault: F
         numbers = await owner.reserve(9) if step != "reserve" else []
         queue.fault_next(fault)
         with pytest.raises(StoreUnavailable):
-            await {
-                "open": owner.open,
-                "reserve": lambda: owner.reserve(9),
-                "complete": lambda: owner.complete(numbers),
-                "release": lambda: owner.release(numbers),
-            }[step]()
+            await take_step(owner, step, numbers)
         await queue.failed()
         while queue.fragment.failure is not None:
             queue.broker.reopen_soon()
