@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CACHE = Path(__file__).parent.parent.parent / ".build" / "spark"
+CONNECTION_VARIABLE = "BUS"
+"""Holds the connection string of `namespace`, for the option `connectionEnv`."""
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -37,8 +39,9 @@ def class_archive_option() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, namespace: EmbeddedNamespace) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
+    os.environ[CONNECTION_VARIABLE] = namespace.connection_string  # Spark's processes have what is there at its start
     os.environ["SPARK_LOCAL_DIRS"] = str(folder)
     session = spark_session(
         master="local[2]",

@@ -67,7 +67,11 @@ COMMANDS: Final = {
     ),
     "syphon": ("tandembus.cli.syphon", "syphon", "Bring the messages in the backlog queues home to the primary."),
     "cost": ("tandembus.cli.cost", "cost", "Work out what a pair of namespaces would cost on Azure."),
-    "spark": ("tandembus.cli.spark", "spark", "Run a job of the data pipeline on Spark."),
+    "spark": (
+        "tandembus.cli.spark",
+        "spark",
+        "Run a job of the data pipeline on Spark, on this machine or on a cluster.",
+    ),
     "topology": (
         "tandembus.cli.topology",
         "topology",

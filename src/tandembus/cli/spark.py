@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOBS: Final[dict[str, str]] = {
+    "release": "tandembus.cli.spark_release:release",
     "capture": "tandembus.cli.spark_capture:capture",
     "report": "tandembus.cli.spark_report:report",
     "usage": "tandembus.cli.spark_usage:usage",

@@ -10,12 +10,19 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tandembus.testing import EmbeddedNamespace
-from tests.unit.spark.stage import Stage
+from tests.unit.spark.stage import PlainNamespace, Stage
 
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[EmbeddedNamespace]:
     with EmbeddedNamespace() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plain_namespace() -> Iterator[EmbeddedNamespace]:
+    """One that offers what every Service Bus does, and no more."""
+    with PlainNamespace() as running:
         yield running
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from tandembus.client import OutgoingMessage, ServiceBus
-from tandembus.errors import EntityNotFound, InvalidArgument, InvalidOperation, StaleEpoch
+from tandembus.errors import EntityNotFound, InvalidArgument, InvalidOperation, NotSupported, StaleEpoch
 from tandembus.spark.source.offsets import Offset
 from tandembus.spark.source.stream_reader import StreamReader
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
-from tests.unit.spark.stage import Stage, numbered, rows_of
+from tests.unit.spark.stage import PlainNamespace, Stage, numbered, rows_of
 
 BOTH = pytest.mark.parametrize("backend", ["native", "azure"])
 LIMIT = ReadMaxRows(1000)
@@ -47,6 +48,14 @@ class Query:
         found = self.read(end)
         self.offset = end
         return found
+
+
+@pytest.fixture
+def stage(namespace: EmbeddedNamespace, plain_namespace: EmbeddedNamespace, request: pytest.FixtureRequest) -> Stage:
+    """Plain operations are tried where there is nothing else."""
+    callspec = getattr(request.node, "callspec", None)
+    is_plain = callspec is not None and callspec.params.get("backend") == "azure"
+    return Stage(plain_namespace if is_plain else namespace, f"q-{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture
@@ -155,7 +164,7 @@ def test_a_limit_in_bytes_is_kept_but_one_message_always_fits(stage: Stage, quer
 @covers("D1")
 @BOTH
 def test_available_now_ends_with_what_was_there(backend: str) -> None:
-    with EmbeddedNamespace() as namespace:
+    with EmbeddedNamespace() if backend == "native" else PlainNamespace() as namespace:
         stage = Stage(namespace, "orders")
         stage.create()
         query = Query(stage, backend=backend)
@@ -300,3 +309,17 @@ def test_the_checkpoint_of_another_namespace_settles_nothing(stage: Stage, query
         with pytest.raises(InvalidArgument, match="belongs to the namespace 'elsewhere'"):
             step()
     assert len(stage.peek()) == 3
+
+
+@covers("D1")
+def test_a_service_without_reservations_is_read_as_a_table_and_told_how_to_be_a_stream(
+    plain_namespace: EmbeddedNamespace,
+) -> None:
+    stage = Stage(plain_namespace, f"q-{uuid.uuid4().hex[:12]}")
+    stage.create()
+    stage.send(numbered(3))
+    assert [row["message_id"] for row in stage.read()] == ids(0, 3)
+    query = Query(stage)
+    with pytest.raises(NotSupported, match="backend=azure"):
+        query.plan()
+    query.reader.stop()
