@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +11,11 @@ import pyarrow.dataset
 import pytest
 
 from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.capture import CaptureOptions, run_capture
 from tandembus.spark.jobs.compaction import run_compaction
+from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
+from tests.integration.syphons import numbered, send_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,3 +59,31 @@ def test_compaction_refuses_what_is_no_capture(spark: SparkSession, tmp_path: Pa
     (tmp_path / "text" / "file.txt").write_text("hello")
     with pytest.raises(InvalidArgument, match="holds no captured messages"):
         run_compaction(spark, str(tmp_path / "text"), str(tmp_path / "out"))
+
+
+@covers("D3")
+def test_each_message_is_captured_in_one_row_also_after_a_restart(
+    spark: SparkSession, namespace: EmbeddedNamespace, tmp_path: Path
+) -> None:
+    queue = namespace.create_queue("captured")
+    output = str(tmp_path / "output")
+    options = CaptureOptions(
+        namespace.connection_string,
+        queue,
+        output,
+        f"{output}/_checkpoint",
+        once=True,
+        source_options={"maxMessages": "40"},
+    )
+    send_all(namespace, queue, [each.encode() for each in numbered(100)])
+    assert run_capture(spark, options).rows == 100
+    send_all(namespace, queue, [each.encode() for each in numbered(20, 100)])
+    assert run_capture(spark, options).rows == 20
+    rows = spark.read.parquet(output).collect()
+    assert sorted(int(row.body) for row in rows) == list(range(120))
+    assert {row.entity for row in rows} == {queue}
+    assert namespace.counts(queue).active == 0
+    with pytest.raises(InvalidArgument, match="was captured with another checkpoint"):
+        run_capture(spark, replace(options, checkpoint=str(tmp_path / "other")))
+    with pytest.raises(InvalidArgument, match="holds what another capture wrote"):
+        run_capture(spark, replace(options, entity="orders"))

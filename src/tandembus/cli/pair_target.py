@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ SECONDARY_VARIABLE: Final = "TANDEMBUS_SECONDARY"
 SECONDARY_FOLDER: Final = "tandembus-data-secondary"
 
 Command = Callable[..., None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,12 @@ class PairTarget:
 
 
 def pair_options(
-    command: Callable[..., Coroutine[Any, Any, None]],
-    run_loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+    command: Callable[..., Coroutine[Any, Any, T]],
+    run_loop: Callable[[Coroutine[Any, Any, T]], object] = asyncio.run,
 ) -> Command:
     """Adds `--primary`, `--secondary`, `--primary-ca`, `--secondary-ca` and `--json`, and calls the command, a
-    coroutine, with the `PairTarget` that they mean. `run_loop`: for those that need a faster event loop."""
+    coroutine, with the `PairTarget` that they mean. `run_loop`: for those that need a
+    faster event loop, or go on without one."""
 
     @wraps(command)
     def run(

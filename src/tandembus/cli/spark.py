@@ -26,6 +26,7 @@ JOBS: Final[dict[str, str]] = {
     "report": "tandembus.cli.spark_report:report",
     "usage": "tandembus.cli.spark_usage:usage",
     "reconcile": "tandembus.cli.spark_reconcile:reconcile",
+    "syphon": "tandembus.cli.spark_syphon:syphon",
 }
 """Command -> module and attribute."""
 
@@ -66,6 +67,11 @@ def spark_options(command: Command) -> Command:
     def run(master: str | None, conf: tuple[tuple[str, str], ...], as_json: bool, **arguments: Any) -> Any:
         return command(SparkTarget(master, conf, as_json), **arguments)
 
+    return cluster_options(json_option(run))
+
+
+def cluster_options(command: Command) -> Command:
+    """`--master` and `--conf` alone, as the arguments `master` and `conf`."""
     with_master = click.option(
         "--master",
         envvar="TANDEMBUS_SPARK_MASTER",
@@ -79,7 +85,7 @@ def spark_options(command: Command) -> Command:
         callback=_settings_of,
         help="A setting of Spark, such as spark.executor.memory=4g. May be given several times.",
     )
-    return with_master(with_conf(json_option(run)))
+    return with_master(with_conf(command))
 
 
 def checkpoint_option(command: Command) -> Command:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tandembus.cli import data_folder
-from tandembus.cli.failures import INTERRUPTED
+from tandembus.cli.failures import INTERRUPTED, Failure
 from tandembus.cli.output import print_json, say
 from tandembus.cli.parameters import duration
 from tandembus.cli.spark import SparkTarget, spark_options
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tandembus.spark.jobs.capture import CaptureResult
 
 SUBSCRIPTION: Final = "capture"
+START_AGAIN: Final = "Nothing is lost. Mend the cause, and start it again with the same --output."
 
 
 @click.command()
@@ -132,6 +133,7 @@ def _capture(
     spark: SparkTarget, target: Target, path: str, output: str, checkpoint: str, once: bool, every_s: float
 ) -> None:
     from tandembus.spark.jobs.capture import CaptureOptions, run_capture
+    from tandembus.spark.jobs.streaming import JobFailed
 
     source_options = {} if target.ca_path is None else {"ca": target.ca_path}
     options = CaptureOptions(target.connection_string, path, output, checkpoint, once, every_s, source_options)
@@ -146,6 +148,8 @@ def _capture(
     try:
         result = run_capture(session, options, tell)
         _answer(spark, {"rows": result.rows, "batches": result.batches}, f"captured {result.rows:,} messages")
+    except JobFailed as error:
+        raise Failure(str(error), advice=START_AGAIN, kind="JobFailed") from None
     except KeyboardInterrupt:
         rows, batches = (told[0].rows, told[0].batches) if told else (0, 0)
         _answer(spark, {"rows": rows, "batches": batches}, f"captured {rows:,} messages; start it again to go on")

@@ -10,19 +10,17 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tandembus.errors import BusError
-
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 LOOK_EVERY_S: Final = 0.5
 Batch: TypeAlias = Mapping[str, Any]
 """What Spark tells of one batch."""
-_RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w+): (\S.*)$", re.MULTILINE)
-_JAVA: Final = re.compile(r"^(?:Py4J|Java|Streaming|Python|Spark|Analysis)\w*|\w+Exception$")
+_OURS: Final = re.compile(r"^tandembus(?:\.\w+)+\.(\w+): (\S.*)$", re.MULTILINE)
+_ANY: Final = re.compile(r"^(?:[a-z_]\w*\.)*(\w+Error): (\S.*)$", re.MULTILINE)
 
 
-class JobFailed(BusError):
+class JobFailed(Exception):
     """A job on Spark ended before its time; nothing of what it was to move is lost."""
 
 
@@ -45,7 +43,7 @@ def follow(query: StreamingQuery, heard: Callable[[Batch], None]) -> None:
 def reason_of(error: BaseException) -> str:
     """What was raised first, deep in a worker's traceback that Spark passed on as text."""
     text = str(error)
-    raised = [(kind, message) for kind, message in _RAISED.findall(text) if not _JAVA.match(kind)]
+    raised = _OURS.findall(text) or _ANY.findall(text)
     if raised:
         kind, message = raised[-1]
         return f"{message} ({kind})"

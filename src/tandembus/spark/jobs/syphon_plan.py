@@ -31,7 +31,8 @@ LONGEST_PAUSE_S: Final = 120.0
 class Ledger(Protocol):
     """The reservations of one backlog queue, as the syphon's own."""
 
-    async def reserved(self) -> Ranges: ...
+    async def reserved(self) -> Ranges:
+        """A range may span messages that are gone, but none of anybody else's."""
 
     async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges: ...
 
@@ -88,13 +89,17 @@ class QueuePlan:
             self._orphans = reserved
             return
         self._orphans = intersection(self._orphans, reserved)
+        left = await self._left(intersection(self._planned, reserved))
         now = self._clock.monotonic()
-        for path, lane in list(self._lanes.items()):
-            self._judge(lane, intersection(lane.ranges, reserved), now)
-            if not lane.ranges:
-                del self._lanes[path]
-        known = union(lane.ranges for lane in self._lanes.values())
-        await self._learn(without(intersection(self._planned, reserved), known), now)
+        for path in {*self._lanes, *left}:
+            lane = self._lanes.get(path)
+            if lane is None:
+                pause_s = self._retry_interval_s
+                self._lanes[path] = _Lane(left[path], now + pause_s, pause_s)
+            else:
+                self._judge(lane, left.get(path, {}), reserved, now)
+                if not lane.ranges:
+                    del self._lanes[path]
         self._planned = {}
 
     async def plan(self, max_messages: int, up_to: dict[int, int] | None, retry_all: bool = False) -> QueueBatch:
@@ -125,27 +130,23 @@ class QueuePlan:
                 found = union((found, lane.planned))
         return found
 
-    def _judge(self, lane: _Lane, left: Ranges, now: float) -> None:
+    def _judge(self, lane: _Lane, left: Ranges, reserved: Ranges, now: float) -> None:
         tried, failed = count_in(lane.planned), count_in(intersection(lane.planned, left))
         if tried:
             lane.tries = 0 if not failed else lane.tries + 1 if failed == tried else 1
             lane.pause_s = min(2 * lane.pause_s, LONGEST_PAUSE_S) if failed == tried else self._retry_interval_s
             lane.retry_at = now + lane.pause_s if failed else now
-        lane.ranges, lane.planned = left, {}
+        untried = intersection(without(lane.ranges, lane.planned), reserved)
+        lane.ranges, lane.planned = union((untried, left)), {}
 
-    async def _learn(self, ranges: Ranges, now: float) -> None:
+    async def _left(self, ranges: Ranges) -> dict[str, Ranges]:
+        """By destination. The ledger's ranges span what is gone, so that those that are there are looked at."""
         if not ranges:
-            return
+            return {}
         found: dict[str, list[tuple[int, int]]] = {}
         for fragment, number, path in await self._ledger.destinations(ranges):
             found.setdefault(path, []).append((fragment, number))
-        for path, numbers in found.items():
-            more = ranges_of(numbers)
-            if path in self._lanes:
-                self._lanes[path].ranges = union((self._lanes[path].ranges, more))
-            else:
-                pause_s = self._retry_interval_s
-                self._lanes[path] = _Lane(more, now + pause_s, pause_s)
+        return {path: ranges_of(numbers) for path, numbers in found.items()}
 
 
 def passes(batch: QueueBatch, fragment: int, number: int, destination: str) -> bool:

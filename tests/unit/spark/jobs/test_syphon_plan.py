@@ -33,7 +33,15 @@ class Backlog:
             self.messages[fragment, self._last[fragment]] = destination
 
     async def reserved(self) -> Ranges:
-        return ranges_of(self.held)
+        """As the ledger tells it: a range spans what is gone."""
+        ends = self._last.items()
+        gone = {(at, number) for at, last in ends for number in range(1, last) if (at, number) not in self.messages}
+        spans = ranges_of(gone | self.held)
+        return {at: kept for at, some in spans.items() if (kept := self._trimmed(at, some))}
+
+    def _trimmed(self, fragment: int, some: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        inner = [[number for at, number in self.held if at == fragment and a <= number <= b] for a, b in some]
+        return [(min(numbers), max(numbers)) for numbers in inner if numbers]
 
     async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges:
         free = [
@@ -57,6 +65,8 @@ class Backlog:
         dead = set(self.dead)
         for fragment, some in batch.ranges.items():
             for number in [number for first, last in some for number in range(first, last + 1)]:
+                if (fragment, number) not in self.messages:
+                    continue
                 self.read_count += 1
                 destination = self.messages[fragment, number]
                 if not passes(batch, fragment, number, destination) or destination in dead:
