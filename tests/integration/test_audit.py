@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from tandembus.node.waiting import comes_true
 from tests.covers import covers
 from tests.integration.audits import Audit
-from tests.integration.bus import Bus
+from tests.integration.bus import Bus, Counts
 from tests.integration.serving import start_namespace
 
 TOPOLOGIES = pytest.mark.parametrize("options", [(), ("--brokers", "2")], ids=["one process", "two brokers"])
@@ -110,13 +110,11 @@ def test_every_way_of_a_message_balances(tmp_path: Path, options: tuple[str, ...
             taken = 0
             while taken < 20:
                 taken += len(receiver.receive_messages(20 - taken, max_wait_time=10))
-        dead_letters = bus.admin.get_queue_runtime_properties
-        assert asyncio.run(comes_true(lambda: dead_letters("dead").dead_letter_message_count == 3, 60.0))
+        assert asyncio.run(comes_true(lambda: bus.counts("dead") == Counts(1, dead=3), 60.0))
         with client.get_queue_receiver("dead") as receiver:
             (message,) = receiver.receive_messages(1, max_wait_time=10)
             receiver.dead_letter_message(message, reason="test")
-        subscription = lambda: bus.admin.get_subscription_runtime_properties("news", "all")  # noqa: E731
-        assert asyncio.run(comes_true(lambda: subscription().active_message_count == 3, 60.0))
+        assert asyncio.run(comes_true(lambda: bus.counts_of_subscription("news", "all") == Counts(3), 60.0))
     bus.admin.delete_queue("doomed")
     bus.close()
     namespace.stop_in_peace()
