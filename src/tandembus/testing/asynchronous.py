@@ -73,7 +73,7 @@ class AsyncEmbeddedNamespace:
     `store`: "memory", or "lmdb" for the real one in a temporary folder. `config`: a Config.json of the Service Bus
     emulator, whose entities are there from the start. `limits`: other limits than a namespace has by default.
     `stores`: how many messaging stores there are, each with a broker of its own; partitioned entities are spread over
-    them.
+    them. `reservations`: whether it offers them; without, it is like any other service.
     """
 
     def __init__(
@@ -84,12 +84,14 @@ class AsyncEmbeddedNamespace:
         limits: Limits | None = None,
         name: str = "tandembus",
         stores: int = 1,
+        reservations: bool = True,
     ) -> None:
         if store not in ("memory", "lmdb"):
             raise ValueError(f"store must be 'memory' or 'lmdb', not {store!r}")
         if not 1 <= stores <= MAX_STORES:
             raise ValueError(f"stores must be 1 to {MAX_STORES}, not {stores!r}")
         self._stores = stores
+        self._has_reservations = reservations
         self._fault_count = 0
         self._is_in_memory = store == "memory"
         self._limits = limits or (Limits() if config is None else emulator_limits(Limits()))
@@ -136,6 +138,7 @@ class AsyncEmbeddedNamespace:
             emulator_config=self._config_path,
             limits=self._limits,
             stores=self._stores,
+            reservations=self._has_reservations,
         )
 
     async def stop(self) -> None:

@@ -47,8 +47,11 @@ class EmbeddedNamespace:
         limits: Limits | None = None,
         name: str = "tandembus",
         stores: int = 1,
+        reservations: bool = True,
     ) -> None:
-        self._inner = AsyncEmbeddedNamespace(store=store, config=config, limits=limits, name=name, stores=stores)
+        self._inner = AsyncEmbeddedNamespace(
+            store=store, config=config, limits=limits, name=name, stores=stores, reservations=reservations
+        )
         self._thread: LoopThread | None = None
         self.clock = NamespaceClock(self)
 

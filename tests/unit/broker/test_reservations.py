@@ -18,9 +18,10 @@ from tandembus.errors import (
     StoreUnavailable,
 )
 from tandembus.interconnect.local_requests import LocalRequests
-from tandembus.store.memory import Fault
+from tandembus.store.memory import Fault, MemoryDisk
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN
 from tests.covers import covers
+from tests.unit.broker.audited import Comparison, KeepingSink
 from tests.unit.broker.one_queue import KEY, OneQueue, small
 from tests.unit.broker.reserving_queue import MANY, MOST_BYTES, OWNERS, OwnerAt, spread
 from tests.unit.broker.session_queue import session_queue
@@ -365,3 +366,19 @@ async def test_sessions_stay_closed_in_the_next_life() -> None:
             assert await owner.release(numbers) == 10
             receiver = await again.accept()
             assert await receiver.take(20) == [f"a{number}" for number in range(12)]
+
+
+@covers("D1", "D5")
+async def test_what_is_settled_in_ranges_stands_in_the_audit() -> None:
+    sink = KeepingSink()
+    disk = MemoryDisk()
+    comparison = Comparison(disk)
+    async with OneQueue(disk=disk, audit_sink=sink) as queue:
+        await queue.send(*TWENTY)
+        owner = await OwnerAt(queue).open()
+        numbers = await owner.reserve(15)
+        await owner.complete(numbers[:10])
+        await owner.complete(numbers[:10])
+        await owner.release(numbers)
+    assert comparison.disagreement is None
+    assert sink.kinds(disk).count("completed") == 10
