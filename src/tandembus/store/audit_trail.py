@@ -13,6 +13,7 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, wr
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode, skip_value
+from tandembus.errors import MalformedData
 from tandembus.message import Message, session_id_of
 from tandembus.message_sections import compound_count, first_element
 
@@ -220,9 +221,13 @@ def _encoded_id(message: Message) -> bytes:
 
 
 def _id_text(encoded: bytes) -> str:
+    """Clients may send anything: an id that is no value stands as its bytes."""
     if not encoded:
         return ""
-    value, _ = decode(encoded, 0)
+    try:
+        value, _ = decode(encoded, 0)
+    except MalformedData:
+        value = encoded
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -232,7 +237,10 @@ def _properties_of(message: Message) -> dict[object, object]:
         data, at = message.application_properties, 0
     elif message.application_end <= at:
         return {}
-    value, _ = decode(data, int(at) + 3)
+    try:
+        value, _ = decode(data, int(at) + 3)
+    except MalformedData:
+        return {}  # a text or a key in it is none: no reason to refuse the message
     return value if isinstance(value, dict) else {}
 
 

@@ -102,6 +102,22 @@ async def test_a_record_tells_id_session_and_for_a_backlog_the_entity_it_is_for(
 
 
 @covers("D5")
+async def test_text_that_is_none_holds_up_neither_the_queue_nor_the_audit() -> None:
+    sink, backlog = KeepingSink(), small()
+    backlog.path = "contoso/x-servicebus-transfer/0"
+    no_text = b"\xff\xfe"
+    bad_id = b"\x00\x53\x73\xc0\x05\x01\xa1\x02" + no_text
+    bad_property = b"\x00\x53\x74\xc1\x08\x02\xa1\x01k\xa1\x02" + no_text
+    async with OneQueue(backlog, audit_sink=sink) as queue:
+        first = queue.stage(parse_message(bad_id + data_section(b"")))
+        second = queue.stage(parse_message(properties_section("id-7") + bad_property + data_section(b"")))
+        await queue.quiet()
+        assert first.is_accepted
+        assert second.is_accepted
+        assert [entry.message_id for entry in sink.entries(queue.disk)] == ["a102fffe", "id-7"]
+
+
+@covers("D5")
 async def test_a_transaction_is_recorded_as_a_whole_or_not_at_all() -> None:
     audited = Audited()
     async with audited.queue as queue:
