@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 
-install: $(STAMPS)/package $(STAMPS)/node ## virtual environment in .venv, the package compiled into it, tools and SDKs for tests
+install: $(STAMPS)/package $(STAMPS)/node $(STAMPS)/browser ## virtual environment in .venv, the package compiled into it, tools and SDKs for tests
 
 up: $(STAMPS)/package ## a primary and a secondary namespace in the foreground, two message brokers each (UP_ARGS=...)
 	@exec $(BIN)/tandembus up $(UP_ARGS)
@@ -105,4 +105,9 @@ $(STAMPS)/node: $(JS)/package.json | $(STAMPS)/system
 	    (cd $(JS) && npm install --silent --no-fund --no-audit --no-package-lock) \
 	        || echo "notice: the JavaScript SDK could not be installed: its tests are skipped"; \
 	fi
+	@touch $@
+
+$(STAMPS)/browser: | $(STAMPS)/system
+	@tools/system_packages.sh "reports in a browser" chromium fonts-dejavu-core -- \
+	    sh -c 'command -v chromium || command -v chromium-browser || command -v google-chrome-stable || command -v google-chrome'
 	@touch $@

@@ -94,7 +94,7 @@ def _show_source(result: UsageResult) -> None:
     when = "" if result.period is None else f", {moment(result.period[0])} to {moment(result.period[1])} UTC"
     say((f"{counted(result.records, 'record')} in {counted(result.files, 'file')}{when}", "dim"))
     if result.skipped:
-        say((f"{counted(result.skipped, 'line')} could not be read and are not in the bill:", "yellow"))
+        say((f"{counted(result.skipped, 'line')} could not be read, and not billed:", "yellow"))
         for line in result.skipped_lines[:NAMED_LINES]:
             say((f"  {line.file}, line {line.line}", "yellow"))
         if result.skipped > NAMED_LINES:

@@ -21,7 +21,7 @@ from tests.covers import covers
 from tests.unit.spark.reports import HOSTILE, NOON, outage, page, point, reconciliation, used_by
 
 EMPTY = UsageResult(1, 0, None, (), 1, ())
-VOID = {"meta", "link", "br"}
+VOID = {"meta", "br"}
 
 
 class Reader(HTMLParser):
@@ -58,8 +58,7 @@ def test_a_page_is_well_formed_and_has_nothing_that_loads_or_runs() -> None:
     assert not kinds & {"script", "img", "iframe", "object", "embed", "form", "base"}
     for tag, attributes in read.elements:
         assert not [name for name in attributes if name.startswith("on")]
-        assert attributes.get("href", "data:,") == "data:,", tag
-        assert "src" not in attributes
+        assert not {"href", "src"} & set(attributes), tag
 
 
 @covers("D4")

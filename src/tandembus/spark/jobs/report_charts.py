@@ -18,14 +18,13 @@ WIDTH: Final = 1100
 HALF_WIDTH: Final = 560
 """Of charts with a table beside them."""
 LEFT: Final = 56
-RIGHT: Final = 28
+RIGHT: Final = 36
 TOP: Final = 30
 PLOT_HEIGHT: Final = 190
 BOTTOM: Final = 40
 ROW_HEIGHT: Final = 24
 NAME_WIDTH: Final = 226
-VALUE_WIDTH: Final = 90
-CHARACTER_WIDTH: Final = 7.0
+CHARACTER_WIDTH: Final = 7.6
 TIME_TICKS: Final = 10
 TICKS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 VALUE_TICKS: Final = 4
@@ -86,7 +85,7 @@ def bars(
     top = TOP if legend else 8
     height = top + ROW_HEIGHT * len(rows) + 8
     largest = max([sum(row.parts) for row in rows] + [1])
-    room = width - NAME_WIDTH - VALUE_WIDTH
+    room = width - NAME_WIDTH - CHARACTER_WIDTH * max([len(row.shown) for row in rows] + [1]) - 16
     marks = [_legend(legend)]
     for place, row in enumerate(rows):
         y = top + place * ROW_HEIGHT

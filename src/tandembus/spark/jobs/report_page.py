@@ -10,7 +10,7 @@ from tandembus.metering.bills import Bill, Group, largest_first
 from tandembus.metering.failover_costs import FailoverBill, failover_bill
 from tandembus.metering.money import money
 from tandembus.metering.slot import FAILOVER, LONGPOLL, NORMAL, PING, SYPHON
-from tandembus.spark.jobs.report_charts import Bar, Series, bars, columns, lines
+from tandembus.spark.jobs.report_charts import WIDTH, Bar, Series, bars, columns, lines
 from tandembus.spark.jobs.report_reconciliation import BAD, FIGURES, Reconciliation
 from tandembus.spark.jobs.report_series import Timeline, timeline
 from tandembus.spark.jobs.report_text import duration, entity_name, escaped, moment, short, size
@@ -50,7 +50,7 @@ def render_report(result: UsageResult, bill: Bill, reconciliation: Reconciliatio
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{style}</style></head>\n<body>{''.join(parts)}</body></html>\n"
     )
 
@@ -106,7 +106,7 @@ def _missing(result: UsageResult) -> str:
         items = [f"{escaped(line.file)}, line {line.line:,}" for line in result.skipped_lines[:NAMED_LINES]]
         if result.skipped > len(items):
             items += [f"{escaped(name)}: {count:,} in all" for name, count in result.skipped_files[:NAMED_LINES]]
-        told = f"{result.skipped:,} lines could not be read and are not in the bill"
+        told = f"Lines that could not be read and are not in the bill: {result.skipped:,}"
         notes.append(f'<div class="note"><strong>{told}</strong><ul>{_items(items)}</ul></div>')
     earlier = sum([each.operations for each in result.earlier])
     if earlier:
@@ -285,7 +285,7 @@ def _timeline_section(result: UsageResult, times: Timeline | None) -> str:
     return _section(
         "timeline",
         title,
-        f"{_figure('Messages sent', chart)}{''.join(explained)}</p>",
+        f"{_figure(f'Messages sent in each {step}', chart)}{''.join(explained)}</p>",
         _folded("The same as a table", table),
     )
 
@@ -356,7 +356,7 @@ def _reconciliation_section(found: Reconciliation | None) -> str:
         Bar(each.entity, tuple([each.figures[name] for name, _ in OUTCOMES]), f"{each.figures['accepted']:,} accepted")
         for each in shown
     ]
-    chart = bars("reconciliation-chart", "What became of accepted messages", rows, legend) if rows else ""
+    chart = bars("reconciliation-chart", "What became of accepted messages", rows, legend, WIDTH) if rows else ""
     figures = [(each.entity, *[f"{each.figures[name]:,}" for name in FIGURES]) for each in ordered]
     totals = ("in all", *[f"{found.total(name):,}" for name in FIGURES])
     headings = ("entity", *[_words(name) for name in FIGURES])

@@ -14,17 +14,22 @@ _BYTE_UNITS: Final = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "K
 
 
 def escaped(text: str) -> str:
-    """For HTML and SVG, in elements and attributes. What could hide or turn text, or is no character, is written."""
-    visible = "".join([f"\\u{ord(each):04x}" if unicodedata.category(each)[0] == "C" else each for each in text])
-    return html.escape(visible, quote=True)
+    """For HTML and SVG, in elements and in attributes."""
+    return html.escape(visible(text), quote=True)
+
+
+def visible(text: str) -> str:
+    """What could hide text or turn its direction, or is no character at all, is written out."""
+    return "".join([f"\\u{ord(each):04x}" if unicodedata.category(each)[0] == "C" else each for each in text])
 
 
 def label(text: str) -> str:
     """A name where there is little room: both ends tell names apart better than the beginning alone."""
-    if len(text) <= LABEL_CHARACTERS:
-        return text
+    shown = visible(text)
+    if len(shown) <= LABEL_CHARACTERS:
+        return shown
     end = LABEL_CHARACTERS // 2
-    return f"{text[: LABEL_CHARACTERS - end - 1]}…{text[-end:]}"
+    return f"{shown[: LABEL_CHARACTERS - end - 1]}…{shown[-end:]}"
 
 
 def entity_name(entity: str) -> str:
