@@ -30,7 +30,7 @@ install: $(STAMPS)/package $(STAMPS)/node $(STAMPS)/browser ## virtual environme
 up: $(STAMPS)/package ## a primary and a secondary namespace in the foreground, two message brokers each (UP_ARGS=...)
 	@exec $(BIN)/tandembus up $(UP_ARGS)
 
-demo: $(STAMPS)/package ## watch an outage: a primary is killed under load, and every message is accounted for (under 90 s)
+demo: $(STAMPS)/package ## watch an outage: a primary is killed under load, and every message is accounted for; then the jobs on Spark
 	@exec $(BIN)/python -m demo $(DEMO_ARGS)
 
 test: test-compiled test-interpreted test-spark ## all tests on the compiled package, unit and contract tests interpreted, then Spark

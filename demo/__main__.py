@@ -21,8 +21,9 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from rich.console import Console
 
 from demo.acts import Demonstration, Plan
+from demo.pipeline import run_pipeline
 from demo.report import print_account
-from demo.stage import BACKLOG_QUEUES, PRIMARY, Stage
+from demo.stage import BACKLOG_QUEUES, PRIMARY, SECONDARY, Stage
 from demo.tally import Tally
 from demo.view import View
 from tandembus.clock import SystemClock
@@ -30,6 +31,7 @@ from tandembus.metering.price_files import load_prices
 from tandembus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
 
 PIPED_WIDTH: Final = 120
+REPORT: Final = Path(".build") / "demo" / "report.html"
 LOWEST_RATE: Final = 50.0
 """With fewer, the time until the next send would hide how soon it is sent to the primary again."""
 
@@ -86,8 +88,23 @@ async def _run(plan: Plan, folder: Path, console: Console) -> int:
 @click.option(
     "--tolerance", default=0.1, show_default=True, help="Seconds by which a failover or a return may be off time."
 )
+@click.option("--spark/--no-spark", "with_spark", default=True, help="Let the data pipeline look at it, too.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=REPORT,
+    show_default=True,
+    help="Where its report goes.",
+)
 def main(
-    rate: float, calm_s: float, outage_s: float, failover_interval: float, ping_interval: float, tolerance: float
+    rate: float,
+    calm_s: float,
+    outage_s: float,
+    failover_interval: float,
+    ping_interval: float,
+    tolerance: float,
+    with_spark: bool,
+    report: Path,
 ) -> None:
     """Watch an outage: kill a primary namespace under load, and count what became of every message."""
     logging.disable(logging.CRITICAL)  # the SDK tells of every broken connection, which is what this is about
@@ -96,7 +113,13 @@ def main(
     if not console.is_terminal:
         console.width = PIPED_WIDTH
     with tempfile.TemporaryDirectory(prefix="tandembus-demo-", ignore_cleanup_errors=True) as folder:
-        raise SystemExit(asyncio.run(_run(plan, Path(folder), console)))
+        exit_code = asyncio.run(_run(plan, Path(folder), console))
+        if with_spark:
+            # Both namespaces have stopped, so all that they recorded is in their files.
+            folders = [Path(folder) / name for name in (PRIMARY, SECONDARY)]
+            is_well = run_pipeline(folders, Path(folder), report, console)
+            exit_code = exit_code if is_well else 1
+        raise SystemExit(exit_code)
 
 
 if __name__ == "__main__":

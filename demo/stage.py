@@ -69,7 +69,7 @@ class Stage:
                 one.kill()
 
     def _namespace(self, name: str, port: int) -> CommandProcess:
-        command = ["serve", "--name", name, "--data", str(self._folder / name), "--brokers", "2"]
+        command = ["serve", "--name", name, "--data", str(self._folder / name), "--brokers", "2", "--audit"]
         command += ["--amqp-port", str(port), "--amqps-port", "off", "--http-port", "0"]
         return CommandProcess(name, command, self._tell)
 

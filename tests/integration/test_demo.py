@@ -12,7 +12,7 @@ import pytest
 from tests.covers import covers
 
 ROOT = Path(__file__).parents[2]
-QUICK = ["--calm", "2", "--outage", "2", "--failover-interval", "1", "--ping-interval", "1"]
+QUICK = ["--no-spark", "--calm", "2", "--outage", "2", "--failover-interval", "1", "--ping-interval", "1"]
 BUSY_S = "1.0"
 """Other tests run beside this one: reactions are timed exactly where the clock is a test's own."""
 
