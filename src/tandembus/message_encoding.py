@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, write_i64_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
 
 from tandembus.amqp.encoding.codec import encode, skip_value
 from tandembus.message import DEFAULT_PRIORITY, UINT_MAX, Message, copy_of, replace_section
@@ -136,25 +136,20 @@ def encode_delivery(
 
 
 def encode_deliveries(
-    messages: list[Message], states: list[int], sequence_base: i64, max_bytes: i64, unit_bytes: i64
-) -> tuple[bytes, int, int]:
-    """Messages as clients look at them, one behind the other, each after its length (u32): at least one, until they
-    are `max_bytes`. Returns them, how many they are, and how many operations of `unit_bytes` each."""
+    messages: list[Message], states: list[int], sequence_base: i64, unit_bytes: i64
+) -> tuple[bytes, int]:
+    """Messages as clients look at them, one behind the other, each after its length (u32). Returns them, and how many
+    units of `unit_bytes` they are, each of them one at least."""
     out = BytesWriter()
-    count: i64 = 0
     units: i64 = 0
-    size: i64 = 0
-    for message in messages:
-        payload = encode_delivery(message, sequence_base | message.number, 0, states[count], b"", 0)
-        length: i64 = len(payload)
-        if count > 0 and size + length + 4 > max_bytes:
-            break
-        out.write(int(length).to_bytes(4, "big"))
+    for position in range(len(messages)):
+        message = messages[position]
+        payload = encode_delivery(message, sequence_base | message.number, 0, states[position], b"", 0)
+        size: i64 = len(payload)
+        write_i32_be(out, i32(size))
         out.write(payload)
-        size += length + 4
-        count += 1
-        units += max((length + unit_bytes - 1) // unit_bytes, i64(1))
-    return out.getvalue(), int(count), int(units)
+        units += (size + unit_bytes - 1) // unit_bytes
+    return out.getvalue(), int(units)
 
 
 def _annotation_entries(data: bytes, end: i64) -> bytes:

@@ -63,7 +63,7 @@ async def peek(
             if isinstance(record, Message) and _is_of(record, session_id):
                 if found and len(record.sections) > room:
                     return found
-                found.append(Peeked(with_its_times(record), await state_of(broker, fragment, lane, record)))
+                found.append(Peeked(_with_its_times(record), await state_of(broker, fragment, lane, record)))
                 room -= len(record.sections)
         from_number = numbers[len(records) - 1] + 1
     return found
@@ -74,7 +74,7 @@ def _is_of(message: Message, session_id: str | None) -> bool:
     return session_id is None or session_id_of(message) == session_id
 
 
-def with_its_times(message: Message) -> Message:
+def _with_its_times(message: Message) -> Message:
     if message.flags & IS_SCHEDULED:
         message.expires_at = 0  # it holds the time to live until the message is activated
     return message

@@ -35,7 +35,8 @@ async def read_messages(
     records = await _bodies(broker, fragment, lane, numbers, max_bytes)
     found = await _overlays(broker, key, code, numbers[: len(records)])
     overlays = {overlay.number: overlay for overlay in found}
-    for record in records:
+    # Hardly ever is there anything to lay over, or damage.
+    for record in records if overlays else [one for one in records if isinstance(one, Damage)]:
         overlay = overlays.get(int(record.number))
         if isinstance(record, Damage):
             _take_out(broker, fragment, code, record, overlay)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tandembus.broker.browsing import state_of, with_its_times
+from tandembus.broker.browsing import state_of
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.ledger import check_request
@@ -26,11 +26,12 @@ from tandembus.broker.ledger_operations import (
 )
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.reading import read_messages
+from tandembus.broker.reserving import UNKNOWN, shown, states_of
 from tandembus.broker.session_reading import hashes_of
 from tandembus.errors import BusError
 from tandembus.message import Message
 from tandembus.message_encoding import encode_deliveries
-from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NUMBER_BITS, NUMBER_MASK
+from tandembus.store.messaging_store import MAIN, NUMBER_BITS, NUMBER_MASK, Damage
 
 Range = tuple[int, int]
 
@@ -251,30 +252,28 @@ async def browse(
 ) -> BrowsedBlock:
     """Live messages of a range, whatever their state, encoded as a peek gives them; at least one, if there is one."""
     at = max(first, 1)
-    while True:
-        lane = fragment.lane(code)
+    messages: list[Message] = []
+    lane = fragment.lane(code)
+    while not messages:
         numbers = [one for one in lane.next_live(at, min(max_messages, BROWSE_SLICE)) if one <= last]
         if not numbers:
             return BrowsedBlock(b"", 0, 0, None)
-        records = await read_messages(broker, fragment, lane, numbers, max_bytes)
+        records = list(await read_messages(broker, fragment, lane, numbers, max_bytes))
+        if len(records) > 1 and _size_of(records) > max_bytes:
+            records.pop()  # it may be a large one
         at = numbers[len(records) - 1] + 1
-        messages = [with_its_times(one) for one in records if isinstance(one, Message)]
-        if messages:
-            break
-    states = [await _state(broker, fragment, lane, message) for message in messages]
-    data, count, units = encode_deliveries(messages, states, int(fragment.index) << NUMBER_BITS, max_bytes, UNIT_BYTES)
-    if count < len(messages):
-        at = int(messages[count].number)
+        messages = shown(records)
+        lane = fragment.lane(code)
+    states = states_of(lane, messages)
+    if UNKNOWN in states:
+        states = [await state_of(broker, fragment, lane, message) for message in messages]
+    data, units = encode_deliveries(messages, states, int(fragment.index) << NUMBER_BITS, UNIT_BYTES)
     following = lane.next_live(at, 1) if at <= last else []
-    return BrowsedBlock(data, count, units, at if following and following[0] <= last else None)
+    return BrowsedBlock(data, len(messages), units, at if following and following[0] <= last else None)
 
 
-async def _state(broker: MessageBroker, fragment: Fragment, lane: Lane, message: Message) -> int:
-    if not lane.is_parked(message.number):
-        return ACTIVE
-    if lane.is_reserved(message.number):
-        return DEFERRED
-    return await state_of(broker, fragment, lane, message)
+def _size_of(records: Sequence[Message | Damage]) -> int:
+    return sum(len(one.sections) for one in records if isinstance(one, Message))
 
 
 async def _carry_out(fragment: Fragment, operation: LedgerOperation) -> None:

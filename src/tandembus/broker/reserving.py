@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from tandembus.broker.changes import note_closing
+from tandembus.broker.changes import IS_SCHEDULED, note_closing
 from tandembus.broker.lane import Lane
 from tandembus.broker.ledger import NO_REQUEST, Owner, check_request
 from tandembus.broker.ledger_operations import (
@@ -26,12 +26,14 @@ from tandembus.broker.ledger_operations import (
 from tandembus.broker.session_locks import lapse_sessions
 from tandembus.broker.sessions import SessionIndex
 from tandembus.errors import BusError
+from tandembus.message import Message
 from tandembus.store.audit_trail import COMPLETED
-from tandembus.store.messaging_store import MAIN, NUMBER_MASK, Changes, Place
+from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NUMBER_MASK, Changes, Damage, Place
 
 if TYPE_CHECKING:
     from tandembus.broker.fragment import Fragment
 
+UNKNOWN: Final = -1
 MAX_RANGES: Final = 4096
 """Of one answer. What is reserved beyond that many waits for the next request: an answer is remembered."""
 
@@ -229,3 +231,26 @@ def _follows(lane: Lane, last: i64, number: i64) -> bool:
         return True
     found = lane.scan(last + 1, 1, False)
     return len(found) > 0 and found[0] == number
+
+
+def shown(records: list[Message | Damage]) -> list[Message]:
+    """What can be browsed of what was read."""
+    messages: list[Message] = []
+    for record in records:
+        if isinstance(record, Message):
+            if record.flags & IS_SCHEDULED:
+                record.expires_at = 0  # it holds the time to live until the message is activated
+            messages.append(record)
+    return messages
+
+
+def states_of(lane: Lane, messages: list[Message]) -> list[int]:
+    """Active or, as it shows, deferred; `UNKNOWN` for what is parked and reserved by nobody."""
+    states: list[int] = []
+    for message in messages:
+        number = message.number
+        if not lane.is_parked(number):
+            states.append(ACTIVE)
+        else:
+            states.append(DEFERRED if lane.is_reserved(number) else UNKNOWN)
+    return states

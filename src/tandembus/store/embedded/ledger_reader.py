@@ -17,11 +17,13 @@ from tandembus.store.messaging_store import OwnerRecord, ReservedRecord
 def read_sizes(
     txn: lmdb.Transaction[memoryview], opened: OpenedStore, fragment: int, lane: int, numbers: Sequence[int]
 ) -> list[int]:
-    sizes: list[int] = []
-    for key in body_keys(fragment, lane, list(numbers)):
-        value = txn.get(key, db=opened.body)
-        sizes.append(0 if value is None else max(len(value) - BODY_HEAD_BYTES, 0))
-    return sizes
+    keys = body_keys(fragment, lane, list(numbers))
+    with txn.cursor(opened.body) as cursor:
+        found = cursor.getmulti(keys)
+    if len(found) == len(keys):
+        return [len(value) - BODY_HEAD_BYTES for _, value in found]
+    sizes = {bytes(key): max(len(value) - BODY_HEAD_BYTES, 0) for key, value in found}
+    return [sizes.get(key, 0) for key in keys]
 
 
 def read_owners(
