@@ -7,10 +7,12 @@ docs/reconciliation.md.
 
 from __future__ import annotations
 
+import functools
+import operator
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tandembus.spark.jobs.reconcile_in_flight import InFlight, browse
@@ -61,12 +63,11 @@ def _reconciled(
 ) -> ReconcileResult:
     units = _units(spark, records, in_flight).cache()
     identities = _identities(spark, units, options, cut_off_ms).cache()
-    exceptions = _exceptions(units, identities).cache()
-    cut_off = options.cut_off or _last_moment(units)
-    result = result_of(_entities(identities), exceptions, records, cut_off, options.max_exceptions)
+    exceptions = _exceptions(units, identities)
+    result = result_of(_entities(identities), exceptions, records, options.cut_off, options.max_exceptions)
     if options.output is not None:
         exceptions.write.mode("overwrite").json(options.output)
-    for table in (exceptions, identities, units, *records.kept):
+    for table in (identities, units, *records.kept):
         table.unpersist()
     return result
 
@@ -74,15 +75,6 @@ def _reconciled(
 def _entities_in(records: Records) -> list[str]:
     rows = records.places.where("entity is not null and dropped_at is null").select("entity").distinct().collect()
     return sorted(row["entity"] for row in rows)
-
-
-def _last_moment(units: DataFrame) -> datetime:
-    """Without a cut-off: all there is."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    row = units.agg(F.max(F.coalesce("closed_at", "opened_at"))).first()
-    last_ms = row[0] if row is not None and row[0] is not None else 0
-    return datetime.fromtimestamp(last_ms / 1000, timezone.utc)
 
 
 # Each place, and what is to be thought of it.
@@ -123,7 +115,7 @@ def _units(spark: SparkSession, records: Records, in_flight: InFlight | None) ->
     )
     units = places.drop("first_recorded", "is_rolled").unionByName(passing, allowMissingColumns=True)
     units = _with_in_flight(spark, units, in_flight)
-    return units.withColumn("state", _state()).withColumn("is_backlog", _is_backlog()).transform(_with_identity)
+    return units.withColumns({"state": _state(), "is_backlog": _is_backlog()}).transform(_with_identity)
 
 
 def _is_backlog() -> Column:
@@ -137,8 +129,8 @@ def _with_identity(units: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     logical = F.coalesce(F.when(F.col("is_backlog"), F.col("path")), F.col("entity"), F.lit("?"))
-    named = units.withColumn("logical", logical).withColumn("entity_key", F.lower(logical))
-    return named.withColumn("message_id", F.coalesce("message_id", F.concat(F.lit("#"), F.col("sequence"))))
+    message_id = F.coalesce("message_id", F.concat(F.lit("#"), F.col("sequence")))
+    return units.withColumns({"logical": logical, "entity_key": F.lower(logical), "message_id": message_id})
 
 
 def _with_in_flight(spark: SparkSession, units: DataFrame, in_flight: InFlight | None) -> DataFrame:
@@ -161,19 +153,19 @@ def _with_in_flight(spark: SparkSession, units: DataFrame, in_flight: InFlight |
     )
     joined = units.join(found, is_same, "full_outer")
     names = [name.lower() for name in in_flight.browsed]
-    return (
-        joined.withColumn("is_found", F.col("found_key").isNotNull())
-        .withColumn("entity", F.coalesce("entity", "found_entity"))
-        .withColumn("sequence", F.coalesce("sequence", "found_sequence"))
-        .withColumn("message_id", F.coalesce("message_id", "found_id"))
-        .withColumn("lane", F.coalesce("lane", F.lit(MAIN_LANE)))
-        .withColumn("openings", F.coalesce("openings", F.lit(0)))
-        .withColumn("closings", F.coalesce("closings", F.lit(0)))
-        .withColumn("closed_at", F.coalesce("closed_at", "found_at"))
-        .withColumn("is_before", F.coalesce("is_before", F.lit(False)))
-        .withColumn("is_browsed", F.lower("entity").isin(names))
-        .drop("found_key", "found_entity", "found_sequence", "found_id", "found_at")
-    )
+    filled = {
+        "is_found": F.col("found_key").isNotNull(),
+        "entity": F.coalesce("entity", "found_entity"),
+        "sequence": F.coalesce("sequence", "found_sequence"),
+        "message_id": F.coalesce("message_id", "found_id"),
+        "lane": F.coalesce("lane", F.lit(MAIN_LANE)),
+        "openings": F.coalesce("openings", F.lit(0)),
+        "closings": F.coalesce("closings", F.lit(0)),
+        "closed_at": F.coalesce("closed_at", "found_at"),
+        "is_before": F.coalesce("is_before", F.lit(False)),
+        "is_browsed": F.lower(F.coalesce("entity", "found_entity")).isin(names),
+    }
+    return joined.withColumns(filled).drop("found_key", "found_entity", "found_sequence", "found_id", "found_at")
 
 
 def _state() -> Column:
@@ -208,6 +200,7 @@ def _identities(spark: SparkSession, units: DataFrame, options: ReconcileOptions
         F.max("logical").alias("entity"),
         F.min("opened_at").alias("first_at"),
         F.min(F.coalesce("opened_at", "closed_at")).alias("seen_at"),
+        F.max(F.coalesce("closed_at", "opened_at")).alias("last_at"),
         F.max(F.when(home & (F.col("state") == "settled"), F.col("closed_at"))).alias("settled_at"),
         F.count_if(home & is_accepted).alias("home_accepted"),
         F.count_if(backlog & is_accepted).alias("backlog_accepted"),
@@ -217,10 +210,9 @@ def _identities(spark: SparkSession, units: DataFrame, options: ReconcileOptions
         *[F.count_if(F.col("state") == state).alias(f"units_{state}") for state in UNIT_STATES],
         F.sum(F.greatest(F.col("closings") - 1, F.lit(0))).alias("closed_again"),
     )
-    counted = counted.join(_sends(spark, options, cut_off_ms), IDENTITY, "full_outer").fillna(0, COUNTS)
-    counted = counted.withColumn("sent_entity", F.coalesce("entity", "sent_entity")).drop("entity")
+    counted = _with_sends(spark, counted, options, cut_off_ms)
     counted = counted.join(F.broadcast(_names(units)), "entity_key", "left")
-    counted = counted.withColumn("entity", F.coalesce("entity", "sent_entity"))
+    counted = counted.withColumn("entity", F.coalesce("home_name", "entity"))
     is_in = F.coalesce("seen_at", F.lit(0)) <= cut_off_ms
     judged = counted.where(is_in).transform(_judged)
     return (
@@ -248,16 +240,22 @@ def _names(units: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     at_home = F.max(F.when(~F.col("is_backlog"), F.col("entity")))
-    return units.groupBy("entity_key").agg(F.coalesce(at_home, F.max("logical")).alias("entity"))
+    return units.groupBy("entity_key").agg(F.coalesce(at_home, F.max("logical")).alias("home_name"))
 
 
-def _sends(spark: SparkSession, options: ReconcileOptions, cut_off_ms: int) -> DataFrame:
+def _with_sends(spark: SparkSession, counted: DataFrame, options: ReconcileOptions, cut_off_ms: int) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     if options.sends is None:
-        told = spark.createDataFrame([], SENDS_SCHEMA)
-    else:
-        told = spark.read.schema(SENDS_SCHEMA).json(options.sends).where("message_id is not null")
+        return counted.withColumns({name: F.lit(0) for name in ("sent", "unknown", "refused")})
+    joined = counted.join(_sends(spark, options.sends, cut_off_ms), IDENTITY, "full_outer").fillna(0, COUNTS)
+    return joined.withColumn("entity", F.coalesce("entity", "sent_entity"))
+
+
+def _sends(spark: SparkSession, path: str, cut_off_ms: int) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = spark.read.schema(SENDS_SCHEMA).json(path).where("message_id is not null")
     at_ms = F.unix_millis(F.try_to_timestamp("at"))
     told = told.where(F.coalesce(at_ms, F.lit(0)) <= cut_off_ms).withColumn("entity_key", F.lower("entity"))
     return told.groupBy(*IDENTITY).agg(
@@ -280,20 +278,20 @@ def _judged(counted: DataFrame) -> DataFrame:
         .when(F.col("backlog_accepted") > 0, F.col("backlog_accepted"))
         .otherwise(copies)
     )
-    never_seen = F.when((F.col("copies") + F.col("dropped") == 0), F.col("sent")).otherwise(0)
-    is_refused = (F.col("refused") > 0) & (told == 0) & (F.col("copies") > 0)
-    return (
-        counted.withColumn("copies", copies)
-        .withColumn("expected", expected)
-        .withColumn("surplus", F.greatest(F.col("settled_units") - F.col("expected"), F.lit(0)))
-        .withColumn("duplicate", F.col("surplus") + F.col("closed_again"))
-        .withColumn("never_recorded", never_seen)
-        .withColumn("lost", F.col("units_lost") + F.col("moved") - came_home + F.col("never_recorded"))
-        .withColumn("phantom", F.col("units_phantom") + is_refused.cast("int"))
-        .withColumn("accepted", F.col("copies") - F.col("surplus") + F.col("never_recorded"))
-        .withColumn("settled", F.col("settled_units") - F.col("surplus"))
-        .withColumn("reused", F.when((F.col("expected") > 1), F.col("expected") - 1).otherwise(0))
-        .withColumn("unknown_outcome", F.col("unknown"))
+    # One step for all of them: each step over a table is planned anew.
+    surplus = F.greatest(F.col("settled_units") - expected, F.lit(0))
+    never_recorded = F.when(copies + F.col("dropped") == 0, F.col("sent")).otherwise(0)
+    is_refused = (F.col("refused") > 0) & (told == 0) & (copies > 0)
+    return counted.withColumns(
+        {
+            "accepted": copies - surplus + never_recorded,
+            "settled": F.col("settled_units") - surplus,
+            "lost": F.col("units_lost") + F.col("moved") - came_home + never_recorded,
+            "phantom": F.col("units_phantom") + is_refused.cast("int"),
+            "duplicate": surplus + F.col("closed_again"),
+            "reused": F.greatest(expected - 1, F.lit(0)),
+            "unknown_outcome": F.col("unknown"),
+        }
     )
 
 
@@ -350,17 +348,23 @@ SUMS: Final = (
 def _entities(identities: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    named = (
-        identities.withColumnRenamed("units_pending", "pending")
-        .withColumnRenamed("units_dead_lettered", "dead_lettered")
-        .withColumnRenamed("units_expired", "expired")
-        .withColumnRenamed("units_before_audit", "before_audit")
-        .withColumnRenamed("dropped", "dropped_as_duplicate")
-    )
+    names = {f"units_{name}": name for name in ("pending", "dead_lettered", "expired", "before_audit")}
+    named = identities.withColumnsRenamed({**names, "dropped": "dropped_as_duplicate"})
     sums = [F.sum(name).cast("long").alias(name) for name in SUMS]
-    return named.groupBy("entity_key").agg(F.max("entity").alias("entity"), *sums).orderBy("entity_key")
+    classes = [F.count_if(F.col(kind) > 0) for kind in EXCEPTIONS]
+    return (
+        named.groupBy("entity_key")
+        .agg(
+            F.max("entity").alias("entity"),
+            *sums,
+            functools.reduce(operator.add, classes).alias("exception_count"),
+            F.max("last_at").alias("last_at"),
+        )
+        .orderBy("entity_key")
+    )
 
 
+PLACES_SHOWN: Final = 10
 EXCEPTIONS: Final = ("lost", "phantom", "duplicate", "unknown_outcome", "reused", "late", "reordered")
 
 
@@ -368,11 +372,6 @@ def _exceptions(units: DataFrame, identities: DataFrame) -> DataFrame:
     """A row for each identity and class that needs a word, the worst first."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    where = units.groupBy(*IDENTITY).agg(
-        F.sort_array(
-            F.collect_set(F.struct("namespace", F.col("entity").alias("place_entity"), "sequence", "state"))
-        ).alias("places")
-    )
     classes = F.array(
         *[
             F.struct(F.lit(rank).alias("rank"), F.lit(kind).alias("kind"), F.col(kind).cast("long").alias("count"))
@@ -380,17 +379,21 @@ def _exceptions(units: DataFrame, identities: DataFrame) -> DataFrame:
         ]
     )
     rows = identities.select(*IDENTITY, "entity", "first_at", "settled_at", F.explode(classes).alias("class"))
-    rows = rows.where("class.count > 0").join(where, IDENTITY, "left")
+    rows = rows.where("class.count > 0")
+    place = F.struct("namespace", F.col("entity").alias("place_entity"), "sequence", "state")
+    concerned = units.join(rows.select(*IDENTITY).distinct(), IDENTITY, "left_semi")
+    where = concerned.groupBy(*IDENTITY).agg(F.sort_array(F.collect_set(place)).alias("places"))
     return (
-        rows.select(
+        rows.join(where, IDENTITY, "left")
+        .select(
             "class.kind",
             "entity",
             "message_id",
             "class.count",
             "first_at",
             "settled_at",
-            F.slice("places", 1, 10).alias("places"),
-            F.col("class.rank").alias("rank"),
+            F.slice("places", 1, PLACES_SHOWN).alias("places"),
+            "class.rank",
         )
         .orderBy("rank", "entity", "message_id")
         .drop("rank")

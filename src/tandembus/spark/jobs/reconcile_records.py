@@ -68,16 +68,14 @@ def read_records(spark: SparkSession, paths: Sequence[str]) -> Records:
     reading = spark.read.schema(SCHEMA).option("columnNameOfCorruptRecord", "broken")
     # Kept, since all tables come from it: and the lines are then the same for all of them, while files still grow.
     raw = reading.option("recursiveFileLookup", "true").json(audit_paths(paths)).cache()
-    newest = raw.agg(F.max("audit")).first()
-    version = newest[0] if newest is not None else None
+    is_line = F.col("audit").isNotNull() & F.col("broken").isNull() & F.col("number").isNotNull()
+    version, skipped_count = raw.agg(F.max("audit"), F.count_if(~is_line)).collect()[0]
     if version is None:
         raise InvalidArgument(
             f"There are no audit records in {', '.join(paths)}. A namespace writes them when it is served with --audit."
         )
     if version > FORMAT_VERSION:
         raise InvalidArgument(f"Audit records of format {version}: this version reads up to {FORMAT_VERSION}.")
-    is_line = F.col("audit").isNotNull() & F.col("broken").isNull() & F.col("number").isNotNull()
-    skipped_count = raw.where(~is_line).count()
     lines = raw.where(is_line).drop("broken").dropDuplicates(["store", "number", "part"])
     entries = _entries(lines).cache()
     return Records(

@@ -51,16 +51,19 @@ class ReconcileResult:
 
 
 def result_of(
-    entities: DataFrame, exceptions: DataFrame, records: Records, cut_off: datetime, max_exceptions: int
+    entities: DataFrame, exceptions: DataFrame, records: Records, cut_off: datetime | None, max_exceptions: int
 ) -> ReconcileResult:
     gaps = [_gap(row.asDict()) for row in records.stores.where("count < last - first + 1").collect()]
-    listed = [_exception(row.asDict(recursive=True)) for row in exceptions.limit(max_exceptions).collect()]
     rows = [row.asDict() for row in entities.drop("entity_key").collect()]
+    exception_count = sum([row.pop("exception_count") for row in rows])
+    last_ms = max([row.pop("last_at") or 0 for row in rows], default=0)
+    most = max_exceptions if exception_count else 0
+    listed = [_exception(row.asDict(recursive=True)) for row in exceptions.limit(most).collect()] if most else []
     return ReconcileResult(
         [{**row, "is_balanced": row["accepted"] == sum(row[name] for name in BALANCED)} for row in rows],
         gaps + listed,
-        len(gaps) + exceptions.count(),
-        cut_off,
+        len(gaps) + exception_count,
+        cut_off or datetime.fromtimestamp(last_ms / 1000, timezone.utc),
         records.skipped_count,
     )
 
