@@ -37,6 +37,9 @@ Range = tuple[int, int]
 
 SLICE = 4096
 """Numbers looked at, or settled, in one go."""
+MOST_SLICES = 64
+"""Looked at for one request: behind a quarter of a million messages of sessions that receivers hold, the search is
+given up until the next request."""
 BROWSE_SLICE = 1024
 TRIES = 3
 """How often messages are looked for, when receivers have taken all that were found."""
@@ -102,7 +105,7 @@ async def reserve(
         is_answered = known.request == request and len(known.answer) > 0
         hashes: dict[int, bytes] = {}
         numbers: list[int] = []
-        if not is_answered:
+        if not is_answered and max_messages > 0:
             numbers = await _candidates(broker, fragment, code, max_messages, max_bytes, last, hashes)
         if not numbers and not is_answered and max_messages > 0:
             return []
@@ -130,19 +133,23 @@ async def _candidates(
     sessions, where there are any; what a receiver holds is passed over."""
     found: list[int] = []
     at, room = 1, max_bytes
-    while len(found) < max_messages:
+    for _ in range(MOST_SLICES):
+        await asyncio.sleep(0)  # others get their turn in between
         lane = fragment.lane(code)
-        numbers = lane.next_available(at, min(SLICE, max_messages - len(found)))
+        left = max_messages - len(found)
+        numbers = lane.next_available(at, SLICE if fragment.sessions is not None else min(SLICE, left))
         numbers = [number for number in numbers if number <= last]
         if not numbers:
             return found
         at = numbers[-1] + 1
-        numbers = await _unheld(broker, fragment, code, numbers, hashes)
+        numbers = (await _unheld(broker, fragment, code, numbers, hashes))[:left]
         for number, size in zip(numbers, await _sizes(broker, lane, numbers), strict=True):
             if found and size > room:
                 return found
             found.append(number)
             room -= size
+        if len(found) >= max_messages:
+            break
     return found
 
 

@@ -107,6 +107,7 @@ async def hashes_of(broker: MessageBroker, fragment: Fragment, lane: Lane, numbe
                 number = block * size + int(offset_at(entries, position))
                 if number in wanted:
                     found[number] = hash_at(entries, position)
+        await asyncio.sleep(0)
     return found
 
 

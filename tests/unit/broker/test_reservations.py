@@ -382,3 +382,15 @@ async def test_what_is_settled_in_ranges_stands_in_the_audit() -> None:
         await owner.release(numbers)
     assert comparison.disagreement is None
     assert sink.kinds(disk).count("completed") == 10
+
+
+@covers("D1")
+async def test_behind_many_messages_of_a_held_session_others_are_found() -> None:
+    async with session_queue() as queue:
+        await queue.send_to("held", *[str(number) for number in range(100)])
+        await queue.send_to("free", "x", "y")
+        await queue.accept("held")
+        owner = await OwnerAt(queue).open()
+        assert await owner.reserve(1) == [101]
+        assert await owner.reserve(1) == [102]
+        assert await owner.reserve(1) == []
