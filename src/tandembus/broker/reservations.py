@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tandembus.broker.browsing import state_of
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
-from tandembus.broker.ledger import check_request
+from tandembus.broker.ledger import Ledger, check_request
 from tandembus.broker.ledger_operations import (
     COMPLETE,
     GIVE_UP,
@@ -28,7 +28,7 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.reading import read_messages
 from tandembus.broker.reserving import UNKNOWN, shown, states_of
 from tandembus.broker.session_reading import hashes_of
-from tandembus.errors import BusError
+from tandembus.errors import BusError, anew
 from tandembus.message import Message
 from tandembus.message_encoding import encode_deliveries
 from tandembus.store.messaging_store import MAIN, NUMBER_BITS, NUMBER_MASK, Damage
@@ -76,11 +76,18 @@ async def open_owner(fragment: Fragment, code: int, owner: str, wanted: int | No
     return int(operation.epoch)
 
 
+def ledger_of(fragment: Fragment, code: int) -> Ledger:
+    """Raises while the store is out: what is in memory may be what never became durable."""
+    if fragment.failure is not None:
+        raise anew(fragment.failure)
+    return fragment.lane(code).ledger
+
+
 def prospect(
     fragment: Fragment, code: int, owner: str, epoch: int, request: int, max_messages: int, up_to: int | None
 ) -> Prospect:
     lane = fragment.lane(code)
-    known = lane.ledger.find(owner, epoch)
+    known = ledger_of(fragment, code).find(owner, epoch)
     check_request(known, request)
     count, size_bytes = lane.available(max_messages, NUMBER_MASK if up_to is None else up_to)
     return Prospect(known.answer if known.request == request else None, count, size_bytes)
@@ -100,7 +107,7 @@ async def reserve(
     """Reserve waiting messages in order. With `max_messages` 0 the request is only noted: it has got nothing here."""
     last = NUMBER_MASK if up_to is None else up_to
     for _ in range(TRIES):
-        known = fragment.lane(code).ledger.find(owner, epoch)
+        known = ledger_of(fragment, code).find(owner, epoch)
         check_request(known, request)
         is_answered = known.request == request and len(known.answer) > 0
         hashes: dict[int, bytes] = {}
@@ -178,7 +185,8 @@ async def reserved(fragment: Fragment, code: int, owner: str, epoch: int | None)
 async def complete(
     broker: MessageBroker, fragment: Fragment, code: int, owner: str, epoch: int, ranges: Sequence[Range]
 ) -> int:
-    """Settle what this owner has reserved of these ranges; returns how many messages it were."""
+    """Settle what this owner has reserved of these ranges; returns how many messages it were. That there is nothing
+    to do is answered after a commit, too: somebody may have done it just now."""
     count = 0
     async for numbers in _slices(fragment, code, owner, epoch, ranges):
         lane = fragment.lane(code)
@@ -190,6 +198,8 @@ async def complete(
         operation.overlaid = {one.number: one.delivery_count for one in overlays if one.number in among}
         await _carry_out(fragment, operation)
         count += int(operation.count)
+    if count == 0:
+        await _carry_out(fragment, LedgerOperation(COMPLETE, code, owner, epoch))
     return count
 
 
@@ -205,8 +215,8 @@ async def release(fragment: Fragment, code: int, owner: str, epoch: int | None, 
         operation.is_fencing = gives_up
         await _carry_out(fragment, operation)
         count += int(operation.count)
-    if gives_up and owner in fragment.lane(code).ledger.owners:
-        await _carry_out(fragment, LedgerOperation(GIVE_UP, code, owner, OPERATOR))
+    if gives_up or count == 0:
+        await _carry_out(fragment, LedgerOperation(GIVE_UP if gives_up else RELEASE, code, owner, as_operator))
     return count
 
 
@@ -227,7 +237,7 @@ class _Slices:
 
     async def __anext__(self) -> list[int]:
         """Raises StaleEpoch, also when there is nothing to do."""
-        ledger = self._fragment.lane(self._code).ledger
+        ledger = ledger_of(self._fragment, self._code)
         if self._epoch == OPERATOR and self._owner not in ledger.owners:
             raise StopAsyncIteration
         owner = ledger.find(self._owner, self._epoch)
@@ -236,11 +246,12 @@ class _Slices:
             first, last = self._ranges[self._position]
             part = ledger.numbers(owner, max(first, self._at), last, SLICE - len(found))
             found += part
+            if part:
+                self._at = part[-1] + 1  # ranges may overlap
             if len(found) < SLICE:
                 self._position += 1
         if not found:
             raise StopAsyncIteration
-        self._at = found[-1] + 1
         return found
 
 
@@ -250,8 +261,15 @@ def _slices(fragment: Fragment, code: int, owner: str, epoch: int, ranges: Seque
 
 def owners(fragment: Fragment, code: int) -> list[tuple[str, int, int]]:
     """Name, epoch and how many messages it has reserved, of each."""
-    known = fragment.lane(code).ledger.owners.values()
+    known = ledger_of(fragment, code).owners.values()
     return [(one.name, int(one.epoch), int(one.message_count)) for one in known]
+
+
+def end(fragment: Fragment, code: int) -> int:
+    """The last number that was given out; 0: none."""
+    if fragment.failure is not None:
+        raise anew(fragment.failure)
+    return int(fragment.lane(code).visible_end) - 1
 
 
 async def browse(

@@ -149,11 +149,13 @@ def _take(lane: Lane, owner: Owner, operation: LedgerOperation, sessions: Sessio
 
 
 def _complete(lane: Lane, owner: Owner, operation: LedgerOperation, changes: Changes) -> None:
+    """Not what is held: it was found damaged, and is on its way out."""
     ledger = lane.ledger
     completed: list[int] = []
     for position in range(len(operation.numbers)):
-        number: i64 = operation.numbers[position]
-        if not ledger.has(owner, number):
+        one = operation.numbers[position]
+        number: i64 = one
+        if not ledger.has(owner, number) or one in lane.held:
             continue
         ledger.remove(owner, number)
         lane.unpark(number, True)
@@ -180,7 +182,7 @@ def _release(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOper
     now_ms: i64 = fragment.clock.now_ms()
     for one in operation.numbers:
         number: i64 = one
-        if not ledger.has(owner, number):
+        if not ledger.has(owner, number) or one in lane.held:
             continue
         ledger.remove(owner, number)
         lane.unpark(number, True)

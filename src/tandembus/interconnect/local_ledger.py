@@ -57,4 +57,4 @@ class LocalLedger:
         return reservations.owners(self._fragment, lane)
 
     async def end(self, lane: int) -> int:
-        return int(self._fragment.lane(lane).visible_end) - 1
+        return reservations.end(self._fragment, lane)

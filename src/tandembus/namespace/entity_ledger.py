@@ -132,14 +132,16 @@ class EntityLedger:
         given = {index: list(one.answer) for index, one in prospects.items() if one.answer}
         open_ones = {index: one for index, one in prospects.items() if one.answer is None or not given}
         shares = shares_of(open_ones, max_messages - _count(given), max_bytes, request)
-        if any(share.messages for share in shares.values()):
+        if given or any(share.messages for share in shares.values()):
+            # Who has answered before is asked for it once more: what a prospect tells need not be durable yet.
+            shares |= dict.fromkeys(given, Share(0, 0))
             answers, late = await self._ask(
                 list(shares),
                 lambda i, one: one.reserve(
                     lane, owner, epoch, request, shares[i].messages, shares[i].size_bytes, up_to.get(i)
                 ),
             )
-            given.update({index: list(ranges) for index, ranges in answers.items() if ranges})
+            given = {index: list(ranges) for index, ranges in answers.items() if ranges}
             out |= late
         return Reservation(dict(sorted(given.items())), tuple(sorted(out)))
 
