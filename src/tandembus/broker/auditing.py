@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.store.audit_trail import BEGAN, DROPPED, AuditTrail, page_of
 from tandembus.store.messaging_store import BLOCK_SIZE, LANES, AuditPage, Changes, MessagingStore
+from tandembus.tasks import uninterrupted
 
 if TYPE_CHECKING:
     from tandembus.broker.message_broker import MessageBroker
@@ -106,8 +107,10 @@ class Audit:
                 delay = min(delay * 2, LAST_RETRY_S)
                 log.error("audit records cannot be written, and wait in the messaging store: %s", error)
 
+    @uninterrupted
     async def export(self) -> None:
-        """Hand on all pages that are durable by now."""
+        """Hand on all pages that are durable by now. A thread that writes does not stop when its caller does: whoever
+        comes next waits for it, and goes on behind it."""
         async with self._exporting:
             store = self._broker.store
             if self._exported is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -18,7 +20,7 @@ from tandembus.errors import StoreFull
 from tandembus.message import parse_message
 from tandembus.store.audit_trail import BEGAN
 from tandembus.store.memory import Fault, MemoryDisk
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN, AuditPage
 from tests.covers import covers
 from tests.unit.broker.audited import Comparison, KeepingSink
 from tests.unit.broker.one_queue import KEY, OneQueue, message, ping, small
@@ -235,6 +237,37 @@ async def test_records_are_handed_on_once_and_leave_the_store_but_for_the_newest
         async with await queue.after_crash() as again:
             await again.send("d")
     assert audited.counts()["accepted"] == 4
+
+
+class SlowSink(KeepingSink):
+    """Writes when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def append(self, store_id: bytes, pages: Sequence[AuditPage]) -> None:
+        self.has_begun.set()
+        self.go_on.wait()
+        super().append(store_id, pages)
+
+
+@covers("D5")
+async def test_whoever_stops_while_records_are_handed_on_does_not_hand_them_on_again() -> None:
+    sink = SlowSink()
+    async with OneQueue(audit_sink=sink) as queue:
+        await queue.send("a")
+        assert queue.broker.audit is not None
+        exporting = asyncio.create_task(queue.broker.audit.export())
+        await asyncio.to_thread(sink.has_begun.wait)
+        exporting.cancel()
+        await asyncio.gather(exporting, return_exceptions=True)
+        stopping = asyncio.create_task(queue.broker.stop())
+        await asyncio.sleep(0)
+        sink.go_on.set()
+        await stopping
+    assert sink.kinds(queue.disk) == ["accepted"]
 
 
 @covers("D5")
