@@ -76,9 +76,10 @@ def run_usage(spark: SparkSession, options: UsageOptions) -> UsageResult:
 
 
 def _result(spark: SparkSession, cells: DataFrame, files: Sequence[MeteringFile], grain_s: int) -> UsageResult:
-    odd = cells.where(f"kind IN ('{NOTE}', '{SKIPPED}')").select("kind", "file", "text", "lines").collect()
-    records = cells.where(f"kind = '{RECORD}'")
-    count, first, last = _extent(records)
+    odd = cells.where(f"kind IN ('{NOTE}', '{SKIPPED}') AND file IS NOT NULL").collect()
+    by_day = cells.where(f"kind = '{RECORD}' AND day IS NOT NULL")
+    by_moment = cells.where(f"kind = '{RECORD}' AND moment IS NOT NULL")
+    count, first, last = _extent(by_day)
     period = None if first is None or last is None else (first, last)
     step_s = step_for(period, grain_s)
     notes = [read_note(shown_name(row["file"]), row["text"]) for row in odd if row["kind"] == NOTE]
@@ -89,9 +90,9 @@ def _result(spark: SparkSession, cells: DataFrame, files: Sequence[MeteringFile]
         files=len(files),
         records=count,
         period=period,
-        used=_used(records),
+        used=_used(by_day),
         step_s=step_s,
-        points=_points(records, step_s),
+        points=_points(by_moment, step_s),
         gaps=gaps_in(notes),
         skipped=sum(skipped.values()),
         skipped_files=tuple(sorted(skipped.items())),
@@ -142,7 +143,8 @@ def _kind(text: str) -> Column:
 
 
 def _cells(lines: DataFrame, grain_s: int) -> DataFrame:
-    """Records summed up by moment and names; notes as they stand; skipped lines counted by file."""
+    """Records summed up twice in one pass: by day and entity for bills, by moment without entities for timelines, since
+    both at once would be as many as there are records. Notes as they stand; skipped lines counted by file."""
     from pyspark.sql import functions as f
 
     told = _told_apart(lines.withColumn("source", f.col("_metadata.file_path")))
@@ -153,12 +155,16 @@ def _cells(lines: DataFrame, grain_s: int) -> DataFrame:
         "kind",
         f.when(~is_record, f.col("source")).alias("file"),
         f.when(f.col("kind") == NOTE, f.col("value")).alias("text"),
+        f.when(is_record, f.expr("CAST(line.second DIV 86400 AS INT)")).alias("day"),
         f.when(is_record, moment).alias("moment"),
         *keys,
         f.col("line.second").alias("second"),
         *[f.col("line." + name).alias(name) for name in FIGURES],
     )
-    return rows.groupBy("kind", "file", "text", "moment", *NAMES).agg(
+    for_bills = ["kind", "file", "text", "day", *NAMES]
+    for_timelines = ["kind", "moment", "namespace", "operation", "reason"]
+    grouped = rows.groupingSets([for_bills, for_timelines], "kind", "file", "text", "day", "moment", *NAMES)
+    return grouped.agg(
         f.count("*").alias("lines"),
         f.min("second").alias("first"),
         f.max("second").alias("last"),
@@ -169,19 +175,15 @@ def _cells(lines: DataFrame, grain_s: int) -> DataFrame:
 # Sums.
 
 
-def _extent(records: DataFrame) -> tuple[int, int | None, int | None]:
+def _extent(by_day: DataFrame) -> tuple[int, int | None, int | None]:
     from pyspark.sql import functions as f
 
-    row = records.agg(f.sum("lines"), f.min("first"), f.max("last")).first()
+    row = by_day.agg(f.sum("lines"), f.min("first"), f.max("last")).first()
     assert row is not None
     return row[0] or 0, row[1], row[2]
 
 
-def _used(records: DataFrame) -> tuple[Used, ...]:
-    from pyspark.sql import functions as f
-
-    day = f.expr("CAST(moment DIV 86400 AS INT)").alias("day")
-    rows = records.groupBy(*NAMES, day).agg(*_sums()).collect()
+def _used(by_day: DataFrame) -> tuple[Used, ...]:
     return tuple(
         [
             Used(
@@ -192,16 +194,16 @@ def _used(records: DataFrame) -> tuple[Used, ...]:
                 date.fromordinal(_EPOCH_ORDINAL + row["day"]),
                 *_figures(row, FIGURES),
             )
-            for row in rows
+            for row in by_day.select(*NAMES, "day", *FIGURES).collect()
         ]
     )
 
 
-def _points(records: DataFrame, step_s: int) -> tuple[Point, ...]:
+def _points(by_moment: DataFrame, step_s: int) -> tuple[Point, ...]:
     from pyspark.sql import functions as f
 
     step = (f.col("moment") - f.col("moment") % step_s).alias("step")
-    rows = records.groupBy(step, "namespace", "operation", "reason").agg(*_sums()).orderBy("step").collect()
+    rows = by_moment.groupBy(step, "namespace", "operation", "reason").agg(*_sums()).orderBy("step").collect()
     return tuple(
         [
             Point(row["step"], row["namespace"], row["operation"], row["reason"], *_figures(row, FIGURES[1:]))
