@@ -89,17 +89,20 @@ class EntityLedger:
         _require_none({index: None for index, one in enumerate(self._fragments) if one is None})
         for _ in range(OPEN_TRIES):
             epoch = await self._fragment(0).open_owner(self._lane, owner, None, max_owners)
-            if await self._tell_epoch(owner, epoch, max_owners):
+            newest = await self._tell_epoch(owner, epoch, max_owners)
+            if newest == epoch:
                 return epoch
+            # Others have come since; or the first fragment has forgotten the owner, and the clock was put back.
+            await self._fragment(0).open_owner(self._lane, owner, newest, max_owners)
         raise StaleEpoch(f"Others open the owner '{owner}' at the same time: only one query can use it.")
 
-    async def _tell_epoch(self, owner: str, epoch: int, max_owners: int) -> bool:
-        """Whether it is the newest in all others."""
+    async def _tell_epoch(self, owner: str, epoch: int, max_owners: int) -> int:
+        """Returns the newest that one of the others has."""
         found, missing = await self._ask(
             range(1, len(self._fragments)), lambda _, one: one.open_owner(self._lane, owner, epoch, max_owners)
         )
         _require_none(missing)
-        return all(one == epoch for one in found.values())
+        return max(found.values(), default=epoch)
 
     async def owners(self) -> list[tuple[str, int, int]]:
         found = await self._ask_all(lambda _, one: one.owners(self._lane))

@@ -45,6 +45,17 @@ async def test_a_repeated_request_is_answered_when_the_first_is_durable() -> Non
 
 
 @covers("D1")
+async def test_an_owner_is_opened_behind_every_epoch_that_a_fragment_knows() -> None:
+    async with OneQueue() as first, OneQueue() as second:
+        entity = EntityLedger([ledger_of(first), ledger_of(second)], MAIN)
+        second.clock.advance(3600.0)  # and then the clock was put back
+        newer = await ledger_of(second).open_owner(MAIN, "query", None, 4)
+        epoch = await entity.open_owner("query", 4)
+        assert epoch > newer
+        assert await entity.reserved("query", epoch) == {}
+
+
+@covers("D1")
 @pytest.mark.parametrize("ending", ["complete", "release", "give up"])
 async def test_nothing_left_to_do_is_answered_when_what_was_done_is_durable(ending: str) -> None:
     async with OneQueue() as queue:

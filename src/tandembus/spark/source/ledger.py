@@ -45,6 +45,8 @@ class NativeLedger:
         self._epochs: Final[dict[str, int]] = {}
         self._requests: Final[dict[str, int]] = {}
         self._ends: dict[str, dict[int, int]] | None = None
+        self._doubtful: Final[set[str]] = set()
+        """Entities of which fragments were missing when they were last planned."""
 
     async def open(self) -> None:
         await self._open(self._entities)
@@ -82,10 +84,17 @@ class NativeLedger:
         up_to = None if self._ends is None else self._ends[entity]
         request = self._requests.setdefault(entity, 1)
         answer = await reservations.reserve(self._owner, self._epochs[entity], request, max_messages, max_bytes, up_to)
-        self._requests[entity] = request + 1
+        ranges = answer.ranges
         if answer.missing_fragments:
             log.warning("%s: fragments %s are out of reach, and left for later", entity, answer.missing_fragments)
-        return answer.ranges
+            self._doubtful.add(entity)
+        elif entity in self._doubtful:
+            # One that went out of reach may have reserved messages and not said so. The batch before is settled, so
+            # whatever is reserved is to be planned.
+            ranges = await reservations.reserved(self._owner, self._epochs[entity])
+            self._doubtful.remove(entity)
+        self._requests[entity] = request + 1
+        return ranges
 
     async def remember_ends(self) -> None:
         self._ends = {entity: await (await self._link.reservations(entity)).ends() for entity in self._entities}

@@ -1,0 +1,56 @@
+"""Planning with fragments that are out of reach: what they reserved in the moment they went is planned when they are
+back."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tandembus.client.reservations import Ranges, Reservation, Reservations
+from tandembus.spark.source.ledger import NativeLedger
+from tandembus.spark.source.link import Link
+from tandembus.spark.source.options import parse_options
+from tests.covers import covers
+
+OPTIONS = parse_options(
+    {
+        "connection": "Endpoint=sb://localhost/;SharedAccessKeyName=a;SharedAccessKey=b",
+        "entities": "orders",
+        "owner": "query",
+    }
+)
+
+
+class TwoFragments:
+    """Fragment 1 reserves its messages for the first request, and its answer is lost."""
+
+    def __init__(self) -> None:
+        self.requests: list[int] = []
+
+    async def open_owner(self, owner: str) -> int:
+        return 1
+
+    async def reserve(self, owner: str, epoch: int, request: int, *_: object) -> Reservation:
+        self.requests.append(request)
+        return Reservation({0: [(request, request)]}, (1,) if request < 3 else ())
+
+    async def reserved(self, owner: str, epoch: int) -> Ranges:
+        return {0: [(3, 3)], 1: [(1, 5)]}
+
+
+class LinkTo(Link):
+    def __init__(self, reservations: TwoFragments) -> None:
+        super().__init__(OPTIONS)
+        self._fragments = reservations
+
+    async def reservations(self, entity: str) -> Reservations:
+        return cast(Reservations, self._fragments)
+
+
+@covers("D1")
+async def test_what_a_fragment_reserved_without_saying_so_is_planned_when_it_is_back() -> None:
+    fragments = TwoFragments()
+    ledger = NativeLedger(LinkTo(fragments), OPTIONS)
+    await ledger.open()
+    planned = [await ledger.plan("orders", 10, 1000) for _ in range(4)]
+    assert planned == [{0: [(1, 1)]}, {0: [(2, 2)]}, {0: [(3, 3)], 1: [(1, 5)]}, {0: [(4, 4)]}]
+    assert fragments.requests == [1, 2, 3, 4]
