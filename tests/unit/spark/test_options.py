@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 
+from tandembus.client.addresses import SubQueue, address_of
 from tandembus.errors import InvalidArgument
 from tandembus.spark.source.data_source import ServiceBusDataSource
-from tandembus.spark.source.options import parse_options, require_entities, require_owner
+from tandembus.spark.source.options import SUB_QUEUES, parse_options, require_entities, require_owner
 from tests.covers import covers
 
 SECRET = "c2VjcmV0IGtleQ=="
@@ -90,3 +91,8 @@ def test_no_class_of_the_data_source_takes_filters_from_spark() -> None:
 
     reader = ServiceBusDataSource({"connection": CONNECTION, "entities": "a"}).reader(None)
     assert type(reader).pushFilters is DataSourceReader.pushFilters
+
+
+def test_the_sub_queues_are_those_of_the_client() -> None:
+    assert SUB_QUEUES["deadletter"] == address_of("", SubQueue.DEAD_LETTER)
+    assert SUB_QUEUES["transferdeadletter"] == address_of("", SubQueue.TRANSFER_DEAD_LETTER)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tandembus.client.addresses import SubQueue, address_of
 from tandembus.errors import InvalidArgument
 from tandembus.security.sas import ConnectionString, parse_connection_string
 
@@ -20,11 +19,12 @@ AMQP_PORTS: Final = (5671, 5672)
 BACKENDS: Final = ("native", "azure")
 PAYLOADS: Final = ("none", "also", "only")
 SUB_QUEUES: Final = {
-    "": None,
-    "none": None,
-    "deadletter": SubQueue.DEAD_LETTER,
-    "transferdeadletter": SubQueue.TRANSFER_DEAD_LETTER,
+    "": "",
+    "none": "",
+    "deadletter": "/$DeadLetterQueue",
+    "transferdeadletter": "/$Transfer/$DeadLetterQueue",
 }
+"""The suffixes of `client.addresses`; to import that takes longer than Spark's processes should wait."""
 NAMES: Final = (
     "connection",
     "connectionEnv",
@@ -197,7 +197,7 @@ def _entities(given: Mapping[str, str]) -> tuple[str, ...]:
     name = given.get("subqueue", "").strip().lower()
     if name not in SUB_QUEUES:
         raise InvalidArgument(f"the option subQueue is deadLetter or transferDeadLetter, not {name!r}")
-    return tuple(address_of(entity.strip("/"), SUB_QUEUES[name]) for entity in _listed(given.get("entities", "")))
+    return tuple(entity.strip("/") + SUB_QUEUES[name] for entity in _listed(given.get("entities", "")))
 
 
 def _fragments(given: Mapping[str, str]) -> tuple[int, ...]:
