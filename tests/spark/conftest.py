@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tandembus.spark import spark_session
-from tandembus.spark.java import ensure_java
 from tandembus.testing import EmbeddedNamespace
+from tests.spark.starting import quick_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CACHE = Path(__file__).parent.parent.parent / ".build" / "spark"
 CONNECTION_VARIABLE = "BUS"
 """Holds the connection string of `namespace`, for the option `connectionEnv`."""
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-def class_archive_option() -> str:
-    """Java's classes as they are in memory, kept from one run to the next: a session then starts in half the time.
-
-    The first run leaves the archive behind when its Java ends. A damaged one is ignored by Java.
-    """
-    import pyspark
-
-    version = subprocess.run([str(ensure_java()), "-version"], capture_output=True, check=True).stderr
-    key = hashlib.sha256(version + pyspark.__version__.encode()).hexdigest()[:16]
-    CACHE.mkdir(parents=True, exist_ok=True)
-    archive = CACHE / f"classes-{key}.jsa"
-    return f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={archive}"
 
 
 @pytest.fixture(scope="session")
@@ -47,9 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, namespace: EmbeddedNamespace
         master="local[2]",
         app_name="tests",
         **{
-            "spark.sql.shuffle.partitions": 1,
-            "spark.sql.adaptive.enabled": False,
-            "spark.driver.extraJavaOptions": f"{QUICK} {class_archive_option()} -Xshare:auto -Xlog:disable",
+            **quick_settings(),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
         },
     )
