@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tandembus.testing import EmbeddedNamespace
-from tests.unit.spark.stage import PlainNamespace, Stage
+from tests.unit.spark.stage import Stage
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def namespace() -> Iterator[EmbeddedNamespace]:
 @pytest.fixture(scope="module")
 def plain_namespace() -> Iterator[EmbeddedNamespace]:
     """One that offers what every Service Bus does, and no more."""
-    with PlainNamespace() as running:
+    with EmbeddedNamespace(reservations=False) as running:
         yield running
 
 

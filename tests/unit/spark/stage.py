@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from tandembus.client import OutgoingMessage, ReceivedMessage, ServiceBus, connect
 from tandembus.client.addresses import address_of
-from tandembus.config import ServeSettings
 from tandembus.spark.source.batch_reader import BatchReader
 from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.options import SourceOptions, parse_options
 from tandembus.spark.source.writer import Sent, write_batches
 from tandembus.testing import EmbeddedNamespace
-from tandembus.testing.asynchronous import AsyncEmbeddedNamespace
 
 T = TypeVar("T")
 Row = dict[str, Any]
-
-
-class _WithoutReservations(AsyncEmbeddedNamespace):
-    def _settings(self, folder: Path) -> ServeSettings:
-        return dataclasses.replace(super()._settings(folder), reservations=False)
-
-
-class PlainNamespace(EmbeddedNamespace):
-    """A namespace as `serve --no-reservations` gives it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._inner = _WithoutReservations()
 
 
 class Stage:

@@ -14,7 +14,7 @@ from tandembus.spark.source.offsets import Offset
 from tandembus.spark.source.stream_reader import StreamReader
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
-from tests.unit.spark.stage import PlainNamespace, Stage, numbered, rows_of
+from tests.unit.spark.stage import Stage, numbered, rows_of
 
 BOTH = pytest.mark.parametrize("backend", ["native", "azure"])
 LIMIT = ReadMaxRows(1000)
@@ -164,7 +164,7 @@ def test_a_limit_in_bytes_is_kept_but_one_message_always_fits(stage: Stage, quer
 @covers("D1")
 @BOTH
 def test_available_now_ends_with_what_was_there(backend: str) -> None:
-    with EmbeddedNamespace() if backend == "native" else PlainNamespace() as namespace:
+    with EmbeddedNamespace(reservations=backend == "native") as namespace:
         stage = Stage(namespace, "orders")
         stage.create()
         query = Query(stage, backend=backend)
