@@ -18,7 +18,7 @@ from tandembus.spark import spark_session
 from tandembus.spark.source.data_source import ServiceBusDataSource
 from tandembus.spark.source.stream_reader import StreamReader
 from tandembus.spark.source.writer import Sent, StreamWriter
-from tests.spark.starting import quick_settings
+from tests.spark.starting import QUICK, quick_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +28,8 @@ FORMAT = "servicebus_killed"
 DRIVER, WORKER, EXECUTOR = "driver", "worker", "executor"
 RESERVED, READING, SENT = "reserved", "reading", "sent"
 """Between setting messages aside and Spark's log; before the sends; after the sends and before Spark knows."""
+
+SETTINGS = {"spark.task.maxFailures": 8, "spark.executor.extraJavaOptions": QUICK}
 
 
 def die_at(moment: str) -> None:
@@ -89,7 +91,7 @@ class KilledSource(ServiceBusDataSource):
 
 def main() -> None:
     os.environ["KILLED_GROUP"] = str(os.getpgid(0))
-    spark = spark_session(master=os.environ["MASTER"], app_name="killed", **quick_settings())
+    spark = spark_session(master=os.environ["MASTER"], app_name="killed", **SETTINGS, **quick_settings())
     spark.dataSource.register(KilledSource)
     options = {"connectionEnv": "BUS", "maxMessages": os.environ["BATCH"], "numPartitions": "2"}
     stream = spark.readStream.format(FORMAT).options(entities="backlog", owner="copier", **options).load()

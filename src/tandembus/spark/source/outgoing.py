@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.client.messages import as_new
@@ -68,8 +67,8 @@ class RowEncoder:
     def groups_of(self, batch: pa.RecordBatch) -> Groups:
         rows = _Columns(batch)
         groups: Groups = {}
-        for index in range(batch.num_rows):
-            destination = rows.text(DESTINATION, index) or self._options.destination
+        for index, named in enumerate(rows.column(DESTINATION)):
+            destination = named or self._options.destination
             if destination is None:
                 raise InvalidArgument(
                     f"row {self._place} has no destination: fill the column 'destination', or give the option entity"
@@ -80,16 +79,17 @@ class RowEncoder:
         return groups
 
     def _message(self, rows: _Columns, index: int, destination: str) -> tuple[str | None, bytes]:
-        payload = rows.value(PAYLOAD, index)
+        payload = rows.column(PAYLOAD)[index]
         if payload is not None:
             return _key_of(rows, index, payload), as_new(payload) if _GIVEN_BY_THE_SERVICE in payload else payload
-        body = rows.value(BODY, index)
+        body = rows.column(BODY)[index]
         if body is None:
             raise InvalidArgument(f"row {self._place} has no body: an empty message has an empty body, not null")
         content: bytes = body.encode() if isinstance(body, str) else body
-        session_id, partition_key, *others = texts = tuple(rows.text(name, index) for name in TEXTS)
-        pairs, types = rows.value("properties", index), rows.value("property_types", index)
-        message_id = rows.text("message_id", index)
+        texts = rows.texts[index]
+        session_id, partition_key = texts[0], texts[1]
+        pairs, types = rows.column("properties")[index], rows.column("property_types")[index]
+        message_id = rows.column("message_id")[index]
         if message_id is None:
             message_id = self._id(rows, index, destination, (*texts, pairs), content)
         return session_id or partition_key, encode_message(
@@ -97,7 +97,7 @@ class RowEncoder:
             message_id,
             session_id,
             partition_key,
-            tuple(others),
+            texts[2:],
             self._ttl_ms(rows, index),
             properties_of(pairs, types),
         )
@@ -112,46 +112,48 @@ class RowEncoder:
 
     def _ttl_ms(self, rows: _Columns, index: int) -> int | None:
         """A message that was read keeps the time to live that it had at first; any other lives until `expires_at`."""
-        expires_at: datetime | None = rows.value("expires_at", index)
+        expires_at: int | None = rows.column("expires_at")[index]
         if expires_at is None:
             return None
-        enqueued: datetime | None = rows.value("enqueued_time", index)
-        since = self._clock.now() if enqueued is None else enqueued.timestamp()
-        return round((expires_at.timestamp() - since) * 1000)
+        enqueued: int | None = rows.column("enqueued_time")[index]
+        return (expires_at - (round(self._clock.now() * 1_000_000) if enqueued is None else enqueued)) // 1000
 
 
 class _Columns:
-    """A batch as Python values, column by column; a column that is not there is null."""
+    """A batch as Python values, column by column as they are asked for; one that is not there is null. Times are
+    microseconds, and those without a zone are in UTC."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self._values: Final[dict[str, list[Any]]] = {
-            name: _in_utc(batch.column(place)).to_pylist() for place, name in enumerate(batch.schema.names)
-        }
+        self._batch: Final = batch
+        self._nulls: Final = [None] * batch.num_rows
+        self._values: Final[dict[str, list[Any]]] = {}
+        self.texts: Final = list(zip(*(self.column(name) for name in TEXTS), strict=True))
 
-    def value(self, name: str, index: int) -> Any:
+    def column(self, name: str) -> list[Any]:
         values = self._values.get(name)
-        return None if values is None else values[index]
+        if values is None:
+            values = self._values[name] = self._converted(name)
+        return values
 
     def values(self, names: Sequence[str], index: int) -> tuple[Any, ...]:
-        return tuple(self.value(name, index) for name in names)
+        return tuple(self.column(name)[index] for name in names)
 
-    def text(self, name: str, index: int) -> str | None:
-        values = self._values.get(name)
-        return None if values is None else values[index]
+    def _converted(self, name: str) -> list[Any]:
+        import pyarrow as pa
 
-
-def _in_utc(column: pa.Array) -> pa.Array:
-    """A time without a zone is one in UTC."""
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp("us", tz="UTC"))
-    return column
+        place = self._batch.schema.get_field_index(name)
+        if place < 0:
+            return self._nulls
+        column = self._batch.column(place)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        converted: list[Any] = column.to_pylist()
+        return converted
 
 
 def _key_of(rows: _Columns, index: int, payload: bytes) -> str | None:
     """Session or partition key, from the columns where they are given, else from the message itself."""
-    given = rows.text("session_id", index) or rows.text("partition_key", index)
+    given: str | None = rows.texts[index][0] or rows.texts[index][1]
     if given is not None:
         return given
     parsed = Rows()
