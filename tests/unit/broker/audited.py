@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from tandembus.store.audit_lines import KINDS
@@ -19,11 +20,16 @@ class KeepingSink:
         self.pages: dict[int, AuditPage] = {}
         self.error: OSError | None = None
         """What writing raises, while it is set."""
+        self.is_writing = threading.Event()
+        self.may_write = threading.Event()
+        self.may_write.set()
 
     def last_number(self, store_id: bytes) -> int:
         return max(self.pages, default=0)
 
     def append(self, store_id: bytes, pages: Sequence[AuditPage]) -> None:
+        self.is_writing.set()
+        self.may_write.wait()
         if self.error is not None:
             raise self.error
         for page in pages:

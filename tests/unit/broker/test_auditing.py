@@ -271,6 +271,25 @@ async def test_whoever_stops_while_records_are_handed_on_does_not_hand_them_on_a
 
 
 @covers("D5")
+async def test_an_export_that_is_interrupted_is_finished_before_the_next() -> None:
+    audited = Audited()
+    audited.sink.may_write.clear()
+    async with audited.queue as queue:
+        audit = queue.broker.audit
+        assert audit is not None
+        await queue.send("a")
+        export = asyncio.ensure_future(audit.export())
+        await asyncio.to_thread(audited.sink.is_writing.wait)
+        export.cancel()
+        await asyncio.gather(export, return_exceptions=True)
+        again = asyncio.ensure_future(audit.export())
+        await asyncio.sleep(0)
+        audited.sink.may_write.set()
+        await again
+    assert audited.counts() == {"accepted": 1}
+
+
+@covers("D5")
 async def test_records_wait_in_the_store_while_they_cannot_be_written() -> None:
     audited = Audited()
     async with audited.queue as queue:
