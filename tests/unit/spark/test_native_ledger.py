@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from typing import cast
 
+import pytest
+
 from tandembus.client.reservations import Ranges, Reservation, Reservations
+from tandembus.errors import FragmentUnavailable
 from tandembus.spark.source.ledger import NativeLedger
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.options import parse_options
@@ -33,6 +36,9 @@ class TwoFragments:
         self.requests.append(request)
         return Reservation({0: [(request, request)]}, (1,) if request < 3 else ())
 
+    async def ends(self) -> dict[int, int]:
+        return {0: 9, 1: 9}
+
     async def reserved(self, owner: str, epoch: int) -> Ranges:
         return {0: [(3, 3)], 1: [(1, 5)]}
 
@@ -54,3 +60,15 @@ async def test_what_a_fragment_reserved_without_saying_so_is_planned_when_it_is_
     planned = [await ledger.plan("orders", 10, 1000) for _ in range(4)]
     assert planned == [{0: [(1, 1)]}, {0: [(2, 2)]}, {0: [(3, 3)], 1: [(1, 5)]}, {0: [(4, 4)]}]
     assert fragments.requests == [1, 2, 3, 4]
+
+
+@covers("D1")
+async def test_a_query_that_is_to_end_does_not_end_while_a_fragment_is_out() -> None:
+    fragments = TwoFragments()
+    ledger = NativeLedger(LinkTo(fragments), OPTIONS)
+    await ledger.open()
+    await ledger.remember_ends()
+    for _ in range(2):
+        with pytest.raises(FragmentUnavailable, match="fragments 1 are out of reach"):
+            await ledger.plan("orders", 10, 1000)
+    assert fragments.requests == [1, 1]

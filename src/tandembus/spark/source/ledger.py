@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from tandembus.errors import NotSupported
+from tandembus.errors import FragmentUnavailable, NotSupported
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.options import SourceOptions, require_owner
 from tandembus.spark.source.ranges import Batch, FragmentRanges, count_of
@@ -85,6 +85,11 @@ class NativeLedger:
         request = self._requests.setdefault(entity, 1)
         answer = await reservations.reserve(self._owner, self._epochs[entity], request, max_messages, max_bytes, up_to)
         ranges = answer.ranges
+        if answer.missing_fragments and self._ends is not None:
+            raise FragmentUnavailable(
+                f"{entity}: fragments {', '.join(map(str, answer.missing_fragments))} are out of reach: the query "
+                "would end with messages left. Start it again when they are back; what it has reserved comes first."
+            )
         if answer.missing_fragments:
             log.warning("%s: fragments %s are out of reach, and left for later", entity, answer.missing_fragments)
             self._doubtful.add(entity)
