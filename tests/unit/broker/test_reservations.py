@@ -19,7 +19,7 @@ from tandembus.errors import (
 )
 from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.store.memory import Fault, MemoryDisk
-from tandembus.store.messaging_store import DEAD_LETTER, MAIN
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN, BlockRecord
 from tests.covers import covers
 from tests.unit.broker.audited import Comparison, KeepingSink
 from tests.unit.broker.one_queue import KEY, OneQueue, small
@@ -394,3 +394,25 @@ async def test_behind_many_messages_of_a_held_session_others_are_found() -> None
         assert await owner.reserve(1) == [101]
         assert await owner.reserve(1) == [102]
         assert await owner.reserve(1) == []
+
+
+@covers("D1")
+async def test_a_block_that_was_rebuilt_from_its_bodies_learns_what_is_reserved() -> None:
+    async with OneQueue() as queue:
+        await queue.send(*TWENTY)
+        owner = await OwnerAt(queue).open()
+        numbers = await owner.reserve(10)
+        await owner.complete(numbers[:2])
+        following = await queue.after_crash()
+    for key, block in queue.disk.blocks.items():
+        if block.lane == MAIN and block.block == 0:
+            # Nothing is parked, and what was settled is back: rather twice than never.
+            bits, live = bytes([1, *bytes(len(block.settled) - 1)]), block.given - 1
+            queue.disk.blocks[key] = BlockRecord(
+                block.fragment, block.lane, block.block, block.given, bits, bytes(len(bits)), live, 0, 0, 1000, 0
+            )
+    owner.queue = following
+    async with following:
+        assert await owner.reserved() == numbers[2:]
+        assert await following.receiver().take(30) == [*TWENTY[:2], *TWENTY[10:]]
+        assert await owner.complete(numbers) == 8
