@@ -9,6 +9,7 @@ reserve goes on without it.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar, final
@@ -134,19 +135,36 @@ class EntityLedger:
             _require_none(out)
         given = {index: list(one.answer) for index, one in prospects.items() if one.answer}
         open_ones = {index: one for index, one in prospects.items() if one.answer is None or not given}
-        shares = shares_of(open_ones, max_messages - _count(given), max_bytes, request)
-        if given or any(share.messages for share in shares.values()):
+        while True:
+            shares = shares_of(open_ones, max_messages - _count(given), max_bytes, request)
+            chosen = [index for index, share in shares.items() if share.messages]
+            if not given and not chosen:
+                break
             # Who has answered before is asked for it once more: what a prospect tells need not be durable yet.
             shares |= dict.fromkeys(given, Share(0, 0))
             answers, late = await self._ask(
-                list(shares),
-                lambda i, one: one.reserve(
-                    lane, owner, epoch, request, shares[i].messages, shares[i].size_bytes, up_to.get(i)
-                ),
+                list(shares), functools.partial(self._give, owner, epoch, request, shares, up_to)
             )
             given = {index: list(ranges) for index, ranges in answers.items() if ranges}
             out |= late
+            if given:
+                break
+            # What they had is somebody else's by now, or lies beyond `up_to`: others may have more.
+            open_ones = {index: one for index, one in open_ones.items() if index not in chosen and index not in out}
         return Reservation(dict(sorted(given.items())), tuple(sorted(out)))
+
+    def _give(
+        self,
+        owner: str,
+        epoch: int,
+        request: int,
+        shares: Mapping[int, Share],
+        up_to: Mapping[int, int],
+        index: int,
+        fragment: FragmentLedger,
+    ) -> Awaitable[Sequence[Range]]:
+        share = shares[index]
+        return fragment.reserve(self._lane, owner, epoch, request, share.messages, share.size_bytes, up_to.get(index))
 
     def _fragment_exists(self, index: int) -> None:
         if not 0 <= index < len(self._fragments):

@@ -56,6 +56,21 @@ async def test_an_owner_is_opened_behind_every_epoch_that_a_fragment_knows() -> 
 
 
 @covers("D1")
+@pytest.mark.parametrize("request_number", [1, 2])
+async def test_where_those_whose_turn_it_is_have_nothing_others_give(request_number: int) -> None:
+    async with OneQueue() as first, OneQueue() as second:
+        entity = EntityLedger([ledger_of(first), ledger_of(second)], MAIN)
+        await first.send("a", "later")
+        await first.complete(await first.receiver().take_one())
+        await second.send("b")
+        epoch = await entity.open_owner("query", 4)
+        found = await entity.reserve("query", epoch, request_number, 1, MOST, {0: 1, 1: 1})
+        assert found.ranges == {1: [(1, 1)]}
+        assert await entity.reserve("query", epoch, request_number, 1, MOST, {0: 1, 1: 1}) == found
+        assert (await entity.reserve("query", epoch, 3, 1, MOST, {0: 1, 1: 1})).ranges == {}
+
+
+@covers("D1")
 @pytest.mark.parametrize("ending", ["complete", "release", "give up"])
 async def test_nothing_left_to_do_is_answered_when_what_was_done_is_durable(ending: str) -> None:
     async with OneQueue() as queue:
