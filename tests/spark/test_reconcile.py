@@ -11,6 +11,7 @@ import pytest
 
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
+from tandembus.spark.jobs.reconcile_in_flight import InFlight
 from tandembus.spark.jobs.reconcile_result import ReconcileResult
 from tests.covers import covers
 from tests.spark.audit_writing import WrittenAudit
@@ -145,14 +146,23 @@ def test_late_reordered_unknown_and_unrecorded_sends_are_classes_of_their_own(
 
 
 @covers("D5")
-def test_a_record_that_is_missing_proves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_browsing_finds_what_no_record_tells_and_a_missing_record_proves_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     audit = WrittenAudit(tmp_path)
     audit.leave("orders", *audit.take("orders", "a"))
     audit.record += 2
-    audit.leave("orders", *audit.take("orders", "b"))
-    result = run_reconcile(spark, ReconcileOptions([str(tmp_path)]))
-    assert result.exceptions == [{"kind": "missing_records", "namespace": "contoso", "store": "ab", "count": 2}]
-    assert not result.is_well()
+    (here, _) = audit.take("orders", "here", "gone")
+    audit.take("elsewhere", "not looked for")
+    rows = [("Orders", here, "here", audit.now_ms), ("Orders", 4711, "ghost", audit.now_ms)]
+    result = run_reconcile(spark, ReconcileOptions([str(tmp_path)], in_flight=InFlight(rows, ["orders"])))
+    assert entity(result, "orders") == {"accepted": 3, "settled": 1, "pending": 1, "lost": 1, "phantom": 1}
+    assert entity(result, "elsewhere") == {"accepted": 1, "pending": 1}
+    assert found(result, "lost") == [("orders", "gone")]
+    assert found(result, "phantom") == [("orders", "ghost")]
+    missing = {"kind": "missing_records", "namespace": "contoso", "store": "ab", "count": 2}
+    assert result.exceptions[0] == missing
+    assert result.missing_records
 
 
 @covers("D5")

@@ -40,6 +40,8 @@ class ReconcileOptions:
     namespaces: Sequence[tuple[str, str | None]] = field(default=(), repr=False)
     """Where to browse what is in flight: connection strings, each with a certificate to trust or None. Without any,
     the records say what is."""
+    in_flight: InFlight | None = None
+    """What was browsed already, by whoever calls this."""
     sends: str | None = None
     """A sender's own record of its sends, JSON lines."""
     output: str | None = None
@@ -51,7 +53,7 @@ def run_reconcile(spark: SparkSession, options: ReconcileOptions) -> ReconcileRe
     cut_off_ms = FAR_FUTURE_MS if options.cut_off is None else int(options.cut_off.timestamp() * 1000)
     records = read_records(spark, options.paths)
     if not options.namespaces:
-        return _reconciled(spark, records, None, options, cut_off_ms)
+        return _reconciled(spark, records, options.in_flight, options, cut_off_ms)
     in_flight = browse(options.namespaces, _entities_in(records))
     # What was settled since the records were read is missing by now: they must say so before it is called lost.
     threading.Event().wait(RECORDED_WITHIN_S)
