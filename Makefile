@@ -20,7 +20,7 @@ INTERPRETED := tests/unit tests/contract
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-compiled test-interpreted test-spark check format requirements bench chaos clean
+.PHONY: help install up demo test test-compiled test-interpreted test-spark check format requirements bench bench-spark chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -69,6 +69,9 @@ requirements: $(STAMPS)/tools ## write the tests of each requirement into docs/r
 bench: $(STAMPS)/package ## side by side with RabbitMQ; the table goes to benchmarks/results (BENCH_ARGS=--big adds 10 million messages)
 	@tools/system_packages.sh "the comparison with RabbitMQ" rabbitmq-server -- test -x /usr/lib/rabbitmq/bin/rabbitmq-server
 	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
+
+bench-spark: $(STAMPS)/package ## source, sink and syphon on Spark; the table goes to benchmarks/results (BENCH_ARGS=--big adds a million messages)
+	$(BIN)/python -m benchmarks.spark_rows $(BENCH_ARGS)
 
 chaos: install ## the rows of the fault matrix (SCALE=ci|nightly|release)
 	SCALE=$(SCALE) $(BIN)/python -m pytest -m chaos -o timeout=0 -o faulthandler_timeout=0 $(PYTEST_ARGS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -114,13 +116,47 @@ def free_port() -> int:
         return port
 
 
-def run_tandembus(*arguments: str, timeout_s: float = 150.0) -> subprocess.CompletedProcess[str]:
-    """The program as a user runs it."""
-    return subprocess.run(
-        [sys.executable, "-m", "tandembus", *arguments],
-        env=cluster_environment(),
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
+SMALL_JOB: Final = (
+    ("spark.executor.memory", "512m"),
+    ("spark.driver.extraJavaOptions", SMALL_JVM),
+    ("spark.executor.extraJavaOptions", SMALL_JVM),
+)
+SEVERAL: Final = """
+import json, sys
+from tandembus.cli import main
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"{command} ended with {end.code}")
+"""
+
+
+@contextmanager
+def started_commands(
+    commands: Sequence[list[str]], variables: dict[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Commands of `tandembus`, one after the other in one process, which starts Java once. It leads a process group,
+    since Java is a process beside it. `log`: what it says."""
+    output = log.open("wb")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SEVERAL, json.dumps([[*command, *small_job()] for command in commands])],
+        env={**cluster_environment(), **variables},
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
+    try:
+        yield process
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        output.close()
+
+
+def small_job() -> list[str]:
+    return [part for name, value in SMALL_JOB for part in ("--conf", f"{name}={value}")]

@@ -45,6 +45,8 @@ class BacklogDriver:
         self._plans: Final = {
             queue: QueuePlan(ledger, clock, retry_interval_s) for queue, ledger in self._ledgers.items()
         }
+        self._troubles: Final[dict[str, str]] = {}
+        """What was told last of a queue that cannot be used."""
         self._ends: dict[str, dict[int, int]] | None = None
         """Of a drain: what comes later is left."""
 
@@ -88,15 +90,19 @@ class BacklogDriver:
 
     async def _plan(self, queue: str, retry_all: bool) -> QueueBatch | None:
         try:
-            await self._opened(queue)
+            await self._ledgers[queue].open()
             await self._plans[queue].finish()
             up_to = None if self._ends is None else self._ends[queue]
-            return await self._plans[queue].plan(self._share, up_to, retry_all)
+            planned = await self._plans[queue].plan(self._share, up_to, retry_all)
         except (StaleEpoch, NotSupported, Unauthorized) as error:
             raise explained(error) from None
         except ClientFailure as error:
-            log.warning("%s: left out of this batch: %s", queue, error)
+            if self._troubles.get(queue) != str(error):
+                self._troubles[queue] = str(error)
+                log.warning("%s: left out until it can be used again: %s", queue, error)
             return None
+        self._troubles.pop(queue, None)
+        return planned
 
     async def _ends_of(self, queue: str) -> dict[int, int]:
         try:

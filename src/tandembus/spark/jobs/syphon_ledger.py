@@ -23,8 +23,8 @@ NUMBER_BITS: Final = 48
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 BURY_WAIT_S: Final = 2.0
 FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 10.0
-"""Together some 20 s, in which a namespace may be started again."""
+LONGEST_PAUSE_S: Final = 20.0
+"""Together some 25 s, in which a namespace may be started again."""
 CLOSE: Final = 256
 """Ranges this close to each other are looked at together."""
 

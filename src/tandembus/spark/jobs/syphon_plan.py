@@ -84,6 +84,8 @@ class QueuePlan:
 
     async def finish(self) -> None:
         """Take note of what is left of the last batch; at the start, of what an earlier run left behind."""
+        if self._orphans == {} and not self._planned and not self._lanes:
+            return  # Nothing is reserved, and an idle syphon asks for no more than it must.
         reserved = await self._ledger.reserved()
         if self._orphans is None:
             self._orphans = reserved
