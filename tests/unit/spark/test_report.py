@@ -102,6 +102,25 @@ def test_a_loss_is_not_overlooked() -> None:
 
 
 @covers("D4")
+def test_a_reconciliation_without_all_records_is_no_proof(tmp_path: Path) -> None:
+    file = tmp_path / "reconciled.json"
+    row = {**dict.fromkeys(FIGURES, 0), "entity": "orders", "accepted": 7, "settled": 7, "is_balanced": True}
+    place = {"namespace": "contoso", "entity": "orders", "sequence_number": 7, "state": None}
+    exceptions = [
+        {"kind": "missing_records", "namespace": "contoso", "store": "store-0", "count": 5},
+        {"kind": "late", "entity": "orders", "message_id": "a", "settled_at": None, "places": [place]},
+    ]
+    document = {"entities": [row], "exceptions": exceptions, "cut_off": None, "exception_count": 9, "skipped_lines": 4}
+    file.write_text(json.dumps(document))
+    text = Reader(page(outage(), read_reconciliation(file))).text
+    assert "Audit records are missing, so nothing is proven" in text
+    assert "Nothing was lost" not in text
+    assert "The first 2 of 9 exceptions" in text
+    assert "places namespace contoso, entity orders, sequence number 7" in text
+    assert "Lines of audit files that could not be read: 4" in text
+
+
+@covers("D4")
 def test_a_report_of_nothing_says_so() -> None:
     read = Reader(page(EMPTY))
     for text in (

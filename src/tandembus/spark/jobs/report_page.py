@@ -343,9 +343,13 @@ def _reconciliation_section(found: Reconciliation | None) -> str:
     lost, phantom = (found.total(each) for each in BAD)
     if lost or phantom:
         verdict = _verdict("bad", f"{lost:,} lost, {phantom:,} phantoms.", "Look at the exceptions below.")
+    elif not found.is_proof:
+        verdict = _verdict("bad", "Audit records are missing,", "so nothing is proven. Look at the exceptions below.")
     else:
         verdict = _verdict("good", "Nothing was lost,", "and nothing was settled that had not been accepted.")
     until = f"<p class='dim'>Accepted until {escaped(found.cut_off)}.</p>" if found.cut_off else ""
+    if found.skipped_lines:
+        until += f"<p>Lines of audit files that could not be read: {found.skipped_lines:,}</p>"
     ordered = sorted(
         found.entities,
         key=lambda each: (-sum(each.figures[bad] for bad in BAD), -each.figures["accepted"], each.entity),
@@ -387,21 +391,26 @@ def _exceptions(found: Reconciliation) -> str:
     shown = found.exceptions[:EXCEPTIONS]
     rows = [
         (
-            str(each.get("kind", "")),
-            str(each.get("entity", "")),
-            str(each.get("message_id", "")),
-            ", ".join(
-                [f"{name}: {value}" for name, value in each.items() if name not in ("kind", "entity", "message_id")]
-            ),
+            _words(_plain(each.get("kind"))),
+            _plain(each.get("entity")),
+            _plain(each.get("message_id")),
+            _plain({name: value for name, value in each.items() if name not in ("kind", "entity", "message_id")}),
         )
         for each in shown
     ]
-    caption = (
-        "Exceptions"
-        if len(shown) == len(found.exceptions)
-        else f"The first {len(shown)} of {len(found.exceptions):,} exceptions"
-    )
+    count = max(found.exception_count, len(found.exceptions))
+    caption = "Exceptions" if len(shown) == count else f"The first {len(shown):,} of {count:,} exceptions"
     return _table(caption, ("kind", "entity", "message id", "more"), rows, figures_from=9)
+
+
+def _plain(value: object) -> str:
+    """Whatever an exception tells, for people."""
+    if isinstance(value, dict):
+        told = {name: _plain(each) for name, each in value.items()}
+        return ", ".join([f"{_words(str(name))} {text}" for name, text in told.items() if text])
+    if isinstance(value, list):
+        return "; ".join([_plain(each) for each in value])
+    return "" if value is None else str(value)
 
 
 def _footer(bill: Bill) -> str:

@@ -25,6 +25,8 @@ FIGURES: Final = (
 )
 BAD: Final = ("lost", "phantom")
 """What must not be."""
+MISSING: Final = "missing_records"
+"""An exception that is about the records and not about a message: with it, nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,13 @@ class Reconciliation:
     entities: tuple[Reconciled, ...]
     exceptions: tuple[Mapping[str, object], ...]
     cut_off: str
+    exception_count: int = 0
+    """All of them; `exceptions` may be the first only."""
+    skipped_lines: int = 0
+
+    @property
+    def is_proof(self) -> bool:
+        return not any(each.get("kind") == MISSING for each in self.exceptions)
 
     def total(self, figure: str) -> int:
         return sum([each.figures[figure] for each in self.entities])
@@ -53,21 +62,26 @@ def read_reconciliation(path: Path) -> Reconciliation:
         raise InvalidArgument(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("entities"), list):
         raise InvalidArgument(f"{path}: no result of `tandembus spark reconcile --json`")
-    exceptions = document.get("exceptions")
+    listed = document.get("exceptions")
+    exceptions = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     return Reconciliation(
         tuple([_entity(path, row) for row in document["entities"]]),
-        tuple([row for row in exceptions if isinstance(row, dict)]) if isinstance(exceptions, list) else (),
+        tuple(exceptions),
         str(document.get("cut_off") or ""),
+        _count(path, "exception_count", document.get("exception_count", len(exceptions))),
+        _count(path, "skipped_lines", document.get("skipped_lines", 0)),
     )
 
 
 def _entity(path: Path, row: object) -> Reconciled:
     if not isinstance(row, dict):
         raise InvalidArgument(f"{path}: entities are expected to be objects, with a figure for each outcome")
-    figures = {}
-    for name in FIGURES:
-        value = row.get(name, 0)
-        if type(value) is not int or value < 0:
-            raise InvalidArgument(f"{path}: {name} of {row.get('entity')!r} is no count")
-        figures[name] = value
+    whose = f"of {row.get('entity')!r}"
+    figures = {name: _count(path, f"{name} {whose}", row.get(name, 0)) for name in FIGURES}
     return Reconciled(str(row.get("entity")), figures)
+
+
+def _count(path: Path, what: str, value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise InvalidArgument(f"{path}: {what} is no count")
+    return value
