@@ -53,10 +53,11 @@ class QueueLedger:
         return await self._ask(lambda node: node.reserved(OWNER, self.epoch))
 
     async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges:
-        self._request += 1
+        """The request keeps its number until it is answered: what was reserved for it is then answered, too."""
         reservation = await self._ask(
             lambda node: node.reserve(OWNER, self.epoch, self._request, max_messages, MAX_BATCH_BYTES, up_to)
         )
+        self._request += 1
         return reservation.ranges
 
     async def ends(self) -> dict[int, int]:

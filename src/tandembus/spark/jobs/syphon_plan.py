@@ -110,9 +110,10 @@ class QueuePlan:
         waiting = self._due(max_messages, retry_all)
         room = max_messages - count_in(waiting)
         new = first_of(self._orphans, room)
-        self._orphans = without(self._orphans, new)
-        if not self._orphans and (room := room - count_in(new)) > 0:
+        orphans = without(self._orphans, new)
+        if not orphans and (room := room - count_in(new)) > 0:
             new = union((new, await self._ledger.reserve(room, up_to)))
+        self._orphans = orphans
         held_back = tuple(sorted(path for path, lane in self._lanes.items() if without(lane.ranges, lane.planned)))
         self._planned = union((new, waiting))
         return QueueBatch(self._planned, waiting, held_back)

@@ -84,6 +84,32 @@ async def next_batch(plan: QueuePlan, max_messages: int = 1000, up_to: dict[int,
     return await plan.plan(max_messages, up_to)
 
 
+class Forgetful(Backlog):
+    """The first request is carried out, and its answer lost; asked again, it is the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answer: Ranges | None = None
+
+    async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges:
+        if self._answer is None:
+            self._answer = await super().reserve(max_messages, up_to)
+            raise ConnectionError
+        return self._answer
+
+
+@covers("D2")
+async def test_what_an_earlier_run_left_is_planned_though_the_first_request_fails() -> None:
+    backlog = Forgetful()
+    backlog.send("orders", 3)
+    backlog.held = set(backlog.messages)
+    backlog.send("orders", 2)
+    plan = QueuePlan(backlog, ManualClock(), RETRY_S)
+    with pytest.raises(ConnectionError):
+        await next_batch(plan)
+    assert (await next_batch(plan)).ranges == {0: [(1, 5)]}
+
+
 @covers("D2")
 async def test_messages_for_a_dead_destination_stay_reserved_and_others_pass() -> None:
     backlog, clock = Backlog(), ManualClock()
