@@ -232,13 +232,16 @@ def test_dead_letters_are_consumed_like_any_queue(stage: Stage, backend: str) ->
 
 
 @BOTH
-def test_a_message_that_somebody_removed_is_missing_and_nothing_else(stage: Stage, backend: str) -> None:
+def test_a_message_that_somebody_removed_is_missing_and_nothing_else(
+    stage: Stage, backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
     stage.create()
     stage.send(numbered(2))
     query = Query(stage, backend=backend)
     end = query.plan()
     end["b"][stage.queue]["0"].append([900, 901])
     assert query.read(end) == ids(0, 2)
+    assert "2 of 4 messages are gone" in caplog.text
     query.offset = end
     query.plan()
     assert stage.peek() == []
@@ -270,6 +273,23 @@ def test_of_two_queries_with_one_owner_the_older_is_told_to_end(stage: Stage) ->
     with pytest.raises(StaleEpoch, match="another query has started with the owner 'reader'"):
         older.plan()
     assert newer.run(ReadMaxRows(5)) == ids(3, 8)
+    older.reader.stop()
+    newer.reader.stop()
+
+
+def test_a_batch_that_is_read_again_fences_the_query_that_planned_it(stage: Stage) -> None:
+    stage.create()
+    stage.send(numbered(5))
+    older = Query(stage)
+    end = older.plan()
+    newer = Query(stage)
+    assert newer.read(end) == ids(0, 5)
+    with pytest.raises(StaleEpoch):
+        older.reader.commit(end)
+    assert len(stage.peek()) == 5
+    newer.offset = end
+    newer.plan()
+    assert stage.peek() == []
     older.reader.stop()
     newer.reader.stop()
 

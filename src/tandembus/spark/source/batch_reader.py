@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from tandembus.spark.source.ranges import Slice, packed
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger("tandembus.spark")
+
 
 class SlicesPartition(InputPartition):
     """What one task reads."""
@@ -26,8 +29,12 @@ class SlicesPartition(InputPartition):
         self.slices = slices
 
 
-def read_slices(options: SourceOptions, slices: list[Slice]) -> Iterator[pa.RecordBatch]:
-    """In the task: connects, reads, and leaves nothing behind."""
+def read_slices(options: SourceOptions, slices: list[Slice], *, is_reserved: bool = False) -> Iterator[pa.RecordBatch]:
+    """In the task: connects, reads, and leaves nothing behind.
+
+    `is_reserved`: all numbers should be there. A message that is not was removed by somebody, or has expired: it is
+    told, and the others are read.
+    """
     from tandembus.spark.source.browsing import messages_of
     from tandembus.spark.source.columns import batches_of
 
@@ -36,7 +43,12 @@ def read_slices(options: SourceOptions, slices: list[Slice]) -> Iterator[pa.Reco
         try:
             for part in slices:
                 pages = messages_of(link, loop, browser_for(link), part)
-                yield from batches_of(part.entity, chain.from_iterable(pages), options.payload)
+                count = 0
+                for batch in batches_of(part.entity, chain.from_iterable(pages), options.payload):
+                    count += batch.num_rows
+                    yield batch
+                if is_reserved and count < part.count:
+                    log.warning("%s: %d of %d messages are gone", part.entity, part.count - count, part.count)
         finally:
             loop.call(link.drop())
 

@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SlicesPartition):
-            yield from read_slices(self._options, partition.slices)
+            yield from read_slices(self._options, partition.slices, is_reserved=True)
 
     def commit(self, end: Offset) -> None:
         loop, stream = self._planning()
