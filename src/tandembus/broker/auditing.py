@@ -49,6 +49,8 @@ class Audit:
         self._trimmed = 0
         self._waiting: AuditTrail | None = None
         """What is to be said of the beginning, where the store had no room for it."""
+        self._is_new = True
+        """No store was opened yet, so nobody is writing to the sink."""
         self._exporting = asyncio.Lock()
         self._writing: asyncio.Future[None] | None = None
         """What the sink is doing beside the loop, which nobody can stop."""
@@ -60,7 +62,9 @@ class Audit:
         self._next_number = 1 if newest is None else newest.number + 1
         self._exported, self._trimmed = None, 0
         trail = AuditTrail()
-        if newest is None or newest.epoch != store.epoch - 1:
+        is_behind = self._is_new and await self._goes_on_behind_files(store)
+        self._is_new = False
+        if is_behind or newest is None or newest.epoch != store.epoch - 1:
             await _note_beginning(store, trail)
         self._waiting = trail
         changes = Changes()
@@ -70,6 +74,19 @@ class Audit:
             self.committed(changes)
         except StoreFull:
             log.warning("the audit has no room to begin: its first record comes with the next commit")
+
+    async def _goes_on_behind_files(self, store: MessagingStore) -> bool:
+        """Whether the store is an older copy than the records in the sink: no number is used twice, or new records
+        would be taken for those that are there."""
+        try:
+            last = await asyncio.to_thread(self._sink.last_number, store.store_id)
+        except OSError:
+            return False  # told when records are handed on
+        if last < self._next_number:
+            return False
+        log.warning("the messaging store is older than its audit: records go on behind number %d", last)
+        self._next_number = last + 1
+        return True
 
     def write_page(self, changes: Changes, epoch: int) -> None:
         """Into a commit: whatever was noted for it."""

@@ -307,6 +307,22 @@ async def test_records_wait_in_the_store_while_they_cannot_be_written() -> None:
 
 
 @covers("D5")
+async def test_records_of_a_store_that_was_put_back_go_on_behind_those_in_the_files() -> None:
+    sink, disk = KeepingSink(), MemoryDisk()
+    async with OneQueue(disk=disk, audit_sink=sink) as queue:
+        await queue.send("before")
+    copied = dict(disk.audit_pages), dict(disk.bodies), dict(disk.blocks), disk.epoch
+    async with OneQueue(disk=disk, audit_sink=sink) as queue:
+        await queue.send("gone")
+        await queue.send("gone too")
+    disk.audit_pages, disk.bodies, disk.blocks, disk.epoch = copied
+    async with OneQueue(disk=disk, audit_sink=sink) as queue:
+        await queue.send("after")
+    assert sink.kinds(disk) == ["accepted", "accepted", "accepted", "began", "accepted"]
+    assert sink.entries(disk)[-1].message_id == "after"
+
+
+@covers("D5")
 async def test_an_audit_that_is_switched_on_says_what_it_found() -> None:
     disk, clock, sink = MemoryDisk(), ManualClock(), KeepingSink()
     async with OneQueue(FragmentSettings(), disk, clock) as queue:
