@@ -231,7 +231,8 @@ def test_sums_that_no_meter_can_have_are_refused_and_do_not_wrap_around(spark: S
 
 
 def test_a_place_without_metering_files_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="no metering files"):
-        run_usage(spark, UsageOptions((str(tmp_path),)))
+    for path in (str(tmp_path), str(tmp_path / "nowhere"), f"file:{tmp_path}/nowhere"):
+        with pytest.raises(InvalidArgument, match=r"no metering files.*give a namespace's data folder"):
+            run_usage(spark, UsageOptions((path,)))
     with pytest.raises(InvalidArgument, match="cannot be read"):
-        run_usage(spark, UsageOptions((str(tmp_path / "nowhere"),)))
+        run_usage(spark, UsageOptions(("nosuchscheme://host/meter",)))

@@ -71,6 +71,7 @@ def _without_patterns(name: str) -> str:
 
 
 def _remote_files(spark: SparkSession, path: str) -> list[MeteringFile]:
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
 
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
@@ -78,5 +79,10 @@ def _remote_files(spark: SparkSession, path: str) -> list[MeteringFile]:
         # Only names and sizes are asked for, so nothing is read.
         rows = reader.option("pathGlobFilter", REMOTE_PATTERN).load(path).select("path", "length").collect()
     except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return []
         raise InvalidArgument(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    except Py4JJavaError as error:
+        # An address of a kind that this Spark has no library for, or a place that does not answer.
+        raise InvalidArgument(f"{path}: cannot be read: {error.java_exception.toString()}") from None
     return [MeteringFile(_without_patterns(row["path"]), shown_name(row["path"]), row["length"]) for row in rows]
