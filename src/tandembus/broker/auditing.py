@@ -52,8 +52,6 @@ class Audit:
         self._is_new = True
         """No store was opened yet, so nobody is writing to the sink."""
         self._exporting = asyncio.Lock()
-        self._writing: asyncio.Future[None] | None = None
-        """What the sink is doing beside the loop, which nobody can stop."""
 
     async def opened(self, store: MessagingStore) -> None:
         """A life of the store begins, and nobody else has it yet. The records go on where they ended, or begin anew if
@@ -132,23 +130,14 @@ class Audit:
         comes next waits for it, and goes on behind it."""
         async with self._exporting:
             store = self._broker.store
-            await self._finish_writing()
             if self._exported is None:
                 self._exported = await asyncio.to_thread(self._sink.last_number, store.store_id)
             while pages := await store.audit_pages(self._exported + 1, EXPORT_BYTES):
-                self._writing = asyncio.ensure_future(asyncio.to_thread(self._sink.append, store.store_id, pages))
-                await asyncio.shield(self._writing)
-                self._writing = None
+                await asyncio.to_thread(self._sink.append, store.store_id, pages)
                 if self._broker.store is not store:
                     return
                 self._exported = pages[-1].number
             await self._trim(store)
-
-    async def _finish_writing(self) -> None:
-        """Of whoever was interrupted: what became of it, the sink knows."""
-        if self._writing is not None:
-            await asyncio.gather(self._writing, return_exceptions=True)
-            self._writing, self._exported = None, None
 
     async def _trim(self, store: MessagingStore) -> None:
         """What is in the sink need not be in the store; but for the newest, by which the number is known."""
