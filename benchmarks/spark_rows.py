@@ -44,6 +44,7 @@ MEGABYTE = 1_000_000
 SDK_SHARE = 20
 """The SDK gets so many times fewer messages, or it would never end."""
 AZURE_SHARE = 10
+WARM_UP = 2_000
 TARGETS = {"source, native, stream": 100_000.0, "sink, native": 50_000.0}
 
 
@@ -59,7 +60,7 @@ class Table:
 
 
 class Workers:
-    """The most memory that Spark's Python workers had at once, looked at ten times a second."""
+    """The most memory that one of Spark's Python workers had, looked at ten times a second."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
@@ -80,7 +81,7 @@ class Workers:
                 family = family_of(os.getpid())
             except OSError:
                 continue  # One of them has ended just now.
-            self.peak_bytes = max(self.peak_bytes, sum(map(_worker_bytes, family)))
+            self.peak_bytes = max(self.peak_bytes, *map(_worker_bytes, family))
 
 
 def _worker_bytes(pid: int) -> int:
@@ -98,7 +99,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def measure_source(spark: SparkSession, node: Tandembus, count: int, table: Table, folder: Path) -> None:
-    node.create_queue("source")
+    """The queue is empty before and after."""
     asyncio.run(_fill(node, "source", count))
     rows = memory_rows(spark, count)
     table.rate("source, from memory", count, timed(lambda: _drop(rows)))
@@ -107,7 +108,6 @@ def measure_source(spark: SparkSession, node: Tandembus, count: int, table: Tabl
         table.rate(f"source, {backend}, batch", count, timed(lambda frame=frame: _drop(frame)))  # type: ignore[misc]
     table.rate("plain SDK, peek", count // SDK_SHARE, asyncio.run(_peek_with_sdk(node, count // SDK_SHARE)))
     few = count // AZURE_SHARE
-    node.create_queue("deferred")
     asyncio.run(_fill(node, "deferred", few))
     table.rate("source, azure, stream", few, _stream(spark, node, "azure", "deferred", folder))
     for name, max_bytes in (("64 MiB", 64 << 20), ("16 MiB", 16 << 20)):
@@ -116,7 +116,7 @@ def measure_source(spark: SparkSession, node: Tandembus, count: int, table: Tabl
         with Workers() as workers:
             seconds = _stream(spark, node, "native", "source", folder / name.split()[0], str(max_bytes))
         table.rate("source, native, stream", count, seconds)
-        table.memory[f"Python workers of a stream, maxBytes {name}"] = workers.peak_bytes / MEGABYTE
+        table.memory[f"largest Python worker of a stream, maxBytes {name}"] = workers.peak_bytes / MEGABYTE
     asyncio.run(_fill(node, "source", count // SDK_SHARE))
     seconds = asyncio.run(_receive_with_sdk(node, count // SDK_SHARE))
     table.rate("plain SDK, receive and complete", count // SDK_SHARE, seconds)
@@ -126,11 +126,9 @@ def measure_sink(spark: SparkSession, node: Tandembus, count: int, table: Table)
     rows = memory_rows(spark, count).select("message_id", "body")
     table.rate("sink, from memory", count, timed(lambda: rows.write.format("memory-rows").mode("append").save()))
     for backend in ("native", "azure"):
-        node.create_queue(f"sink-{backend}")
         writer = rows.write.format("servicebus").option("connection", node.connection_string)
         writer = writer.option("backend", backend).option("entity", f"sink-{backend}").mode("append")
         table.rate(f"sink, {backend}", count, timed(writer.save))
-    node.create_queue("sink-sdk")
     table.rate("plain SDK, send", count // SDK_SHARE, asyncio.run(_send_with_sdk(node, count // SDK_SHARE)))
 
 
@@ -138,9 +136,6 @@ def measure_syphon(
     spark: SparkSession, primary: Tandembus, secondary: Tandembus, counts: list[int], table: Table, folder: Path
 ) -> None:
     queues = [backlog_path(PRIMARY_NAME, index) for index in range(BACKLOGS)]
-    for queue in queues:
-        secondary.create_queue(queue)
-    primary.create_queue(HOME)
     pair = Pair(primary.connection_string, secondary.connection_string)
     for count in counts:
         asyncio.run(_fill_backlog(secondary, queues, count))
@@ -152,7 +147,7 @@ def measure_syphon(
             spark_s = timed(partial(_run_job, spark, options, count))
         primary.run("queue", "purge", HOME, "--yes")
         table.syphon.append({"messages": count, "program_s": program_s, "spark_s": spark_s})
-        table.memory[f"Python workers of the syphon, {count:,} messages"] = workers.peak_bytes / MEGABYTE
+        table.memory[f"largest Python worker of the syphon, {count:,} messages"] = workers.peak_bytes / MEGABYTE
         click.echo(f"syphon, {count:,} messages: program {program_s:.1f} s, Spark {spark_s:.1f} s")
 
 
@@ -311,7 +306,15 @@ def main(messages: int, big: bool, quick: bool) -> None:
         start_s = time.monotonic() - began_at
         try:
             spark.dataSource.register(MemorySource)
-            _drop(memory_rows(spark, 1_000))  # the first job loads what all jobs need
+            for queue in ("source", "deferred", "sink-native", "sink-azure", "sink-sdk", HOME):
+                primary.create_queue(queue)
+            for index in range(BACKLOGS):
+                secondary.create_queue(backlog_path(PRIMARY_NAME, index))
+            click.echo("warming up: the first jobs load what all need")
+            measure_source(spark, primary, WARM_UP, Table(), folder / "first")
+            measure_sink(spark, primary, WARM_UP, Table())
+            measure_syphon(spark, primary, secondary, [WARM_UP], Table(), folder / "first")
+            click.echo("measuring")
             measure_source(spark, primary, messages, table, folder)
             measure_sink(spark, primary, messages, table)
             measure_syphon(spark, primary, secondary, counts, table, folder)
