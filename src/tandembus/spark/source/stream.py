@@ -105,18 +105,19 @@ class Stream:
         return found
 
     async def _plan(self, turn: int, max_messages: int, max_bytes: int) -> Batch:
-        """Each entity may give its share, and what others leave; another one is first in each batch."""
+        """Each entity may give its share of bytes; of messages also what others leave. Each is first in turn."""
         entities = self._options.entities
         first = turn % len(entities)
+        share_bytes = max(1, max_bytes // len(entities))
         batch: Batch = {}
         for place, entity in enumerate((*entities[first:], *entities[:first])):
             others = len(entities) - place
             if max_messages <= 0:
                 break
-            share, share_bytes = -(-max_messages // others), -(-max_bytes // others)
+            share = -(-max_messages // others)
             try:
                 ranges = await self._link.patiently(
-                    lambda entity=entity, share=share, size=share_bytes: self._ledger.plan(entity, share, size)  # type: ignore[misc]
+                    lambda entity=entity, share=share: self._ledger.plan(entity, share, share_bytes)  # type: ignore[misc]
                 )
             except Exception as error:
                 if not batch or not is_transient(error):
