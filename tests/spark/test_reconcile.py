@@ -68,10 +68,12 @@ def test_planted_losses_duplicates_and_phantoms_are_found_and_named(spark: Spark
     primary.line("accepted", "other", {"numbers": [1], "ids": ["once"]}, repeats=2)
     primary.text('{"audit":1,"names')
 
+    (tmp_path / "mine").write_text("of somebody else's")
+
     result = run_reconcile(
-        spark,
-        ReconcileOptions([str(tmp_path / "primary"), str(tmp_path / "secondary")], output=str(tmp_path / "exceptions")),
+        spark, ReconcileOptions([str(tmp_path / "primary"), str(tmp_path / "secondary")], output=str(tmp_path))
     )
+    assert (tmp_path / "mine").exists()
     assert entity(result, "orders") == {
         "accepted": 14,
         "settled": 8,

@@ -53,7 +53,7 @@ SHOWN_EXCEPTIONS: Final = 20
     help="CA certificate to trust when a connection string asks for TLS.",
 )
 @click.option("--exactly-once", is_flag=True, help="Duplicates are a failure, too.")
-@click.option("--output", metavar="FOLDER", help="Keep all exceptions there, as JSON lines.")
+@click.option("--output", metavar="FOLDER", help="Keep all exceptions in FOLDER/exceptions, as JSON lines.")
 @click.option(
     "--exceptions", "max_exceptions", type=click.IntRange(0, 100_000), default=1000, show_default=True, help="In JSON."
 )
@@ -122,10 +122,10 @@ def show(result: ReconcileResult, output: str | None) -> None:
         say(_sentence(one))
     left = result.exception_count - min(len(result.exceptions), SHOWN_EXCEPTIONS)
     if left > 0:
-        where = f"in {output}" if output else "with --output FOLDER or --json"
+        where = f"in {output}/exceptions" if output else "with --output FOLDER or --json"
         say(f"and {counted(left, 'more exception')}: all of them {where}")
     elif output:
-        say(f"exceptions kept in {output}")
+        say(f"exceptions kept in {output}/exceptions")
     if result.skipped_count:
         say(f"{counted(result.skipped_count, 'line')} could not be read and did not count")
 

@@ -27,6 +27,7 @@ SENDS_SCHEMA: Final = "entity string, message_id string, outcome string, at stri
 IN_FLIGHT_SCHEMA: Final = "entity string, sequence_number long, message_id string, enqueued_at long"
 FAR_FUTURE_MS: Final = 1 << 62
 RECORDED_WITHIN_S: Final = 3.0
+EXCEPTIONS_FOLDER: Final = "exceptions"
 """Records are in the files about a second after they are durable."""
 
 
@@ -45,7 +46,7 @@ class ReconcileOptions:
     sends: str | None = None
     """A sender's own record of its sends, JSON lines."""
     output: str | None = None
-    """A folder for the whole list of exceptions."""
+    """A folder; the whole list of exceptions goes to `exceptions` in it."""
     max_exceptions: int = 1000
 
 
@@ -68,7 +69,8 @@ def _reconciled(
     exceptions = _exceptions(units, identities)
     result = result_of(_entities(identities), exceptions, records, options.cut_off, options.max_exceptions)
     if options.output is not None:
-        exceptions.write.mode("overwrite").json(options.output)
+        # In a folder of their own: whatever else is in this one is not ours to replace.
+        exceptions.write.mode("overwrite").json(f"{options.output.rstrip('/')}/{EXCEPTIONS_FOLDER}")
     for table in (identities, units, *records.kept):
         table.unpersist()
     return result

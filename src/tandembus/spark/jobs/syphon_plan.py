@@ -107,13 +107,17 @@ class QueuePlan:
     async def plan(self, max_messages: int, up_to: dict[int, int] | None, retry_all: bool = False) -> QueueBatch:
         """`up_to`: reserve nothing beyond. `retry_all`: whatever waits is tried, however short ago it was."""
         assert self._orphans is not None, "finish comes first"
-        waiting = self._due(max_messages, retry_all)
+        due = self._due(max_messages, retry_all)
+        waiting = union(due.values())
         room = max_messages - count_in(waiting)
         new = first_of(self._orphans, room)
         orphans = without(self._orphans, new)
         if not orphans and (room := room - count_in(new)) > 0:
             new = union((new, await self._ledger.reserve(room, up_to)))
+        # Only now: a plan that comes to nothing has tried nothing.
         self._orphans = orphans
+        for path, lane in self._lanes.items():
+            lane.planned = due.get(path, {})
         held_back = tuple(sorted(path for path, lane in self._lanes.items() if without(lane.ranges, lane.planned)))
         self._planned = union((new, waiting))
         return QueueBatch(self._planned, waiting, held_back)
@@ -122,15 +126,15 @@ class QueuePlan:
         """Whether a destination has been tried less often, in a row that moved nothing."""
         return any(lane.tries < tries for lane in self._lanes.values())
 
-    def _due(self, max_messages: int, retry_all: bool) -> Ranges:
+    def _due(self, max_messages: int, retry_all: bool) -> dict[str, Ranges]:
+        """What of each lane is to be tried now."""
         now = self._clock.monotonic()
-        found: Ranges = {}
-        for lane in self._lanes.values():
-            lane.planned = {}
-            room = max_messages - count_in(found)
+        found: dict[str, Ranges] = {}
+        room = max_messages
+        for path, lane in self._lanes.items():
             if room > 0 and (retry_all or lane.retry_at <= now):
-                lane.planned = first_of(lane.ranges, room if lane.tries == 0 else min(room, PROBE_COUNT))
-                found = union((found, lane.planned))
+                found[path] = first_of(lane.ranges, room if lane.tries == 0 else min(room, PROBE_COUNT))
+                room -= count_in(found[path])
         return found
 
     def _judge(self, lane: _Lane, left: Ranges, reserved: Ranges, now: float) -> None:

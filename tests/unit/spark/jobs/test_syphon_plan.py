@@ -23,6 +23,8 @@ class Backlog:
         self.messages: dict[tuple[int, int], str] = {}
         self.held: set[tuple[int, int]] = set()
         self.dead: set[str] = set()
+        self.is_out = False
+        """It can be asked for nothing new."""
         self.arrived: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self.read_count = 0
         self._last: defaultdict[int, int] = defaultdict(int)
@@ -44,6 +46,8 @@ class Backlog:
         return [(min(numbers), max(numbers)) for numbers in inner if numbers]
 
     async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges:
+        if self.is_out:
+            raise ConnectionError
         free = [
             (fragment, number)
             for fragment, number in self.messages
@@ -189,10 +193,14 @@ async def test_whatever_fails_everything_arrives_once_and_in_order(seed: int) ->
         backlog.dead = {each for each in destinations if chance.random() < 0.4}
         if chance.random() < 0.1:
             plan = QueuePlan(backlog, clock, RETRY_S)
-        batch = await next_batch(plan, chance.randrange(1, 60))
+        backlog.is_out = chance.random() < 0.1
+        try:
+            batch = await next_batch(plan, chance.randrange(1, 60))
+        except ConnectionError:
+            continue
         backlog.move(batch, backlog.read_count + 20 if chance.random() < 0.2 else None)
         clock.advance(chance.choice((0.0, 0.5, 3.0)))
-    backlog.dead = set()
+    backlog.dead, backlog.is_out = set(), False
     while backlog.messages:
         clock.advance(200.0)
         backlog.move(await next_batch(plan, 50))
