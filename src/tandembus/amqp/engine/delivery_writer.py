@@ -47,8 +47,7 @@ class DeliveryWriter:
         size: i64 = len(payload)
         room: i64 = connection.peer_max_frame_size - TRANSFER_OVERHEAD_BYTES - i64(len(tag))
         if size <= room and self.window > 0 and not self._held:
-            self.window -= 1
-            self.next_outgoing_id = following(self.next_outgoing_id)
+            self._count_frame()
             out = connection.out
             write_transfer_start(out, self._channel, handle, delivery_id, tag, message_format, settled, False, size)
             out.write(payload)
@@ -66,31 +65,35 @@ class DeliveryWriter:
         message_format: i64,
         room: i64,
     ) -> None:
+        """Straight into what is sent, as far as the window reaches: a large payload is copied as little as can be."""
         size: i64 = len(payload)
-        end: i64 = min(room, size)
-        frame = BytesWriter()
-        write_transfer_start(frame, self._channel, handle, delivery_id, tag, message_format, settled, end < size, end)
-        frame.write(payload[:end])
-        self._write_or_hold(frame.getvalue())
-        while end < size:
-            start: i64 = end
-            end = min(start + room, size)
-            frame = BytesWriter()
-            write_transfer_continuation(frame, self._channel, handle, settled, end < size, end - start)
-            frame.write(payload[start:end])
-            self._write_or_hold(frame.getvalue())
+        start: i64 = 0
+        is_last = False
+        while not is_last:
+            end: i64 = min(start + room, size)
+            is_last = end == size
+            is_held = self.window <= 0 or len(self._held) > 0
+            out = BytesWriter() if is_held else self._connection.out
+            if start == 0:
+                write_transfer_start(
+                    out, self._channel, handle, delivery_id, tag, message_format, settled, not is_last, end
+                )
+            else:
+                write_transfer_continuation(out, self._channel, handle, settled, not is_last, end - start)
+            out.write(payload[start:end])
+            if is_held:
+                self._hold(out.getvalue())
+            else:
+                self._count_frame()
+            start = end
 
-    def _write_or_hold(self, frame: bytes) -> None:
-        if self.window > 0 and not self._held:
-            self._write_frame(frame)
-        else:
-            self._held.append(frame)
-            self._connection.held_bytes += len(frame)
+    def _hold(self, frame: bytes) -> None:
+        self._held.append(frame)
+        self._connection.held_bytes += len(frame)
 
-    def _write_frame(self, frame: bytes) -> None:
+    def _count_frame(self) -> None:
         self.window -= 1
         self.next_outgoing_id = following(self.next_outgoing_id)
-        self._connection.out.write(frame)
 
     def take_flow(self, flow: Flow) -> bool:
         """The peer says how much it takes; returns whether that opened a window that was shut.
@@ -113,7 +116,8 @@ class DeliveryWriter:
     def _release(self, count: i64) -> None:
         for frame in self._held[:count]:
             self._connection.held_bytes -= len(frame)
-            self._write_frame(frame)
+            self._connection.out.write(frame)
+            self._count_frame()
         self._held = self._held[count:]
 
     def clear(self) -> None:

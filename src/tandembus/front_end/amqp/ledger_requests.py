@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tandembus.amqp.encoding.values import LONG, Array
@@ -18,6 +19,14 @@ LARGEST_LONG: Final = 2**63 - 1
 
 Answer = tuple[int, str | None, object]
 Count = Callable[[str, int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedMessages:
+    """The body of an answer with many messages in one block."""
+
+    entries: dict[str, object]
+    data: bytes
 
 
 class LedgerRequests:
@@ -89,7 +98,7 @@ class LedgerRequests:
             min(body.integer("max-bytes", least=1, most=None), limits.max_browse_bytes),
         )
         self._count(PEEK, found.count, max(1, found.units), len(found.data))
-        return 200, None, {"messages": found.data, "message-count": found.count, "next": found.next_number}
+        return 200, None, BrowsedMessages({"message-count": found.count, "next": found.next_number}, found.data)
 
     async def _complete(self, entity: Entity, body: Body) -> Answer:
         ranges = body.ranges("ranges", self._limits.max_ranges, NUMBER_MASK)

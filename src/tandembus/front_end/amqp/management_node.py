@@ -12,6 +12,7 @@ from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.encoding.sections import (
     MessageSections,
     amqp_value_section,
+    amqp_value_with_block,
     application_properties_section,
     decode_message,
     properties_section,
@@ -38,7 +39,7 @@ from tandembus.errors import (
 )
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_of
-from tandembus.front_end.amqp.ledger_requests import LedgerRequests
+from tandembus.front_end.amqp.ledger_requests import BrowsedMessages, LedgerRequests
 from tandembus.front_end.amqp.link_host import LinkHost
 from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
 from tandembus.front_end.amqp.requests import Body, plain
@@ -350,8 +351,9 @@ def _reply(correlation_id: object, status: int, description: str, condition: str
     properties: dict[str, object] = {"statusCode": int_(status), "statusDescription": description}
     if condition is not None:
         properties["errorCondition"] = symbol(condition)
-    return (
-        properties_section(correlation_id=correlation_id)
-        + application_properties_section(properties)
-        + amqp_value_section(body)
-    )
+    parts = [properties_section(correlation_id=correlation_id), application_properties_section(properties)]
+    if isinstance(body, BrowsedMessages):
+        parts += amqp_value_with_block(body.entries, "messages", body.data)
+    else:
+        parts.append(amqp_value_section(body))
+    return b"".join(parts)

@@ -11,6 +11,7 @@ from tandembus.amqp.encoding.descriptors import APPLICATION_PROPERTIES, DATA, ME
 from tandembus.amqp.encoding.sections import (
     MessageSections,
     amqp_value_section,
+    amqp_value_with_block,
     application_properties_section,
     data_section,
     decode_message,
@@ -91,6 +92,13 @@ def test_message_sections_have_short_descriptors_as_rule_5_wants() -> None:
     assert payload[:3] == b"\x00\x53\x73"
     _, end = decode(payload)
     assert payload[end : end + 3] == b"\x00\x53\x77"
+
+
+@pytest.mark.parametrize("block", [b"", b"x", bytes(70_000)], ids=len)
+def test_a_value_with_a_block_reads_as_a_map(block: bytes) -> None:
+    parts = amqp_value_with_block({"next": 7, "name": None}, "messages", block)
+    assert decode_message(b"".join(parts)).body == {"next": 7, "name": None, "messages": block}
+    assert parts[-1] is block
 
 
 @pytest.mark.parametrize(
