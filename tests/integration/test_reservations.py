@@ -188,6 +188,7 @@ async def test_an_operator_hands_back_what_a_retired_owner_has(client: ServiceBu
         await reservations.reserve("retired", epoch, 2, 10, MOST)
     assert await reservations.reserved("other") == kept
     assert await reservations.open_owner("retired") > epoch
+    assert await reservations.release("$lost-0") == 0, "a lost owner has no epoch, and is an operator's to release"
 
 
 @covers("D1")
@@ -308,6 +309,10 @@ async def test_hostile_requests_are_refused_and_change_nothing(client: ServiceBu
         ("open-owner", {"owner": "x" * 129}),
         ("open-owner", {"owner": "a\nb"}),
         ("open-owner", {"owner": 5}),
+        ("open-owner", {"owner": "$lost-0"}),
+        ("reserve", {"owner": "$lost-0", "epoch": 0, "request": 1, "max-messages": 1, "max-bytes": 1}),
+        ("complete-ranges", {"owner": "$lost-0", "epoch": 0, "ranges": {0: [1, 2]}}),
+        ("release", {"owner": "$lost-0", "epoch": 0}),
         ("open-owner", {}),
         ("reserve", {"owner": "query", "epoch": epoch, "request": -1, "max-messages": 1, "max-bytes": 1}),
         ("reserve", {"owner": "query", "epoch": epoch, "request": 2, "max-messages": 0, "max-bytes": 1}),

@@ -400,6 +400,15 @@ class LaneNumbers:
         block = self._blocks.get(int(index))
         return block is not None and block.indexed_expiry == expires_at
 
+    def due_among(self, numbers: list[int], now_ms: i64) -> list[int]:
+        """Those of blocks in which something may have expired."""
+        due: list[int] = []
+        for number in numbers:
+            block = self._blocks.get(int(number // self._block_size))
+            if block is not None and block.earliest_expiry != NEVER and block.earliest_expiry <= now_ms:
+                due.append(number)
+        return due
+
     def begin_sweep(self, index: i64) -> list[int]:
         """The numbers of a block to be looked at: available ones. Those locked are judged when their lock ends."""
         block = self._blocks.get(int(index))

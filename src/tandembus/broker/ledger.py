@@ -35,6 +35,7 @@ class Owner:
         "counts",
         "epoch",
         "is_changed",
+        "is_open",
         "message_count",
         "name",
         "request",
@@ -49,6 +50,8 @@ class Owner:
         self.request: i64 = NO_REQUEST
         """The last one under this epoch; asked again it gets `answer`."""
         self.answer: list[tuple[int, int]] = []
+        self.is_open: bool = False
+        """The call that has begun `answer` may still add to it. Whoever else asks closes it: both get the same."""
         self.message_count: i64 = 0
         self.bits: dict[int, BytesWriter] = {}
         """By block."""
@@ -150,11 +153,15 @@ class Ledger:
         """Raises StaleEpoch for what is not its present epoch; a negative one is the operator's, who needs none."""
         owner = self.owners.get(name)
         if owner is None:
-            raise StaleEpoch(f"The owner '{name}' is not open here: it was never opened, or given up. Open it first.")
+            raise StaleEpoch(
+                f"The owner '{name}' is not open here: it was never opened, or an operator released all that it had. "
+                "Open it first."
+            )
         if epoch >= 0 and epoch != owner.epoch:
             raise StaleEpoch(
-                f"The epoch {epoch} of the owner '{name}' is over: it was opened again since, as epoch {owner.epoch}. "
-                "Only one query at a time can use an owner; this one must stop."
+                f"The epoch {epoch} of the owner '{name}' is over: it was opened again since, or an operator released "
+                f"what it had; now it is epoch {owner.epoch}. Only one query at a time can use an owner; this one must "
+                "stop."
             )
         return owner
 

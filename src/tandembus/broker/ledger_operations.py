@@ -29,8 +29,10 @@ class LedgerOperation:
         "epoch",
         "error",
         "hashes",
+        "is_closing",
         "is_fencing",
-        "is_noted",
+        "is_going_on",
+        "is_open",
         "kind",
         "lane",
         "max_owners",
@@ -51,8 +53,12 @@ class LedgerOperation:
         """Of OPEN_OWNER: the one wanted, or OPERATOR for a new one; then the one it has."""
         self.request: i64 = 0
         self.max_owners: i64 = 0
-        self.is_noted: bool = False
-        """Of RESERVE: the request is remembered even if it gets nothing."""
+        self.is_going_on: bool = False
+        """Of RESERVE: it adds to what the same call has begun."""
+        self.is_closing: bool = False
+        """Of RESERVE: the request is remembered even if it got nothing, and gets nothing more."""
+        self.is_open: bool = False
+        """Of RESERVE: whether the call may go on adding."""
         self.is_fencing: bool = False
         """Of RELEASE: nobody goes on under the epoch of before."""
         self.numbers: list[int] = []

@@ -33,7 +33,7 @@ async def read_messages(
     """Bodies with their overlays laid over them; damaged ones are taken out of the queue and reported."""
     key, code = int(fragment.key), int(lane.code)
     records = await _bodies(broker, fragment, lane, numbers, max_bytes)
-    found = await _overlays(broker, key, code, numbers[: len(records)])
+    found = await read_overlays(broker, key, code, numbers[: len(records)])
     overlays = {overlay.number: overlay for overlay in found}
     # Hardly ever is there anything to lay over, or damage.
     for record in records if overlays else [one for one in records if isinstance(one, Damage)]:
@@ -80,7 +80,7 @@ async def _bodies(
     return records
 
 
-async def _overlays(broker: MessageBroker, key: int, code: int, numbers: Sequence[int]) -> Sequence[Overlay]:
+async def read_overlays(broker: MessageBroker, key: int, code: int, numbers: Sequence[int]) -> Sequence[Overlay]:
     """Neighbours are read as a range; what lies far apart one by one, so as not to pass over all in between."""
     first, last = min(numbers, default=0), max(numbers, default=0)
     if last - first > SPARSE * len(numbers):

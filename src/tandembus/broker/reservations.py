@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tandembus.broker.browsing import state_of
+from tandembus.broker.candidates import SLICE, Candidates, Wanted, sizes
 from tandembus.broker.fragment import Fragment
-from tandembus.broker.lane import Lane
 from tandembus.broker.ledger import Ledger, check_request
 from tandembus.broker.ledger_operations import (
     COMPLETE,
@@ -25,21 +25,15 @@ from tandembus.broker.ledger_operations import (
     LedgerOperation,
 )
 from tandembus.broker.message_broker import MessageBroker
-from tandembus.broker.reading import read_messages
-from tandembus.broker.reserving import UNKNOWN, shown, states_of
-from tandembus.broker.session_reading import hashes_of
+from tandembus.broker.reading import read_messages, read_overlays
+from tandembus.broker.reserving import MAX_RANGES, UNKNOWN, shown, states_of
 from tandembus.errors import BusError, anew
 from tandembus.message import Message
 from tandembus.message_encoding import encode_deliveries
-from tandembus.store.messaging_store import MAIN, NUMBER_BITS, NUMBER_MASK, Damage
+from tandembus.store.messaging_store import NUMBER_BITS, NUMBER_MASK, Damage
 
 Range = tuple[int, int]
 
-SLICE = 4096
-"""Numbers looked at, or settled, in one go."""
-MOST_SLICES = 64
-"""Looked at for one request: behind a quarter of a million messages of sessions that receivers hold, the search is
-given up until the next request."""
 BROWSE_SLICE = 1024
 TRIES = 3
 """How often messages are looked for, when receivers have taken all that were found."""
@@ -104,76 +98,39 @@ async def reserve(
     max_bytes: int,
     up_to: int | None,
 ) -> Sequence[Range]:
-    """Reserve waiting messages in order. With `max_messages` 0 the request is only noted: it has got nothing here."""
-    last = NUMBER_MASK if up_to is None else up_to
+    """Reserve waiting messages in order, a slice in each commit. With `max_messages` 0 the request is closed: whatever
+    it has got here by now is all that it gets."""
+    if max_messages == 0:
+        closing = LedgerOperation(RESERVE, code, owner, epoch)
+        closing.request = request
+        closing.is_closing = True
+        await _carry_out(fragment, closing)
+        return closing.ranges
+    wanted = Wanted(max_messages, max_bytes, NUMBER_MASK if up_to is None else up_to)
     for _ in range(TRIES):
-        known = ledger_of(fragment, code).find(owner, epoch)
-        check_request(known, request)
-        is_answered = known.request == request and len(known.answer) > 0
-        hashes: dict[int, bytes] = {}
-        numbers: list[int] = []
-        if not is_answered and max_messages > 0:
-            numbers = await _candidates(broker, fragment, code, max_messages, max_bytes, last, hashes)
-        if not numbers and not is_answered and max_messages > 0:
-            return []
-        operation = LedgerOperation(RESERVE, code, owner, epoch)
-        operation.request = request
-        operation.numbers = numbers
-        operation.hashes = hashes
-        operation.is_noted = max_messages == 0
-        await _carry_out(fragment, operation)
-        if operation.ranges or not numbers:
-            return operation.ranges
+        candidates = Candidates(broker, fragment, code, owner, wanted)
+        ranges: Sequence[Range] = []
+        has_found = False
+        is_more = True
+        while is_more:
+            known = ledger_of(fragment, code).find(owner, epoch)
+            check_request(known, request)
+            is_noted = known.request == request and not ranges
+            numbers = [] if is_noted else await candidates.following()
+            if not numbers and not is_noted:
+                break
+            has_found = True
+            operation = LedgerOperation(RESERVE, code, owner, epoch)
+            operation.request = request
+            operation.numbers = numbers
+            operation.hashes = candidates.hashes
+            operation.is_going_on = len(ranges) > 0
+            await _carry_out(fragment, operation)
+            ranges = operation.ranges
+            is_more = operation.is_open and len(ranges) < MAX_RANGES
+        if ranges or not has_found or not is_more:
+            return ranges
     return []
-
-
-async def _candidates(
-    broker: MessageBroker,
-    fragment: Fragment,
-    code: int,
-    max_messages: int,
-    max_bytes: int,
-    last: int,
-    hashes: dict[int, bytes],
-) -> list[int]:
-    """Messages that wait, up to so many bytes but at least one; their bodies are not read. `hashes` gets those of their
-    sessions, where there are any; what a receiver holds is passed over."""
-    found: list[int] = []
-    at, room = 1, max_bytes
-    for _ in range(MOST_SLICES):
-        await asyncio.sleep(0)  # others get their turn in between
-        lane = fragment.lane(code)
-        left = max_messages - len(found)
-        numbers = lane.next_available(at, SLICE if fragment.sessions is not None else min(SLICE, left))
-        numbers = [number for number in numbers if number <= last]
-        if not numbers:
-            return found
-        at = numbers[-1] + 1
-        numbers = (await _unheld(broker, fragment, code, numbers, hashes))[:left]
-        for number, size in zip(numbers, await _sizes(broker, lane, numbers), strict=True):
-            if found and size > room:
-                return found
-            found.append(number)
-            room -= size
-        if len(found) >= max_messages:
-            break
-    return found
-
-
-async def _unheld(
-    broker: MessageBroker, fragment: Fragment, code: int, numbers: list[int], hashes: dict[int, bytes]
-) -> list[int]:
-    """Without those whose session somebody holds."""
-    index = fragment.sessions
-    if code != MAIN or index is None:
-        return numbers
-    of_these = await hashes_of(broker, fragment, fragment.lane(code), numbers)
-    hashes.update(of_these)
-    return [number for number in numbers if number not in of_these or index.can_reserve(of_these[number])]
-
-
-async def _sizes(broker: MessageBroker, lane: Lane, numbers: Sequence[int]) -> Sequence[int]:
-    return await broker.store.sizes(int(lane.body_fragment), int(lane.code), numbers)
 
 
 async def reserved(fragment: Fragment, code: int, owner: str, epoch: int | None) -> Sequence[Range]:
@@ -192,8 +149,8 @@ async def complete(
         lane = fragment.lane(code)
         operation = LedgerOperation(COMPLETE, code, owner, epoch)
         operation.numbers = numbers
-        operation.sizes = list(await _sizes(broker, lane, numbers))
-        overlays = await broker.store.overlays(int(fragment.key), code, numbers[0], numbers[-1])
+        operation.sizes = list(await sizes(broker, lane, numbers))
+        overlays = await read_overlays(broker, int(fragment.key), code, numbers)
         among = set(numbers)
         operation.overlaid = {one.number: one.delivery_count for one in overlays if one.number in among}
         await _carry_out(fragment, operation)

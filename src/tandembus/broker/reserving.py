@@ -102,50 +102,59 @@ def _begin_epoch(lane: Lane, owner: Owner, epoch: i64) -> None:
     owner.epoch = epoch
     owner.request = NO_REQUEST
     owner.answer = []
+    owner.is_open = False
     lane.ledger.change(owner)
 
 
 def _reserve(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOperation) -> None:
+    """A request that somebody asks for once more, be it while it is carried out, is closed and keeps its answer."""
     check_request(owner, operation.request)
-    if operation.request == owner.request and owner.answer:
-        operation.ranges = owner.answer
+    is_known = operation.request == owner.request
+    if is_known and not (operation.is_going_on and owner.is_open):
+        owner.is_open = False
+        operation.ranges = list(owner.answer)
         return
     sessions = fragment.sessions if lane.code == MAIN else None
     if sessions is not None:
         lapse_sessions(fragment)
-    taken = _take(lane, owner, operation, sessions)
-    if taken or operation.is_noted:
-        operation.ranges = ranges_of(lane, taken)
+    answer = list(owner.answer) if is_known else []
+    taken = _take(lane, owner, operation, sessions, answer)
+    operation.is_open = not operation.is_closing
+    operation.ranges = answer
+    if taken or operation.is_closing:
         owner.request = operation.request
-        owner.answer = operation.ranges
+        owner.answer = answer
+        owner.is_open = operation.is_open
         lane.ledger.change(owner)
 
 
-def _take(lane: Lane, owner: Owner, operation: LedgerOperation, sessions: SessionIndex | None) -> list[int]:
-    """Reading took its time: what somebody else has by now is left to them, and so are the sessions they hold."""
-    taken: list[int] = []
-    range_count: i64 = 0
-    last: i64 = -1
+def _take(
+    lane: Lane,
+    owner: Owner,
+    operation: LedgerOperation,
+    sessions: SessionIndex | None,
+    answer: list[tuple[int, int]],
+) -> bool:
+    """Adds to the answer. Reading took its time: what somebody else has by now is left to them, and so are the sessions
+    they hold."""
+    is_any = False
     for one in operation.numbers:
         number: i64 = one
         if not lane.is_waiting(number):
             continue
         hash_of_id = operation.hashes.get(one)
-        if sessions is not None and hash_of_id is not None and not sessions.can_reserve(hash_of_id):
+        if sessions is not None and hash_of_id is not None and not sessions.can_reserve(hash_of_id, owner.name):
             continue
-        if last < 0 or not _follows(lane, last, number):
-            range_count += 1
-            if range_count > MAX_RANGES:
-                break
-        last = number
+        if not _add_to(lane, answer, number, MAX_RANGES):
+            break
+        is_any = True
         lane.park(number, True)
         lane.ledger.add(owner, number)
         if sessions is not None and hash_of_id is not None:
-            sessions.reserved.add(one, hash_of_id)
-        taken.append(one)
-    if taken and lane.ready:
+            sessions.reserved.add(one, hash_of_id, owner.name)
+    if is_any and lane.ready:
         lane.is_thinned = True
-    return taken
+    return is_any
 
 
 def _complete(lane: Lane, owner: Owner, operation: LedgerOperation, changes: Changes) -> None:
@@ -211,20 +220,22 @@ def _end_reservations(fragment: Fragment, operation: LedgerOperation) -> None:
 def ranges_of(lane: Lane, numbers: list[int]) -> list[tuple[int, int]]:
     """As ranges, over what is gone for good: between two numbers of a range there is nothing of anybody else."""
     ranges: list[tuple[int, int]] = []
-    first: i64 = -1
-    last: i64 = -1
     for one in numbers:
-        number: i64 = one
-        if first >= 0 and _follows(lane, last, number):
-            last = number
-            continue
-        if first >= 0:
-            ranges.append((int(first), int(last)))
-        first = number
-        last = number
-    if first >= 0:
-        ranges.append((int(first), int(last)))
+        _add_to(lane, ranges, one, NUMBER_MASK)
     return ranges
+
+
+def _add_to(lane: Lane, ranges: list[tuple[int, int]], number: i64, most: i64) -> bool:
+    """Returns False where there are too many ranges already."""
+    if ranges:
+        first, last = ranges[-1]
+        if _follows(lane, last, number):
+            ranges[-1] = (first, int(number))
+            return True
+    if len(ranges) >= most:
+        return False
+    ranges.append((int(number), int(number)))
+    return True
 
 
 def _follows(lane: Lane, last: i64, number: i64) -> bool:

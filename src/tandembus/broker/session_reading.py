@@ -116,14 +116,11 @@ async def load_reserved(broker: MessageBroker, fragment: Fragment) -> None:
     index, lane = fragment.sessions, fragment.main
     if index is None or index.reserved.is_known:
         return
-    numbers = [
-        number
-        for owner in lane.ledger.owners.values()
-        for number in lane.ledger.numbers(owner, 0, NUMBER_MASK, NUMBER_MASK)
-    ]
-    for number, hash_of_id in (await hashes_of(broker, fragment, lane, numbers)).items():
-        if lane.is_reserved(number):
-            index.reserved.add(number, hash_of_id)
+    for owner in list(lane.ledger.owners.values()):
+        numbers = lane.ledger.numbers(owner, 0, NUMBER_MASK, NUMBER_MASK)
+        for number, hash_of_id in (await hashes_of(broker, fragment, lane, numbers)).items():
+            if lane.ledger.has(owner, number):
+                index.reserved.add(number, hash_of_id, owner.name)
     index.reserved.is_known = True
 
 

@@ -15,13 +15,19 @@ class ReservedSessions:
         """False while it is still being read, after the fragment was opened: until then any session may be one."""
         self._hashes: dict[int, bytes] = {}
         self._counts: dict[bytes, int] = {}
+        self._owners: dict[bytes, str] = {}
 
     def has(self, hash_of_id: bytes) -> bool:
         return not self.is_known or hash_of_id in self._counts
 
-    def add(self, number: int, hash_of_id: bytes) -> None:
+    def is_anothers(self, hash_of_id: bytes, owner: str) -> bool:
+        """A session is one owner's as long as it has messages of it: two would not keep its order."""
+        return self._owners.get(hash_of_id, owner) != owner
+
+    def add(self, number: int, hash_of_id: bytes, owner: str) -> None:
         if number not in self._hashes:
             self._hashes[number] = hash_of_id
+            self._owners[hash_of_id] = owner
             self._counts[hash_of_id] = self._counts.get(hash_of_id, 0) + 1
 
     def remove(self, number: int) -> bytes | None:
@@ -34,4 +40,5 @@ class ReservedSessions:
             self._counts[hash_of_id] = left
         else:
             del self._counts[hash_of_id]
+            del self._owners[hash_of_id]
         return hash_of_id

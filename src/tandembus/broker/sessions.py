@@ -17,7 +17,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.broker.lane import Lane
-from tandembus.broker.locks import MessageLock
+from tandembus.broker.locks import EXPIRE, MessageLock
 from tandembus.broker.operations import Consumer
 from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionLock, SessionWatcher
 from tandembus.broker.session_columns import end_of_run, entry_count, hash_at, offset_at, offsets_of, session_hash
@@ -242,14 +242,17 @@ class SessionIndex:
 
     # Reserving messages of sessions.
 
-    def can_reserve(self, hash_of_id: bytes) -> bool:
-        """Whether nobody holds a session of this hash, or has messages of it."""
+    def can_reserve(self, hash_of_id: bytes, owner: str) -> bool:
+        """Whether nobody else holds a session of this hash, or has messages of it. What has expired is nobody's."""
         session = self._table.first_of(hash_of_id)
         while session is not None:
-            if session.lock is not None or session.held or session.returning_count > 0:
+            if session.lock is not None or session.returning_count > 0:
                 return False
+            for lock in session.held.values():
+                if lock.asked != EXPIRE:
+                    return False
             session = session.same_hash
-        return self.reserved.is_known
+        return self.reserved.is_known and not self.reserved.is_anothers(hash_of_id, owner)
 
     def end_reservation(self, number: i64, is_back: bool) -> None:
         """A reserved message is gone, or available again."""

@@ -1,7 +1,7 @@
 """Reservations of an entity over all its fragments.
 
 Fragments know nothing of each other. The first one gives out epochs, so no two are the same; a request to reserve is
-shared out by what each has, and noted by all, so that asked again it gets the same answer. What must be known of every
+shared out by what each has, and closed in all, so that asked again it gets the same answer. What must be known of every
 fragment (a new epoch, what is reserved, where the ends are) fails when one is out of reach, with a word on which; to
 reserve goes on without it.
 """
@@ -35,7 +35,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one fragment may give: 0 messages, and the request is only noted there."""
+    """What one fragment may give."""
 
     messages: int
     size_bytes: int
@@ -134,24 +134,29 @@ class EntityLedger:
         if not prospects:
             _require_none(out)
         given = {index: list(one.answer) for index, one in prospects.items() if one.answer}
-        open_ones = {index: one for index, one in prospects.items() if one.answer is None or not given}
-        while True:
-            shares = shares_of(open_ones, max_messages - _count(given), max_bytes, request)
-            chosen = [index for index, share in shares.items() if share.messages]
-            if not given and not chosen:
-                break
-            # Who has answered before is asked for it once more: what a prospect tells need not be durable yet.
-            shares |= dict.fromkeys(given, Share(0, 0))
+        open_ones = dict(prospects)
+        while not given and (chosen := shares_of(open_ones, max_messages, max_bytes, request)):
             answers, late = await self._ask(
-                list(shares), functools.partial(self._give, owner, epoch, request, shares, up_to)
+                list(chosen), functools.partial(self._give, owner, epoch, request, chosen, up_to)
             )
             given = {index: list(ranges) for index, ranges in answers.items() if ranges}
             out |= late
-            if given:
-                break
             # What they had is somebody else's by now, or lies beyond `up_to`: others may have more.
             open_ones = {index: one for index, one in open_ones.items() if index not in chosen and index not in out}
+        if given:
+            given, late = await self._close(owner, epoch, request, [index for index in every if index not in out])
+            out |= late
         return Reservation(dict(sorted(given.items())), tuple(sorted(out)))
+
+    async def _close(
+        self, owner: str, epoch: int, request: int, indices: Sequence[int]
+    ) -> tuple[Ranges, dict[int, BusError | None]]:
+        """Nobody adds to it from now on, neither an earlier try that is still under way nor a later one: all get the
+        same answer. What a prospect tells need not be durable; this is."""
+        answers, late = await self._ask(
+            indices, lambda _, one: one.reserve(self._lane, owner, epoch, request, 0, 0, None)
+        )
+        return {index: list(ranges) for index, ranges in answers.items() if ranges}, late
 
     def _give(
         self,
@@ -199,12 +204,11 @@ class EntityLedger:
 
 
 def shares_of(prospects: Mapping[int, Prospect], max_messages: int, max_bytes: int, request: int) -> dict[int, Share]:
-    """As evenly as what each has allows. Where there is too little for all, those that get some differ from request to
-    request: nobody starves."""
-    shares = {index: Share(0, 0) for index in prospects}
+    """As evenly as what each has allows, of those that have anything. Where there is too little for all, those that get
+    some differ from request to request: nobody starves."""
     waiting = [index for index, one in sorted(prospects.items()) if one.count > 0]
-    if not waiting or max_messages <= 0:
-        return shares
+    if not waiting:
+        return {}
     largest = max(prospects[index].size_bytes // prospects[index].count for index in waiting)
     most = max(min(len(waiting), max_messages, max_bytes // max(largest, 1)), 1)
     turn = request % len(waiting)
@@ -212,9 +216,7 @@ def shares_of(prospects: Mapping[int, Prospect], max_messages: int, max_bytes: i
     messages = _shared_out({index: prospects[index].count for index in chosen}, max_messages)
     sizes = _shared_out({index: max(prospects[index].size_bytes, 1) for index in chosen}, max_bytes)
     spare = (max_bytes - sum(sizes.values())) // len(chosen)  # what is known of sizes is a mean
-    for index in chosen:
-        shares[index] = Share(messages[index], max(sizes[index] + spare, 1))
-    return shares
+    return {index: Share(messages[index], max(sizes[index] + spare, 1)) for index in chosen}
 
 
 def _shared_out(wanted: Mapping[int, int], total: int) -> dict[int, int]:
@@ -226,10 +228,6 @@ def _shared_out(wanted: Mapping[int, int], total: int) -> dict[int, int]:
         given[index] = min(wanted[index], fair)
         left -= given[index]
     return given
-
-
-def _count(ranges: Ranges) -> int:
-    return sum(last - first + 1 for parts in ranges.values() for first, last in parts)
 
 
 def _require_none(missing: Mapping[int, BusError | None]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandembus.amqp.encoding.values import LONG, Array
+from tandembus.broker.ledger import LOST_NAME
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.amqp.requests import Body
 from tandembus.limits import Limits
@@ -49,21 +50,38 @@ class LedgerRequests:
         return EntityLedger(entity.requests.ledgers, self._lane)
 
     def _owner(self, body: Body) -> str:
+        """Whoever it is: an operator may ask for what a lost owner has left behind."""
         owner = body.string("owner")
         most = self._limits.max_owner_length
         if not owner or len(owner) > most or not owner.isprintable():
             raise InvalidArgument(f"'owner' must be a string of 1 to {most} printable characters.")
         return owner
 
+    def _own_name(self, body: Body) -> str:
+        """Of somebody who is an owner, or wants to be one."""
+        owner = self._owner(body)
+        if owner.startswith(LOST_NAME):
+            raise InvalidArgument(
+                f"'owner' must not begin with '{LOST_NAME}': so those are called whose records are damaged. Such a one "
+                "can be released, without an epoch."
+            )
+        return owner
+
     def _epoch(self, body: Body) -> int:
         return body.integer("epoch", least=0, most=LARGEST_LONG)
+
+    def _owner_and_epoch(self, body: Body) -> tuple[str, int | None]:
+        """The epoch is left out by an operator."""
+        if body.is_missing("epoch"):
+            return self._owner(body), None
+        return self._own_name(body), self._epoch(body)
 
     def _counted(self) -> None:
         self._count(RESERVE, 0, 1, 0)
 
     async def _open_owner(self, entity: Entity, body: Body) -> Answer:
         entity.check_can_receive(self._lane)
-        epoch = await self._ledger(entity).open_owner(self._owner(body), self._limits.max_owners)
+        epoch = await self._ledger(entity).open_owner(self._own_name(body), self._limits.max_owners)
         self._counted()
         return 200, None, {"epoch": epoch}
 
@@ -71,7 +89,7 @@ class LedgerRequests:
         entity.check_can_receive(self._lane)
         limits = self._limits
         reservation = await self._ledger(entity).reserve(
-            self._owner(body),
+            self._own_name(body),
             self._epoch(body),
             body.integer("request", least=0, most=LARGEST_LONG),
             min(body.integer("max-messages", least=1, most=LARGEST_LONG), limits.max_reserve_messages),
@@ -83,8 +101,7 @@ class LedgerRequests:
         return 200, None, {"ranges": _ranges_value(reservation.ranges), "missing-fragments": missing}
 
     async def _reserved(self, entity: Entity, body: Body) -> Answer:
-        epoch = None if body.is_missing("epoch") else self._epoch(body)
-        ranges = await self._ledger(entity).reserved(self._owner(body), epoch)
+        ranges = await self._ledger(entity).reserved(*self._owner_and_epoch(body))
         self._counted()
         return 200, None, {"ranges": _ranges_value(ranges)}
 
@@ -102,14 +119,14 @@ class LedgerRequests:
 
     async def _complete(self, entity: Entity, body: Body) -> Answer:
         ranges = body.ranges("ranges", self._limits.max_ranges, NUMBER_MASK)
-        count = await self._ledger(entity).complete(self._owner(body), self._epoch(body), ranges)
+        count = await self._ledger(entity).complete(self._own_name(body), self._epoch(body), ranges)
         self._count(COMPLETE, count, max(1, count), 0)
         return 200, None, {"message-count": count}
 
     async def _release(self, entity: Entity, body: Body) -> Answer:
-        epoch = None if body.is_missing("epoch") else self._epoch(body)
+        owner, epoch = self._owner_and_epoch(body)
         ranges = None if body.is_missing("ranges") else body.ranges("ranges", self._limits.max_ranges, NUMBER_MASK)
-        count = await self._ledger(entity).release(self._owner(body), epoch, ranges)
+        count = await self._ledger(entity).release(owner, epoch, ranges)
         self._counted()
         return 200, None, {"message-count": count}
 

@@ -98,7 +98,8 @@ class NativeLedger:
             # whatever is reserved is to be planned.
             ranges = await reservations.reserved(self._owner, self._epochs[entity])
             self._doubtful.remove(entity)
-        self._requests[entity] = request + 1
+        if count_of(answer.ranges):
+            self._requests[entity] = request + 1  # else a try that is still under way would be left behind with it
         return ranges
 
     async def remember_ends(self) -> None:

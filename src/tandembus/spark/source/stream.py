@@ -132,6 +132,7 @@ class Stream:
     def _fenced(self) -> StaleEpoch:
         owner = require_owner(self._options)
         return StaleEpoch(
-            f"another query has started with the owner {owner!r}, so this one ends; nothing is lost, the other one "
-            "goes on with its messages. Give every query an owner of its own"
+            f"another query has started with the owner {owner!r}, or an operator has released what it had reserved, so "
+            "this one ends; nothing is lost: the other query goes on with its messages, released ones are back in the "
+            "queue. Give every query an owner of its own, and start this one again if it was released"
         )

@@ -1,0 +1,100 @@
+"""What is not reserved: messages whose time is over, and those of sessions that somebody else has begun."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tandembus.broker.candidates import SLICE
+from tandembus.broker.session_locks import leave_session
+from tandembus.store.memory import Fault
+from tests.covers import covers
+from tests.unit.broker.one_queue import OneQueue, message, small
+from tests.unit.broker.reserving_queue import OwnerAt
+from tests.unit.broker.session_queue import SessionQueue, session_queue
+
+
+@covers("D1")
+@pytest.mark.parametrize("to_dead_letters", [True, False])
+async def test_what_has_expired_is_not_reserved_though_no_sweep_has_come_by(to_dead_letters: bool) -> None:
+    async with OneQueue(small(dead_letter_expired=to_dead_letters)) as queue:
+        await queue.send("a", "b", ttl_ms=1000)
+        await queue.send("c", ttl_ms=100_000)
+        await queue.send("d")
+        await queue.send("e", ttl_ms=1000)
+        owner = await OwnerAt(queue).open()
+        queue.clock.advance(1.0)
+        assert await owner.reserve() == [3, 4]
+        await queue.quiet()
+        assert await queue.peek() == ["c", "d"]
+        assert await queue.dead_letters() == (["a", "b", "e"] if to_dead_letters else [])
+        await queue.pass_time(1000.0)
+        assert await owner.reserved() == [3, 4]
+        assert await owner.complete([3, 4]) == 2
+
+
+@covers("D1")
+async def test_a_session_goes_on_behind_its_expired_messages() -> None:
+    async with session_queue(small(requires_session=True, dead_letter_expired=True)) as queue:
+        await queue.send_to("a", "a0", ttl_ms=1000)
+        await queue.send_to("a", "a1", "a2")
+        owner = await OwnerAt(queue).open()
+        queue.clock.advance(1.0)
+        assert await owner.reserve() == [2, 3]
+        await queue.quiet()
+        assert await queue.dead_letters() == ["a0"]
+        assert await owner.release([2, 3]) == 2
+        assert await (await queue.accept("a")).take(9) == ["a1", "a2"]
+
+
+@covers("D1")
+async def test_a_session_is_one_owners_as_long_as_it_has_messages_of_it() -> None:
+    async with session_queue() as queue:
+        for round_of in range(3):
+            for session in ("a", "b"):
+                await queue.send_to(session, f"{session}{round_of}")
+        one, other = await OwnerAt(queue, "one").open(), await OwnerAt(queue, "other").open()
+        assert await one.reserve(1) == [1]
+        assert await other.reserve(2) == [2, 4], "session b"
+        assert await one.reserve(1) == [3]
+        async with await queue.again() as again:
+            one.queue = other.queue = again
+            assert await other.reserve() == [6]
+            assert await other.reserve() == []
+            assert await one.complete([1]) == 1
+            assert await other.reserve() == []
+            assert await one.release([3]) == 1
+            assert await other.reserve() == [3, 5]
+
+
+@covers("D1")
+async def test_a_session_that_becomes_free_meanwhile_is_left_for_the_next_request() -> None:
+    async with SessionQueue(small(requires_session=True, block_size=1024)) as queue:
+        ids = ["held", *["free"] * SLICE, "held"]
+        await queue.stage(*[message(str(at), session_id=one) for at, one in enumerate(ids)]).wait()
+        receiver = await queue.accept("held")
+        owner = await OwnerAt(queue).open()
+        queue.fault_next(Fault.HANG)
+        reserving = asyncio.create_task(owner.reserve(2 * SLICE))
+        await queue.disk.is_hanging.wait()
+        leave_session(queue.fragment, receiver.lock)
+        queue.disk.go_on.set()
+        assert await reserving == list(range(2, SLICE + 2))
+        assert await owner.reserve(9) == [1, SLICE + 2], "in its order"
+
+
+@covers("D1")
+async def test_delivery_counts_go_with_messages_that_lie_far_apart() -> None:
+    async with OneQueue(small(block_size=64)) as queue:
+        await queue.send(*[str(number) for number in range(100)])
+        receiver = queue.receiver()
+        await receiver.take(100)
+        for lock in receiver.locks:
+            if int(lock.number) in {1, 50, 100}:
+                await queue.abandon(lock)
+        owner = await OwnerAt(queue).open()
+        assert await owner.reserve() == [1, 50, 100]
+        assert len(queue.disk.overlays) == 3
+        assert await owner.complete([1, 50, 100]) == 3
+        assert queue.disk.overlays == {}
