@@ -19,6 +19,7 @@ from tandembus.amqp.encoding.descriptors import (
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
+    PROPERTIES,
 )
 from tandembus.amqp.encoding.sections import (
     MessageSections,
@@ -29,11 +30,12 @@ from tandembus.amqp.encoding.sections import (
     properties_section,
     section,
 )
+from tandembus.amqp.encoding.time_to_live import LAST_MS, header_ttl, times_of, ttl_of
 from tandembus.amqp.encoding.values import Described, Typed, timestamp, uint
+from tandembus.clock import SystemClock
 from tandembus.errors import MalformedData
 
 BATCH_FORMAT: Final = 0x80013700
-MAX_TTL_MS: Final = 0xFFFFFFFF
 TAG_BYTES: Final = 16
 STATES: Final = ("active", "deferred", "scheduled")
 
@@ -78,17 +80,15 @@ class OutgoingMessage:
     properties: Mapping[str, object] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        parts = [self._header(), self._annotations(), self._properties()]
+        ttl_ms = None if self.time_to_live_s is None else int(min(self.time_to_live_s * 1000, LAST_MS))
+        parts = [self._header(ttl_ms), self._annotations(), self._properties(ttl_ms)]
         if self.properties:
             parts.append(application_properties_section(dict(self.properties)))
         parts.append(data_section(self.body.encode() if isinstance(self.body, str) else self.body))
         return b"".join(parts)
 
-    def _header(self) -> bytes:
-        fields: list[object] = [True]
-        if self.time_to_live_s is not None:
-            fields += [None, uint(int(min(self.time_to_live_s * 1000, MAX_TTL_MS)))]
-        return section(HEADER, fields)
+    def _header(self, ttl_ms: int | None) -> bytes:
+        return section(HEADER, [True] if ttl_ms is None else [True, None, uint(header_ttl(ttl_ms))])
 
     def _annotations(self) -> bytes:
         annotations: dict[str, object] = {}
@@ -98,7 +98,8 @@ class OutgoingMessage:
             annotations[SCHEDULED_ENQUEUE_TIME] = timestamp(round(self.scheduled_at * 1000))
         return message_annotations_section(annotations) if annotations else b""
 
-    def _properties(self) -> bytes:
+    def _properties(self, ttl_ms: int | None) -> bytes:
+        created_at, expires_at = times_of(ttl_ms, SystemClock().now())
         return properties_section(
             message_id=self.message_id,
             to=self.to,
@@ -106,6 +107,8 @@ class OutgoingMessage:
             reply_to=self.reply_to,
             correlation_id=self.correlation_id,
             content_type=self.content_type,
+            absolute_expiry_time=expires_at,
+            creation_time=created_at,
             group_id=self.session_id,
             reply_to_group_id=self.reply_to_session_id,
         )
@@ -122,20 +125,24 @@ def payload_of(message: Payload) -> bytes:
 def batches_of(messages: Iterable[Payload], size: int, limit_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Batches of at most `size` messages and `limit_bytes`, each with the number of messages in it.
 
-    A batch is one transfer of format `BATCH_FORMAT`: stored all or none, in this order. A message that alone
-    is above the limit makes a batch of its own, and the service says what it thinks of it.
+    A batch is one transfer of format `BATCH_FORMAT`: stored all or none, in this order. A message that is alone in
+    its batch stays as it is, without the bytes of a batch around it: so the largest that the service takes fits, too.
     """
     parts: list[bytes] = []
+    alone = b""
     total = 0
     for message in messages:
-        part = data_section(payload_of(message))
+        payload = payload_of(message)
+        part = data_section(payload)
         if parts and (len(parts) == size or total + len(part) > limit_bytes):
-            yield b"".join(parts), len(parts)
+            yield (alone if len(parts) == 1 else b"".join(parts)), len(parts)
             parts, total = [], 0
+        if not parts:
+            alone = payload
         parts.append(part)
         total += len(part)
     if parts:
-        yield b"".join(parts), len(parts)
+        yield (alone if len(parts) == 1 else b"".join(parts)), len(parts)
 
 
 def as_new(payload: bytes, without_properties: frozenset[str] = frozenset()) -> bytes:
@@ -158,14 +165,27 @@ def as_new(payload: bytes, without_properties: frozenset[str] = frozenset()) -> 
     return b"".join(kept)
 
 
+def with_message_id(payload: bytes, message_id: str) -> bytes:
+    """The bytes of a message that has no id, with this one; all else stays as it is."""
+    before: list[bytes] = []
+    fields: list[object] = [None]
+    after: list[bytes] = []
+    for code, whole, value in _sections_of(payload):
+        if code == PROPERTIES:
+            fields = value if isinstance(value, list) and value else fields
+        else:
+            (before if code in (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS) else after).append(whole)
+    return b"".join([*before, section(PROPERTIES, [message_id, *fields[1:]]), *after])
+
+
 def _sections_of(payload: bytes) -> Iterator[tuple[int, bytes, object]]:
-    """Code, whole bytes and, for the sections that `as_new` looks into, the typed value."""
+    """Code, whole bytes and, for the sections that somebody looks into, the typed value."""
     at, end = 0, len(payload)
     while at < end:
         descriptor, value_at = decode(payload, at + 1)
         if payload[at] != 0 or not isinstance(descriptor, int):
             raise MalformedData("a message consists of described sections")
-        looks_inside = descriptor in (HEADER, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES)
+        looks_inside = descriptor in (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES)
         value = decode(payload, value_at, True)[0] if looks_inside else None
         after = skip(payload, value_at, end)
         yield descriptor, payload[at:after], value
@@ -259,7 +279,8 @@ class ReceivedMessage:
 
     @property
     def time_to_live_s(self) -> float | None:
-        value = self._header(2)
+        created_at, expires_at = self.sections.property_at(9), self.sections.property_at(8)
+        value = ttl_of(self._header(2), created_at, expires_at)
         return None if value is None else value / 1000
 
     @property

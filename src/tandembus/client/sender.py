@@ -17,6 +17,7 @@ from tandembus.amqp.encoding.descriptors import ACCEPTED, REJECTED, TRANSACTIONA
 from tandembus.amqp.engine import AmqpSession, DispositionReceived, Outcome, OutgoingLink
 from tandembus.client.connection import Connection, LinkOwner
 from tandembus.client.errors import ConnectionLost, failure_of
+from tandembus.client.groups import Group, Turn, Turns
 from tandembus.client.messages import BATCH_FORMAT, Payload, batches_of, payload_of
 from tandembus.errors import MessageTooLarge, OperationTimeout, StoreUnavailable
 
@@ -24,6 +25,10 @@ DEFAULT_WINDOW: Final = 500
 DEFAULT_BATCH_BYTES: Final = 262_144
 """Where the service names no limit: its smallest one."""
 Progress = Callable[[int], None]
+Transfer = tuple[bytes, int, Turn | None]
+"""What is sent in one go, how many messages that is, and whose turn it was."""
+Supply = Callable[[], Transfer | None]
+"""None: nothing at the moment, and nothing at all if nothing is under way."""
 
 
 class _Run:
@@ -40,13 +45,14 @@ class _Run:
 
 
 class _Batch:
-    """A delivery of a run that holds more than one message."""
+    """A delivery of a run that holds more than one message, or somebody's turn."""
 
-    __slots__ = ("count", "run")
+    __slots__ = ("count", "run", "turn")
 
-    def __init__(self, run: _Run, count: int) -> None:
+    def __init__(self, run: _Run, count: int, turn: Turn | None) -> None:
         self.run = run
         self.count = count
+        self.turn = turn
 
 
 class Sender(LinkOwner):
@@ -100,7 +106,7 @@ class Sender(LinkOwner):
         """All of them in one transfer: stored all or none, in this order. `MessageTooLarge` if they do not fit."""
         together = list(batches_of(messages, 1 << 31, 1 << 31))
         if together:
-            await self._send_run([(self._checked(together[0][0]), together[0][1])], 1, None, BATCH_FORMAT)
+            await self._send_run(_supply(together), 1, None)
 
     async def send_many(
         self, messages: Iterable[Payload], window: int = DEFAULT_WINDOW, on_accepted: Progress | None = None
@@ -110,7 +116,7 @@ class Sender(LinkOwner):
         The first refusal stops it: what is under way is waited for, then the refusal is raised. `on_accepted`
         is told of every acceptance, so that a caller knows how far it came.
         """
-        return await self._send_run(((payload_of(each), 1) for each in messages), window, on_accepted, 0)
+        return await self._send_run(_supply((payload_of(each), 1) for each in messages), window, on_accepted)
 
     async def send_batches(
         self,
@@ -121,19 +127,20 @@ class Sender(LinkOwner):
     ) -> int:
         """The same with up to `size` messages per transfer; each batch is stored as a whole or not at all."""
         limit_bytes = self.max_message_size or DEFAULT_BATCH_BYTES
-        return await self._send_run(batches_of(messages, size, limit_bytes), window, on_accepted, BATCH_FORMAT)
+        supply = _supply(batches_of(messages, size, limit_bytes))
+        return await self._send_run(supply, window, on_accepted)
 
     async def send_groups(
         self,
-        groups: Iterable[Iterable[Payload]],
+        groups: Iterable[Group],
         size: int,
         window: int = DEFAULT_WINDOW,
         on_accepted: Progress | None = None,
     ) -> int:
-        """The same, and no batch holds messages of two groups: those of one batch must agree in session and key."""
-        limit_bytes = self.max_message_size or DEFAULT_BATCH_BYTES
-        batches = (batch for group in groups for batch in batches_of(group, size, limit_bytes))
-        return await self._send_run(batches, window, on_accepted, BATCH_FORMAT)
+        """The same for groups beside each other, each in its own order: no batch holds messages of two groups, and one
+        of a group is under way at a time. After a failure, the same groups go on where they were."""
+        turns = Turns(groups, size, self.max_message_size or DEFAULT_BATCH_BYTES)
+        return await self._send_run(turns.take, window, on_accepted)
 
     async def close(self) -> None:
         """Detach. What is still under way fails, with an unknown outcome."""
@@ -145,37 +152,36 @@ class Sender(LinkOwner):
 
     async def _send_run(
         self,
-        transfers: Iterable[tuple[bytes, int]],
+        supply: Supply,
         window: int,
         on_accepted: Progress | None,
-        message_format: int,
     ) -> int:
         run = _Run(on_accepted)
         self._runs.add(run)
         try:
-            await self._drive(run, transfers, window, message_format)
+            await self._drive(run, supply, window)
         finally:
             self._runs.discard(run)
         if run.failure is not None:
             raise run.failure
         return run.accepted
 
-    async def _drive(self, run: _Run, transfers: Iterable[tuple[bytes, int]], window: int, message_format: int) -> None:
+    async def _drive(self, run: _Run, supply: Supply, window: int) -> None:
         link = self._link
-        source = iter(transfers)
-        has_more = True
-        while has_more or run.in_flight:
+        while True:
             self.raise_if_lost()
-            while has_more and run.in_flight < window and link.credit > 0 and run.failure is None:
-                transfer = next(source, None)
+            is_empty = False
+            while run.in_flight < window and link.credit > 0 and run.failure is None:
+                transfer = supply()
                 if transfer is None:
-                    has_more = False
+                    is_empty = True
                     break
-                payload, count = transfer
+                payload, count, turn = transfer
+                context = run if count == 1 and turn is None else _Batch(run, count, turn)
+                self._transfer(self._checked(payload), context, BATCH_FORMAT if count > 1 else 0)
                 run.in_flight += 1
-                self._transfer(self._checked(payload), run if count == 1 else _Batch(run, count), message_format)
             self.connection.flush()
-            if not run.in_flight and (run.failure is not None or not has_more):
+            if not run.in_flight and (run.failure is not None or is_empty):
                 return
             run.wake = self.connection.loop.create_future()
             await run.wake
@@ -214,6 +220,8 @@ class Sender(LinkOwner):
             if type(context) is _Run:
                 _count(context, 1, failure)
             elif isinstance(context, _Batch):
+                if failure is None and context.turn is not None:
+                    context.turn.accept(context.count)
                 _count(context.run, context.count, failure)
             elif isinstance(context, asyncio.Future) and not context.done():
                 _resolve(context, failure)
@@ -250,6 +258,16 @@ class Sender(LinkOwner):
         for run in self._runs:
             if run.wake is not None and not run.wake.done():
                 run.wake.set_result(None)
+
+
+def _supply(transfers: Iterable[tuple[bytes, int]]) -> Supply:
+    source = iter(transfers)
+
+    def take() -> Transfer | None:
+        transfer = next(source, None)
+        return None if transfer is None else (*transfer, None)
+
+    return take
 
 
 def _count(run: _Run, messages: int, failure: Exception | None) -> None:

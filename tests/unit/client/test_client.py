@@ -22,6 +22,7 @@ from tandembus.client import (
     ServiceBus,
     connect,
 )
+from tandembus.client.groups import Group
 from tandembus.client.tokens import LIFETIME_S
 from tandembus.clock import ManualClock
 from tandembus.errors import (
@@ -32,6 +33,7 @@ from tandembus.errors import (
     MessageTooLarge,
     OperationTimeout,
     QuotaExceeded,
+    ServerBusy,
     Unauthorized,
 )
 from tandembus.security.sas import parse_token
@@ -193,6 +195,23 @@ class TestSending:
         await sender.send_batch(payloads[:3])
         assert counts == [100, 100, 50]
         assert namespace.queues[QUEUE] == payloads + payloads[:3]
+
+    async def test_a_batch_of_a_group_waits_for_the_one_before_it(
+        self, namespace: FakeNamespace, bus: ServiceBus
+    ) -> None:
+        payloads = {name: [data_section(b"%s%d;" % (name, number)) for number in range(30)] for name in (b"a", b"b")}
+        groups = [Group(each) for each in payloads.values()]
+        namespace.refusals[b"a12;"] = AmqpError("com.microsoft:server-busy", "later")
+        sender = await bus.sender(QUEUE)
+        with pytest.raises(ServerBusy, match="later"):
+            await sender.send_groups(groups, 5)
+        assert [each for each in namespace.queues[QUEUE] if b"a" in each[3:]] == payloads[b"a"][:10]
+        del namespace.refusals[b"a12;"]
+        before = len(namespace.queues[QUEUE])
+        assert await sender.send_groups(groups, 5) == 60 - before
+        assert await sender.send_groups(groups, 5) == 0
+        for name, sent in payloads.items():
+            assert [each for each in namespace.queues[QUEUE] if name in each[3:]] == sent
 
     async def test_a_message_above_the_limit_is_not_even_sent(self, bus: ServiceBus) -> None:
         sender = await bus.sender(QUEUE)

@@ -12,7 +12,7 @@ from tandembus.amqp.encoding.sections import (
     properties_section,
 )
 from tandembus.amqp.encoding.values import int_, symbol, timestamp, uint
-from tandembus.client.messages import OutgoingMessage, ReceivedMessage, as_new, batches_of
+from tandembus.client.messages import OutgoingMessage, ReceivedMessage, as_new, batches_of, with_message_id
 
 DELIVERED = (
     header_section(durable=True, ttl_ms=60_000, delivery_count=3)
@@ -116,3 +116,26 @@ def test_batches_end_at_their_count_and_at_their_size() -> None:
 def test_a_message_above_the_limit_makes_a_batch_of_its_own() -> None:
     payloads = [b"", data_section(b"x" * 500), b""]
     assert [count for _, count in batches_of(payloads, 100, 400)] == [1, 1, 1]
+
+
+def test_a_time_to_live_beyond_49_days_is_told_by_two_times() -> None:
+    message = ReceivedMessage(OutgoingMessage(time_to_live_s=86_400.0 * 60).encode())
+    assert message.time_to_live_s == 86_400.0 * 60
+    assert decode_message(message.payload).header == [True, None, 0xFFFFFFFF]
+
+
+def test_a_message_alone_in_its_batch_stays_as_it_is() -> None:
+    payloads = [OutgoingMessage(b"x" * 100).encode() for _ in range(3)]
+    assert list(batches_of(payloads, 2, 1_000_000))[-1] == (payloads[2], 1)
+    assert list(batches_of(payloads, 100, len(payloads[0]))) == [(payload, 1) for payload in payloads]
+
+
+def test_an_id_is_added_and_nothing_else_changed() -> None:
+    typed = properties_section(correlation_id=7, content_type="x/y")
+    application, body = application_properties_section({"a": uint(1)}), data_section(b"x")
+    named = with_message_id(header_section(True) + typed + application + body, "m")
+    assert (
+        named
+        == header_section(True) + properties_section("m", correlation_id=7, content_type="x/y") + application + body
+    )
+    assert with_message_id(body, "m") == properties_section("m") + body

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 
-from tandembus.client import OutgoingMessage
+from tandembus.amqp.encoding.sections import data_section, properties_section
+from tandembus.client import OutgoingMessage, ServiceBus
 from tandembus.errors import EntityNotFound, InvalidArgument, MessageTooLarge
-from tandembus.spark.source.outgoing import check_columns
+from tandembus.spark.source.outgoing import MAX_PART_BYTES, check_columns, slices
 from tandembus.spark.source.schema import arrow_schema
 from tandembus.spark.source.writer import check_append, write_batches
 from tests.covers import covers
@@ -87,6 +88,37 @@ def test_a_second_try_sends_the_same_message_ids(stage: Stage, with_origin: bool
     assert all(str(one).startswith("spark-") for one in ids)
 
 
+def test_rows_of_one_message_are_told_apart_wherever_they_stand(stage: Stage) -> None:
+    stage.create(requires_duplicate_detection=True)
+    first: Row = {"body": "same", "entity": "q", "fragment": 0, "sequence_number": 5}
+    other: Row = {**first, "sequence_number": 6}
+    rows = [first, other, {**first, "subject": "s"}, first, {**first, "enqueued_time": datetime.now(timezone.utc)}]
+    for _ in range(2):
+        stage.write(rows)
+    ids = [message.message_id for message in stage.peek()]
+    assert len(set(ids)) == len(ids) == 5
+
+
+@covers("D1")
+def test_whole_messages_without_an_id_get_one_that_stays_the_same(stage: Stage) -> None:
+    stage.create(requires_duplicate_detection=True)
+    nameless = properties_section(subject="s", correlation_id=7) + data_section(b"x")
+    rows: list[Row] = [{"payload": nameless}, {"payload": data_section(b"x")}, {"payload": data_section(b"x")}]
+    for _ in range(2):
+        stage.write(rows, scope="query/1/0")
+    found = stage.peek()
+    assert [message.body for message in found] == [b"x"] * 3
+    assert all(str(message.message_id).startswith("spark-") for message in found)
+    assert (found[0].subject, found[0].correlation_id) == ("s", "7")
+
+
+def test_a_payload_that_is_no_message_is_named(stage: Stage) -> None:
+    stage.create()
+    with pytest.raises(InvalidArgument, match="the payload of row 1 is no encoded message"):
+        stage.write([{"payload": data_section(b"x")}, {"payload": b"x"}])
+    assert stage.peek() == []
+
+
 def test_equal_rows_of_other_batches_and_tasks_are_other_messages(stage: Stage) -> None:
     stage.create(requires_duplicate_detection=True)
     for scope in ("query/1/0", "query/1/1", "query/2/0"):
@@ -128,6 +160,21 @@ def test_a_time_to_live_ends_when_the_row_says(stage: Stage) -> None:
 
 
 @covers("D1")
+def test_a_time_to_live_beyond_49_days_is_kept_from_queue_to_queue(stage: Stage) -> None:
+    stage.create()
+    other = stage.namespace.create_queue(f"{stage.queue}-2")
+    stage.send([OutgoingMessage("x", time_to_live_s=86_400.0 * 90)])
+    stage.write([{"body": "y", "expires_at": stage.namespace.clock.now() + timedelta(days=90, minutes=1)}])
+    rows = stage.read()
+    stage.write(rows, arrow_schema(), entity=other)
+    copies = stage.read(entities=other)
+    lives = [row["expires_at"] - row["enqueued_time"] for row in (*rows, *copies)]
+    assert lives[0] == lives[2] == timedelta(days=90)
+    assert timedelta(days=90) < lives[1] == lives[3] < timedelta(days=90, minutes=2)
+    assert [message.time_to_live_s for message in stage.peek(other)] == [life.total_seconds() for life in lives[2:]]
+
+
+@covers("D1")
 @pytest.mark.parametrize(
     ("columns", "options", "text"),
     [
@@ -135,6 +182,7 @@ def test_a_time_to_live_ends_when_the_row_says(stage: Stage) -> None:
         ({"body": "string", "properties": "map<string,int>"}, {"entity": "q"}, "map<string,string>"),
         ({"body": "string", "subject": "bigint"}, {"entity": "q"}, "'subject' must be of type string"),
         ({"body": "string", "colour": "string"}, {"entity": "q"}, "no column 'colour'"),
+        ({"body": "string", "fragment": "interval day"}, {"entity": "q"}, "'fragment' must be of type int"),
         ({"subject": "string"}, {"entity": "q"}, "need a column 'body'"),
         ({"body": "string"}, {}, "where to"),
         ({"body": "string"}, {"entity": "q", "keyColumns": "customer"}, "keyColumns names customer"),
@@ -144,7 +192,17 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_sent(
     stage: Stage, columns: dict[str, str], options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=text):
-        check_columns(columns, stage.options(**options))
+        check_columns(list(columns.items()), stage.options(**options))
+
+
+def test_two_columns_of_one_name_are_refused(stage: Stage) -> None:
+    with pytest.raises(InvalidArgument, match="more than one column 'subject'"):
+        check_columns([("body", "string"), ("subject", "string"), ("subject", "string")], stage.options(entity="q"))
+
+
+@pytest.mark.parametrize("kind", ["string", "string collate UTF8_LCASE", "varchar(20)"])
+def test_every_kind_of_text_will_do(stage: Stage, kind: str) -> None:
+    check_columns([("body", kind), ("subject", kind)], stage.options(entity="q"))
 
 
 @pytest.mark.parametrize(
@@ -182,6 +240,40 @@ def test_a_message_that_is_too_large_is_told(stage: Stage) -> None:
     stage.create()
     with pytest.raises(MessageTooLarge):
         stage.write([{"body": bytes(2_000_000)}])
+
+
+def test_the_largest_message_that_the_service_takes_can_be_written(stage: Stage) -> None:
+    stage.create()
+
+    async def work(bus: ServiceBus) -> int:
+        return (await bus.sender(stage.queue)).max_message_size
+
+    room = stage.run(work) - len(OutgoingMessage(b"", message_id="m").encode()) - 3  # a longer form of the body's size
+    stage.write([{"body": bytes(room), "message_id": "m"}])
+    assert len(bytes(stage.read()[0]["body"])) == room
+
+
+def test_what_is_under_way_is_bound_in_bytes() -> None:
+    bodies = [bytes(100_000)] * 300 + [bytes(10)] * 3000 + [bytes(MAX_PART_BYTES + 1)]
+    batch = pa.RecordBatch.from_pylist([{"body": body} for body in bodies])
+    parts = list(slices(batch, 2000))
+    assert [body for part in parts for body in part.column(0).to_pylist()] == bodies
+    assert all(part.nbytes <= MAX_PART_BYTES or part.num_rows == 1 for part in parts)
+    assert max(part.num_rows for part in parts) <= 2000
+    assert len(parts) < 30
+
+
+@covers("D1")
+def test_batches_that_are_refused_and_sent_again_overtake_nothing(stage: Stage) -> None:
+    stage.create(requires_session=True, enable_partitioning=True)
+    rows: list[Row] = [{"body": f"{n:06}" + "x" * 200_000, "session_id": f"s{n % 2}"} for n in range(80)]
+    stage.namespace.inject_fault(f"entity/{stage.queue}", "throttled", probability=0.5, duration=0.6)
+    assert stage.write(rows).counts == {stage.queue: 80}
+    found = stage.read()
+    assert len(found) == 80
+    for session in range(2):
+        bodies = [int(row["body"][:6]) for row in found if row["session_id"] == f"s{session}"]
+        assert bodies == list(range(session, 80, 2))
 
 
 @covers("D1")

@@ -18,6 +18,7 @@ from tandembus.amqp.encoding.descriptors import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
 )
+from tandembus.amqp.encoding.time_to_live import LAST_MS, MAX_HEADER_TTL_MS, ttl_of
 from tandembus.errors import MalformedData
 from tandembus.spark.source.property_values import to_text
 
@@ -126,7 +127,7 @@ def add_message(rows: Rows, payload: bytes) -> None:
         at = after
     number = annotations.get(_SEQUENCE_NUMBER)
     rows.numbers.append(number if isinstance(number, int) else 0)
-    _add_times(rows, header, annotations)
+    _add_times(rows, header, annotations, properties)
     _add_texts(rows, properties)
     rows.partition_keys.append(_text(annotations.get(_PARTITION_KEY)))
     state = annotations.get(_STATE)
@@ -136,14 +137,16 @@ def add_message(rows: Rows, payload: bytes) -> None:
     rows.bodies.append(body)
 
 
-def _add_times(rows: Rows, header: list[object], annotations: dict[object, object]) -> None:
+def _add_times(rows: Rows, header: list[object], annotations: dict[object, object], properties: list[object]) -> None:
     enqueued = annotations.get(_ENQUEUED_TIME)
     ttl = header[2] if len(header) > 2 else None
     count = header[4] if len(header) > 4 else None
     rows.delivery_counts.append(count if isinstance(count, int) else 0)
     if isinstance(enqueued, int):
         rows.enqueued.append(enqueued * 1000)
-        rows.expires.append((enqueued + ttl) * 1000 if isinstance(ttl, int) else None)
+        if ttl == MAX_HEADER_TTL_MS and len(properties) > 9:
+            ttl = ttl_of(MAX_HEADER_TTL_MS, properties[9], properties[8])
+        rows.expires.append(min(enqueued + ttl, LAST_MS) * 1000 if isinstance(ttl, int) else None)
     else:
         rows.enqueued.append(None)
         rows.expires.append(None)

@@ -12,11 +12,11 @@ from tandembus.amqp.encoding.sections import (
     properties_section,
     section,
 )
+from tandembus.amqp.encoding.time_to_live import header_ttl, times_of
 from tandembus.amqp.encoding.values import uint
 from tandembus.spark.source.property_values import from_text
 
 PARTITION_KEY: Final = "x-opt-partition-key"
-MAX_TTL_MS: Final = 0xFFFFFFFF
 _DURABLE: Final = section(HEADER, [True])
 
 
@@ -27,14 +27,16 @@ def encode_message(
     partition_key: str | None,
     texts: tuple[str | None, ...],
     ttl_ms: int | None,
+    now_s: float,
     properties: dict[str, object] | None,
 ) -> bytes:
     """`texts`: subject, content type, correlation id, reply to, to."""
+    created_at, expires_at = times_of(ttl_ms, now_s)
     parts: list[bytes] = []
     if ttl_ms is None:
         parts.append(_DURABLE)
     else:
-        parts.append(section(HEADER, [True, None, uint(max(1, min(ttl_ms, MAX_TTL_MS)))]))
+        parts.append(section(HEADER, [True, None, uint(max(1, header_ttl(ttl_ms)))]))
     if partition_key is not None:
         parts.append(message_annotations_section({PARTITION_KEY: partition_key}))
     parts.append(
@@ -45,6 +47,8 @@ def encode_message(
             reply_to=texts[3],
             correlation_id=texts[2],
             content_type=texts[1],
+            absolute_expiry_time=expires_at,
+            creation_time=created_at,
             group_id=session_id,
         )
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tandembus.client.messages import as_new
+from tandembus.client.messages import as_new, with_message_id
 from tandembus.clock import Clock
-from tandembus.errors import InvalidArgument
+from tandembus.errors import InvalidArgument, MalformedData
 from tandembus.spark.source.decoding import Rows, add_message
 from tandembus.spark.source.encoding import encode_message, properties_of
 from tandembus.spark.source.message_ids import IdMaker
@@ -30,29 +30,41 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "map<string,string>": ("map<string,string>",),
 }
 _GIVEN_BY_THE_SERVICE: Final = b"x-opt-sequence-number"
+MAX_PART_BYTES: Final = 8 * 1024 * 1024
 Groups = dict[str, dict[str | None, list[bytes]]]
 """Destination -> session or partition key -> encoded messages, in the order of the rows."""
 
 
-def check_columns(columns: Mapping[str, str], options: SourceOptions) -> None:
-    """`columns`: name -> type, as Spark calls it. Raises InvalidArgument before anything is sent."""
+def check_columns(columns: Sequence[tuple[str, str]], options: SourceOptions) -> None:
+    """`columns`: name and type, as Spark calls it. Raises InvalidArgument before anything is sent."""
+    names = [name for name, _ in columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidArgument(
+            f"the rows have more than one column {', '.join(map(repr, twice))}: rename or drop one of them"
+        )
     allowed = {**COLUMNS, PAYLOAD: "binary", DESTINATION: "string"}
-    unknown = [name for name in columns if name not in allowed and name not in options.key_columns]
+    unknown = [name for name in names if name not in allowed and name not in options.key_columns]
     if unknown:
         raise InvalidArgument(
             f"servicebus has no column {', '.join(map(repr, unknown))}: leave it out, or put it into properties; "
             f"there are: {', '.join(allowed)}"
         )
-    for name, kind in columns.items():
-        if name in allowed and not kind.startswith(_KINDS[allowed[name]]):
+    for name, kind in columns:
+        if name in allowed and kind not in _KINDS[allowed[name]] and not _is_text(kind, _KINDS[allowed[name]]):
             raise InvalidArgument(f"the column {name!r} must be of type {allowed[name]}, not {kind}: cast it")
-    if BODY not in columns and PAYLOAD not in columns:
+    if BODY not in names and PAYLOAD not in names:
         raise InvalidArgument("rows need a column 'body' (binary or string), or 'payload' with whole encoded messages")
-    if DESTINATION not in columns and options.destination is None:
+    if DESTINATION not in names and options.destination is None:
         raise InvalidArgument("where to? Give the option entity, or a column 'destination'")
-    missing = [name for name in options.key_columns if name not in columns]
+    missing = [name for name in options.key_columns if name not in names]
     if missing:
         raise InvalidArgument(f"the option keyColumns names {', '.join(missing)}, which the rows do not have")
+
+
+def _is_text(kind: str, kinds: tuple[str, ...]) -> bool:
+    """A text with a collation, or of a bounded length, is one, too."""
+    return "string" in kinds and kind.startswith(("string ", "char(", "varchar("))
 
 
 class RowEncoder:
@@ -81,7 +93,7 @@ class RowEncoder:
     def _message(self, rows: _Columns, index: int, destination: str) -> tuple[str | None, bytes]:
         payload = rows.column(PAYLOAD)[index]
         if payload is not None:
-            return _key_of(rows, index, payload), as_new(payload) if _GIVEN_BY_THE_SERVICE in payload else payload
+            return self._whole_message(rows, index, destination, payload)
         body = rows.column(BODY)[index]
         if body is None:
             raise InvalidArgument(f"row {self._place} has no body: an empty message has an empty body, not null")
@@ -92,22 +104,38 @@ class RowEncoder:
         message_id = rows.column("message_id")[index]
         if message_id is None:
             message_id = self._id(rows, index, destination, (*texts, pairs), content)
-        return session_id or partition_key, encode_message(
+        return key_of(session_id, partition_key), encode_message(
             content,
             message_id,
             session_id,
             partition_key,
             texts[2:],
             self._ttl_ms(rows, index),
+            self._clock.now(),
             properties_of(pairs, types),
         )
+
+    def _whole_message(self, rows: _Columns, index: int, destination: str, payload: bytes) -> tuple[str | None, bytes]:
+        """As it is. Only what it needs to arrive once is added: the id, if it has none."""
+        parsed = Rows()
+        try:
+            add_message(parsed, payload)
+            message = as_new(payload) if _GIVEN_BY_THE_SERVICE in payload else payload
+            if parsed.message_ids[0] is None:
+                given = rows.column("message_id")[index]
+                message = with_message_id(message, given or self._id(rows, index, destination, (), message))
+        except MalformedData as error:
+            raise InvalidArgument(f"the payload of row {self._place} is no encoded message: {error}") from None
+        return key_of(parsed.session_ids[0], parsed.partition_keys[0]), message
 
     def _id(self, rows: _Columns, index: int, destination: str, fields: tuple[object, ...], body: bytes) -> str:
         if self._options.key_columns:
             return self._ids.from_keys(destination, rows.values(self._options.key_columns, index))
         origin = rows.values(WHERE_FROM, index)
         if None not in origin:
-            return self._ids.from_origin(destination, origin, body)
+            # A queue that is deleted and made anew, or one of another namespace, counts from 1 as well.
+            known_by = (*origin, rows.column("enqueued_time")[index])
+            return self._ids.from_origin(destination, known_by, fields, body)
         return self._ids.from_place(destination, self._place, fields, body)
 
     def _ttl_ms(self, rows: _Columns, index: int) -> int | None:
@@ -151,16 +179,21 @@ class _Columns:
         return converted
 
 
-def _key_of(rows: _Columns, index: int, payload: bytes) -> str | None:
-    """Session or partition key, from the columns where they are given, else from the message itself."""
-    given: str | None = rows.texts[index][0] or rows.texts[index][1]
-    if given is not None:
-        return given
-    parsed = Rows()
-    add_message(parsed, payload)
-    return parsed.session_ids[0] or parsed.partition_keys[0]
+def key_of(session_id: str | None, partition_key: str | None) -> str | None:
+    """What pins a message to a fragment, and keeps it in order with others."""
+    return session_id if session_id is not None else partition_key
 
 
-def slices(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch, size: int, limit_bytes: int = MAX_PART_BYTES) -> Iterator[pa.RecordBatch]:
+    """Parts of at most `size` rows and `limit_bytes`, but for a row that alone has more."""
     for start in range(0, batch.num_rows, size):
-        yield batch.slice(start, size)
+        yield from _halves(batch.slice(start, size), limit_bytes)
+
+
+def _halves(part: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    if part.num_rows < 2 or part.nbytes <= limit_bytes:
+        yield part
+        return
+    middle = part.num_rows // 2
+    yield from _halves(part.slice(0, middle), limit_bytes)
+    yield from _halves(part.slice(middle), limit_bytes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from tandembus.client.groups import Group
 from tandembus.clock import SystemClock
 from tandembus.errors import InvalidArgument
 from tandembus.spark.source.link import Link
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 SENT_TOGETHER: Final = 2_000
 BATCH_MESSAGES: Final = 1_000
 WINDOW: Final = 64
-"""Transfers under way at once: batches, or single messages where keys differ."""
+"""Transfers under way at once, each of another session or key."""
 
 
 @dataclass
@@ -39,8 +40,8 @@ def check_append(overwrite: bool) -> None:
         raise InvalidArgument("messages cannot be overwritten: write with mode('append')")
 
 
-def columns_of(schema: StructType) -> dict[str, str]:
-    return {each.name: each.dataType.simpleString() for each in schema.fields}
+def columns_of(schema: StructType) -> list[tuple[str, str]]:
+    return [(each.name, each.dataType.simpleString()) for each in schema.fields]
 
 
 def write_batches(options: SourceOptions, scope: str, batches: Iterator[pa.RecordBatch]) -> Sent:
@@ -65,13 +66,16 @@ def write_batches(options: SourceOptions, scope: str, batches: Iterator[pa.Recor
 
 
 async def _send(link: Link, groups: Groups, counts: dict[str, int]) -> None:
+    """What was accepted before a failure is not sent again; only what was on its way when a connection broke is."""
     for destination, by_key in groups.items():
+        waiting = [Group(messages) for messages in by_key.values()]
 
-        async def send(destination: str = destination, by_key: dict[str | None, list[bytes]] = by_key) -> int:
+        async def send(destination: str = destination, waiting: list[Group] = waiting) -> None:
             sender = await link.sender(destination)
-            return await sender.send_groups(by_key.values(), BATCH_MESSAGES, WINDOW)
+            await sender.send_groups(waiting, BATCH_MESSAGES, WINDOW)
 
-        counts[destination] = counts.get(destination, 0) + await link.patiently(send)
+        await link.patiently(send)
+        counts[destination] = counts.get(destination, 0) + sum([len(group) for group in waiting])
 
 
 def scope_of_task() -> str:
