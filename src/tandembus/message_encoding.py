@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64
+from mypy_extensions import i32, i64, u8
 
 from tandembus.amqp.encoding.codec import encode, skip_value
 from tandembus.message import DEFAULT_PRIORITY, UINT_MAX, Message, copy_of, replace_section
@@ -92,6 +92,19 @@ def encode_delivery(
     `locked_until_ms` 0 leaves the lock out; `more_annotations` are `more_count` further encoded keys and values.
     """
     out = BytesWriter()
+    _write_delivery(out, message, sequence_number, locked_until_ms, state, more_annotations, more_count)
+    return out.getvalue()
+
+
+def _write_delivery(
+    out: BytesWriter,
+    message: Message,
+    sequence_number: i64,
+    locked_until_ms: i64,
+    state: i64,
+    more_annotations: bytes,
+    more_count: i64,
+) -> None:
     _write_header(out, message)
     data = message.sections
     kept = _annotation_entries(data, message.annotations_end)
@@ -132,7 +145,6 @@ def encode_delivery(
         out.write(message.application_properties)
         rest_at = message.application_end
     out.write(data[rest_at:])
-    return out.getvalue()
 
 
 def encode_deliveries(
@@ -144,10 +156,14 @@ def encode_deliveries(
     units: i64 = 0
     for position in range(len(messages)):
         message = messages[position]
-        payload = encode_delivery(message, sequence_base | message.number, 0, states[position], b"", 0)
-        size: i64 = len(payload)
-        write_i32_be(out, i32(size))
-        out.write(payload)
+        start: i64 = len(out)
+        write_i32_be(out, i32(0))  # its length, once that is known
+        _write_delivery(out, message, sequence_base | message.number, 0, states[position], b"", 0)
+        size: i64 = len(out) - start - 4
+        out[start] = u8(size >> 24)
+        out[start + 1] = u8((size >> 16) & 255)
+        out[start + 2] = u8((size >> 8) & 255)
+        out[start + 3] = u8(size & 255)
         units += (size + unit_bytes - 1) // unit_bytes
     return out.getvalue(), int(units)
 

@@ -26,11 +26,11 @@ from tandembus.broker.ledger_operations import (
 )
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.reading import read_messages, read_overlays
-from tandembus.broker.reserving import MAX_RANGES, UNKNOWN, shown, states_of
+from tandembus.broker.reserving import MAX_RANGES, UNKNOWN, numbers_to_show, shown, size_of, states_of
 from tandembus.errors import BusError, anew
 from tandembus.message import Message
 from tandembus.message_encoding import encode_deliveries
-from tandembus.store.messaging_store import NUMBER_BITS, NUMBER_MASK, Damage
+from tandembus.store.messaging_store import NUMBER_BITS, NUMBER_MASK
 
 Range = tuple[int, int]
 
@@ -237,11 +237,11 @@ async def browse(
     messages: list[Message] = []
     lane = fragment.lane(code)
     while not messages:
-        numbers = [one for one in lane.next_live(at, min(max_messages, BROWSE_SLICE)) if one <= last]
+        numbers = numbers_to_show(lane, at, last, min(max_messages, BROWSE_SLICE), max_bytes)
         if not numbers:
             return BrowsedBlock(b"", 0, 0, None)
         records = list(await read_messages(broker, fragment, lane, numbers, max_bytes))
-        if len(records) > 1 and _size_of(records) > max_bytes:
+        if len(records) > 1 and size_of(records) > max_bytes:
             records.pop()  # it may be a large one
         at = numbers[len(records) - 1] + 1
         messages = shown(records)
@@ -252,10 +252,6 @@ async def browse(
     data, units = encode_deliveries(messages, states, int(fragment.index) << NUMBER_BITS, UNIT_BYTES)
     following = lane.next_live(at, 1) if at <= last else []
     return BrowsedBlock(data, len(messages), units, at if following and following[0] <= last else None)
-
-
-def _size_of(records: Sequence[Message | Damage]) -> int:
-    return sum(len(one.sections) for one in records if isinstance(one, Message))
 
 
 async def _carry_out(fragment: Fragment, operation: LedgerOperation) -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tandembus.broker.fragment import Fragment
 
 UNKNOWN: Final = -1
+SPARE_NUMBERS: Final = 8
+"""Looked up beyond what should fit: sizes differ."""
 MAX_RANGES: Final = 4096
 """Of one answer. What is reserved beyond that many waits for the next request: an answer is remembered."""
 
@@ -244,6 +246,26 @@ def _follows(lane: Lane, last: i64, number: i64) -> bool:
         return True
     found = lane.scan(last + 1, 1, False)
     return len(found) > 0 and found[0] == number
+
+
+def numbers_to_show(lane: Lane, at: i64, last: i64, most: i64, max_bytes: i64) -> list[int]:
+    """Live numbers of a range, as many as about fit into so many bytes: no more are looked up than are read."""
+    found = lane.scan(at, 1, False)
+    if not found or found[0] > last:
+        return []
+    typical = max(lane.typical_size(found[0]), i64(1))
+    numbers = lane.scan(at, min(most, max_bytes // typical + SPARE_NUMBERS), False)
+    while numbers[-1] > last:
+        numbers.pop()
+    return numbers
+
+
+def size_of(records: list[Message | Damage]) -> int:
+    size: i64 = 0
+    for record in records:
+        if isinstance(record, Message):
+            size += len(record.sections)
+    return int(size)
 
 
 def shown(records: list[Message | Damage]) -> list[Message]:

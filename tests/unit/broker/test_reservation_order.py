@@ -98,3 +98,22 @@ async def test_delivery_counts_go_with_messages_that_lie_far_apart() -> None:
         assert len(queue.disk.overlays) == 3
         assert await owner.complete([1, 50, 100]) == 3
         assert queue.disk.overlays == {}
+
+
+@covers("D1")
+async def test_a_browse_goes_on_where_it_stopped_whatever_the_sizes() -> None:
+    async with OneQueue(small(block_size=64)) as queue:
+        for number in range(60):
+            await queue.send(str(number), padding=5000 if number % 7 == 0 else 10)
+        receiver = queue.receiver()
+        await receiver.take(60)
+        for lock in receiver.locks[20:40]:
+            await queue.complete(lock)
+        ledger = (await OwnerAt(queue).open()).ledger
+        for max_bytes in (1, 300, 6000, 1 << 20):
+            count, pages = 0, 0
+            at: int | None = 1
+            while at is not None and pages < 100:
+                page = await ledger.browse(0, at, 55, 1000, max_bytes)
+                count, pages, at = count + page.count, pages + 1, page.next_number
+            assert count == 35
