@@ -94,7 +94,11 @@ class Pair:
 
 @asynccontextmanager
 async def pair(
-    *entities: str, queues: int = 1, limits: Limits | None = None, lock_duration_s: float = 60.0
+    *entities: str,
+    queues: int = 1,
+    limits: Limits | None = None,
+    lock_duration_s: float = 60.0,
+    enable_partitioning: bool = False,
 ) -> AsyncIterator[Pair]:
     async with (
         AsyncEmbeddedNamespace(name=PRIMARY, limits=limits) as primary,
@@ -102,7 +106,12 @@ async def pair(
     ):
         made = Pair(primary, secondary, queues)
         for queue in made.queues:
-            await secondary.create_queue(queue, max_delivery_count=2147483647, lock_duration=lock_duration_s)
+            await secondary.create_queue(
+                queue,
+                max_delivery_count=2147483647,
+                lock_duration=lock_duration_s,
+                enable_partitioning=enable_partitioning,
+            )
         for entity in entities:
             await primary.create_queue(entity)
         yield made

@@ -70,7 +70,8 @@ async def syphon(
     Runs until Ctrl-C, or with --once until nothing more can be moved. Nothing is lost however it ends, and started
     again it goes on. Needs Send on the primary, Listen on the secondary, which must be a tandembus namespace.
 
-    With --once the exit code is 7 if messages were left, because their destination took none.
+    With --once the exit code is 7 if messages are left that were there at the start: their destination took none, or
+    another syphon has them. It is 1 if the job failed, or a backlog queue could not be emptied.
 
     \b
     Examples:
@@ -78,7 +79,8 @@ async def syphon(
       tandembus spark syphon --checkpoint hdfs:///syphon --master spark://spark.example:7077
 
     \b
-    JSON, at the end: {"moved", "moved_bytes", "dead_lettered", "left", "dead_destinations", "batches"}
+    JSON, at the end: {"moved", "moved_bytes", "dead_lettered", "left", "deferred", "in_hands", "dead_destinations",
+    "batches"}
     """
     require_spark()
     from tandembus.pairing.syphon_rules import SyphonSettings
@@ -93,7 +95,9 @@ async def syphon(
     name, queues = await _queues(target, primary_name, backlog_queues)
     _tell(target, f"bringing home messages of '{name}' from {len(queues)} backlog queues: {await guarantee(pair)}")
     options = SyphonOptions(pair, name, tuple(queues), checkpoint, once, retry_interval_s)
-    return partial(_run, SparkTarget(master, conf, target.as_json), target, options)
+    # Two attempts of one task would send the same messages, wherever the cluster's defaults ask for them.
+    settings = (("spark.speculation", "false"), *conf)
+    return partial(_run, SparkTarget(master, settings, target.as_json), target, options)
 
 
 async def _queues(target: PairTarget, primary_name: str | None, count: int | None) -> tuple[str, list[str]]:
@@ -124,14 +128,14 @@ async def _queues(target: PairTarget, primary_name: str | None, count: int | Non
 
 def _run(spark: SparkTarget, target: PairTarget, options: SyphonOptions) -> None:
     from tandembus.spark.jobs.streaming import JobFailed
-    from tandembus.spark.jobs.syphon import SyphonResult, run_syphon
+    from tandembus.spark.jobs.syphon import SyphonResult, named, run_syphon
 
     result = SyphonResult()
 
     def tell(so_far: SyphonResult) -> None:
         nonlocal result
         result = so_far
-        waiting = f", waiting for {', '.join(so_far.dead_destinations)}" if so_far.dead_destinations else ""
+        waiting = f", waiting for {named(so_far.dead_destinations)}" if so_far.dead_destinations else ""
         _tell(target, f"moved {so_far.moved:,}, dead letters {so_far.dead_lettered:,}{waiting}")
 
     session = spark.session("tandembus syphon")
@@ -160,5 +164,23 @@ def _answer(target: PairTarget, result: SyphonResult) -> None:
         print_json(asdict(result))
         return
     say(f"moved {result.moved:,} messages in {result.batches} batches; dead letters: {result.dead_lettered:,}")
-    if result.left:
-        say((f"{result.left:,} messages are left, whose destinations take none now; they keep their order", "yellow"))
+    for line in left_behind(result):
+        say((line, "yellow"))
+
+
+def left_behind(result: SyphonResult) -> list[str]:
+    """What was not moved, why, and what to do about it."""
+    waiting = result.left - result.deferred - result.in_hands
+    lines: list[str] = []
+    if waiting:
+        lines.append(f"{waiting:,} messages are left, whose destinations take none now; they keep their order")
+    if result.deferred:
+        lines.append(
+            f"{result.deferred:,} messages are left that `tandembus syphon` has put aside: run it with --once, too"
+        )
+    if result.in_hands:
+        lines.append(
+            f"{result.in_hands:,} messages are left that were in the hands of another syphon: run this again when that "
+            "has ended"
+        )
+    return lines

@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -33,11 +33,12 @@ def follow(query: StreamingQuery, heard: Callable[[Batch], None]) -> None:
                 _tell_new(query, told, heard)
     except KeyboardInterrupt:
         query.stop()
+        _tell_last(query, told, heard)
         raise
     except Exception as error:
+        _tell_last(query, told, heard)
         raise JobFailed(reason_of(error)) from None
-    finally:
-        _tell_new(query, told, heard)
+    _tell_new(query, told, heard)
 
 
 def reason_of(error: BaseException) -> str:
@@ -55,6 +56,12 @@ def _tell_new(query: StreamingQuery, told: set[int], heard: Callable[[Batch], No
         if batch["batchId"] not in told and batch["numInputRows"] > 0:
             told.add(batch["batchId"])
             heard(batch)
+
+
+def _tell_last(query: StreamingQuery, told: set[int], heard: Callable[[Batch], None]) -> None:
+    """Of a query that is over: where Spark is gone, too, that is no more than a pity."""
+    with suppress(Exception):
+        _tell_new(query, told, heard)
 
 
 @contextmanager

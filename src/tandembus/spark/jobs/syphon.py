@@ -7,25 +7,25 @@ and one that is started again, with its checkpoint or without, goes on with what
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.client import ClientFailure
 from tandembus.client.administration import Administration
-from tandembus.pairing.client_ports import SharedConnection
-from tandembus.spark.jobs.streaming import Batch, follow
+from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.streaming import Batch, JobFailed, follow
 from tandembus.spark.jobs.syphon_home import BacklogRow, HomeTask, Pair
-from tandembus.spark.jobs.syphon_ledger import QueueLedger
+from tandembus.spark.jobs.syphon_ledger import PATIENCE_S
+from tandembus.spark.jobs.syphon_ledgers import Ledgers
+from tandembus.spark.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-OUTCOME: Final = (
-    "queue string, path string, moved long, moved_bytes long, dead_lettered long, waiting long, reason string"
-)
+OUTCOME: Final = "queue string, path string, moved long, moved_bytes long, dead_lettered long, waiting long"
 OBSERVED: Final = "syphon"
 POLL: Final = "1 second"
 DEFAULT_MAX_MESSAGES: Final = 100_000
@@ -55,9 +55,13 @@ class SyphonResult:
     moved_bytes: int = 0
     dead_lettered: int = 0
     left: int = 0
-    """Handed back to the backlog in the end: their destination took none."""
+    """Of a drain: what was there at its start and still is, in the end. Otherwise what was given back."""
+    deferred: int = 0
+    """Of those left: put aside by a syphon that is no job, and found only by such a one."""
+    in_hands: int = 0
+    """Of those left: in somebody else's hands, lately or still."""
     dead_destinations: list[str] = field(default_factory=list)
-    """Of the last batch that had any."""
+    """Which took none when they were last asked."""
     batches: int = 0
 
     def add(self, batch: Batch) -> None:
@@ -67,7 +71,8 @@ class SyphonResult:
             self.moved += told["moved"] or 0
             self.moved_bytes += told["moved_bytes"] or 0
             self.dead_lettered += told["dead_lettered"] or 0
-            self.dead_destinations = sorted(told["waiting_for"] or [])
+            dead = {*self.dead_destinations} - {*(told["took"] or [])} | {*(told["waiting_for"] or [])}
+            self.dead_destinations = sorted(dead)
 
 
 def run_syphon(
@@ -75,32 +80,49 @@ def run_syphon(
 ) -> SyphonResult:
     """Until it is interrupted, or with `once` until nothing more can be moved. `tell`: after each batch.
 
-    Whichever way it ends in order, messages that wait are given back to the backlog, where any syphon finds them.
+    However it ends, messages that wait are given back to the backlog, where any syphon finds them.
     """
+    check_session(spark)
     result = SyphonResult()
 
     def heard(batch: Batch) -> None:
         result.add(batch)
         tell(result)
 
-    query = _writer(spark, options).start()
-    try:
-        follow(query, heard)
-    except KeyboardInterrupt:
-        result.left = asyncio.run(release_all(options))
-        tell(result)
-        raise
-    result.left = asyncio.run(release_all(options))
+    with LoopThread() as loop, Ledgers(options.pair, options.queues, loop) as ledgers:
+        ledgers.open()
+        query = _writer(spark, options, ledgers.epochs).start()
+        try:
+            follow(query, heard)
+        except KeyboardInterrupt:
+            ledgers.learn(query)
+            result.left = ledgers.release()
+            tell(result)
+            raise
+        except JobFailed as error:
+            ledgers.learn(query)
+            raise JobFailed(f"{error}{ledgers.release_after_failure()}") from None
+        ledgers.learn(query)
+        result.deferred, result.in_hands = ledgers.left_there()
+        result.left = ledgers.release() + result.deferred + result.in_hands
     return result
 
 
-def _writer(spark: SparkSession, options: SyphonOptions) -> Any:
-    writer = outcomes(spark, options).writeStream.format("noop").outputMode("append")
+def check_session(spark: SparkSession) -> None:
+    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise InvalidArgument(
+            "with spark.speculation two attempts of a task would send the same messages: start Spark with "
+            "spark.speculation=false"
+        )
+
+
+def _writer(spark: SparkSession, options: SyphonOptions, epochs: Mapping[str, int | None]) -> Any:
+    writer = outcomes(spark, options, epochs).writeStream.format("noop").outputMode("append")
     writer = writer.option("checkpointLocation", options.checkpoint).queryName("syphon")
     return writer.trigger(availableNow=True) if options.once else writer.trigger(processingTime=POLL)
 
 
-def outcomes(spark: SparkSession, options: SyphonOptions) -> DataFrame:
+def outcomes(spark: SparkSession, options: SyphonOptions, epochs: Mapping[str, int | None]) -> DataFrame:
     """What became of the messages, batch by batch, as it is observed."""
     from pyspark.sql import functions as f
 
@@ -111,22 +133,22 @@ def outcomes(spark: SparkSession, options: SyphonOptions) -> DataFrame:
         connection=options.pair.secondary,
         ca=options.pair.secondary_ca or "",
         primaryName=options.primary_name,
-        entities=",".join(options.queues),
+        epochs=json.dumps(dict(epochs)),
         retryInterval=str(options.retry_interval_s),
+        patience=str(PATIENCE_S),
         maxMessages=str(options.max_messages),
         numPartitions=str(options.partition_count or spark.sparkContext.defaultParallelism),
     )
     moved = reader.load().mapInArrow(sending_home(options.pair), OUTCOME)
     sums = [f.sum(name).alias(name) for name in ("moved", "moved_bytes", "dead_lettered", "waiting")]
-    waiting_for = f.slice(f.collect_set(f.when(f.col("waiting") > 0, f.col("path"))), 1, MANY)
-    return moved.observe(OBSERVED, *sums, waiting_for.alias("waiting_for"))
+    waiting_for = f.collect_set(f.when(f.col("waiting") > 0, f.col("path")))
+    took = f.collect_set(f.when(f.col("moved") > 0, f.col("path")))
+    return moved.observe(OBSERVED, *sums, waiting_for.alias("waiting_for"), took.alias("took"))
 
 
 def sending_home(pair: Pair) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def send_home(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-
-        from tandembus.spark.source.loop_thread import LoopThread
 
         with LoopThread() as loop:
             task = HomeTask(pair)
@@ -139,15 +161,6 @@ def sending_home(pair: Pair) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
                 loop.call(task.close())
 
     return send_home
-
-
-async def release_all(options: SyphonOptions) -> int:
-    """Give back what is still reserved; returns how many messages."""
-    secondary = SharedConnection(options.pair.connect_secondary)
-    try:
-        return sum([await QueueLedger(secondary, queue).release_all() for queue in options.queues])
-    finally:
-        await secondary.close()
 
 
 async def guarantee(pair: Pair) -> str:
@@ -164,8 +177,12 @@ async def guarantee(pair: Pair) -> str:
     without = sorted(name for name, detects in found.items() if not detects)
     if not without:
         return f"each message arrives exactly once: all {len(found)} queues and topics have duplicate detection"
-    named = ", ".join(without[:MANY]) + (f" and {len(without) - MANY} more" if len(without) > MANY else "")
     return (
         f"each message arrives exactly once at the {len(found) - len(without)} queues and topics with duplicate "
-        f"detection, and at least once at those without: {named}"
+        f"detection, and at least once at those without: {named(without)}"
     )
+
+
+def named(destinations: Sequence[str]) -> str:
+    more = len(destinations) - MANY
+    return ", ".join(destinations[:MANY]) + (f" and {more} more" if more > 0 else "")

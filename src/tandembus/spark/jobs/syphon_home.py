@@ -59,8 +59,6 @@ class Outcome(NamedTuple):
     moved_bytes: int = 0
     dead_lettered: int = 0
     waiting: int = 0
-    reason: str = ""
-    """Of the dead letters, or why the others wait."""
 
 
 class HomeTask:
@@ -73,9 +71,9 @@ class HomeTask:
         # Reserved messages are ours until somebody with a newer epoch comes, and then they cannot be completed.
         self._rows: Final = RowSender(self._port, lambda _: True, settings or SyphonSettings(), SystemClock())
         self._ledgers: Final[dict[str, QueueLedger]] = {}
-        self._dead: Final[dict[tuple[str, str], str]] = {}
-        """Queue and destination that take none in this task any more, and why."""
-        self._unreachable: str | None = None
+        self._dead: Final[set[tuple[str, str]]] = set()
+        """Queue and destination that take none in this task any more."""
+        self._is_unreachable = False
 
     async def move(self, rows: Sequence[BacklogRow]) -> list[Outcome]:
         """In their order, queue by queue and destination by destination."""
@@ -100,7 +98,7 @@ class HomeTask:
         outcomes: list[Outcome] = []
         for (reason, description), some in malformed.items():
             buried = await ledger.bury([each.origin for each in some], reason, description)
-            outcomes.append(Outcome(ledger.queue, "", dead_lettered=buried, reason=reason))
+            outcomes.append(Outcome(ledger.queue, "", dead_lettered=buried))
         groups = list(by_destination(held).items())
         for first in range(0, len(groups), GROUPS_AT_ONCE):
             outcomes += await self._send_groups(ledger, groups[first : first + GROUPS_AT_ONCE])
@@ -110,30 +108,26 @@ class HomeTask:
         outcomes: list[Outcome] = []
         alive: list[list[Held]] = []
         for key, held in groups:
-            why = self._unreachable or self._dead.get((ledger.queue, key))
-            if why is None:
-                alive.append(held)
+            if self._is_unreachable or (ledger.queue, key) in self._dead:
+                outcomes.append(Outcome(ledger.queue, key, waiting=len(held)))
             else:
-                outcomes.append(Outcome(ledger.queue, held[0].path, waiting=len(held), reason=why))
+                alive.append(held)
         sent = await asyncio.gather(*[self._rows.send(held[0].path, held, math.inf) for held in alive])
         await ledger.complete([each.delivery.origin for one in sent for each in one.accepted])
         for held, one in zip(alive, sent, strict=True):
-            outcomes += await self._account(ledger, held[0].path, one)
+            outcomes.append(await self._account(ledger, held[0].path, one))
         return outcomes
 
-    async def _account(self, ledger: QueueLedger, path: str, sent: Sent) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    async def _account(self, ledger: QueueLedger, path: str, sent: Sent) -> Outcome:
+        destination = destination_of(path)
+        buried = 0
         for (reason, description), some in refused_alike(sent.refused).items():
-            buried = await ledger.bury([each.delivery.origin for each in some], reason, description)
-            outcomes.append(Outcome(ledger.queue, path, dead_lettered=buried, reason=reason))
-        why = "" if sent.error is None else f"{type(sent.error).__name__}: {sent.error}"
+            buried += await ledger.bury([each.delivery.origin for each in some], reason, description)
         if sent.error is not None:
-            self._dead[ledger.queue, destination_of(path)] = why
-            if sent.verdict is Verdict.UNREACHABLE:
-                self._unreachable = why
+            self._dead.add((ledger.queue, destination))
+            self._is_unreachable = self._is_unreachable or sent.verdict is Verdict.UNREACHABLE
         size_bytes = sum([len(each.payload) for each in sent.accepted])
-        outcomes.append(Outcome(ledger.queue, path, len(sent.accepted), size_bytes, 0, len(sent.rest), why))
-        return outcomes
+        return Outcome(ledger.queue, destination, len(sent.accepted), size_bytes, buried, len(sent.rest))
 
 
 def _by_queue(rows: Iterable[BacklogRow]) -> dict[str, list[BacklogRow]]:

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
-from tandembus.client import Receiver
-from tandembus.client.reservations import Ranges, Reservations
+from tandembus.client import ReceivedMessage, Receiver
+from tandembus.client.reservations import Ranges, Reservation, Reservations
 from tandembus.errors import MalformedData
 from tandembus.pairing.client_ports import SharedConnection
 from tandembus.pairing.payloads import browsed
 from tandembus.pairing.syphon_rules import destination_of
-from tandembus.spark.jobs.number_ranges import ranges_of
+from tandembus.spark.source.decoding import NUMBER_MASK
+from tandembus.spark.source.link import is_transient
+from tandembus.spark.source.ranges import Listed, joined, ranges_of, without
 
 T = TypeVar("T")
 OWNER: Final = "syphon"
 PAGE_MESSAGES: Final = 2_000
 PAGE_BYTES: Final = 4 * 1024 * 1024
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-NUMBER_BITS: Final = 48
-NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 BURY_WAIT_S: Final = 2.0
+BURY_AT_ONCE: Final = 500
+MAX_HELD: Final = 20_000
+"""Messages of others in hand while those to bury are looked for."""
 FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 20.0
-"""Together some 25 s, in which a namespace may be started again."""
-CLOSE: Final = 256
-"""Ranges this close to each other are looked at together."""
+PATIENCE_S: Final = 25.0
+"""In which a namespace may be started again."""
+
+
+class LeftThere(NamedTuple):
+    """What is in a backlog queue in the end, beside what the syphon has reserved."""
+
+    deferred: int = 0
+    """By a syphon that is no job: only such a one finds them."""
+    in_hands: int = 0
+    """Others have them in hand, or had."""
 
 
 class QueueLedger:
@@ -38,11 +48,17 @@ class QueueLedger:
         self._reservations: Reservations | None = None
         self._epoch = epoch
         self._request = 0
+        self.patience_s = PATIENCE_S
+        """How long it asks again when there is no answer."""
 
     @property
     def epoch(self) -> int:
         assert self._epoch is not None
         return self._epoch
+
+    @property
+    def is_open(self) -> bool:
+        return self._epoch is not None
 
     async def open(self) -> None:
         """As the only one of this owner from now on: whoever was it before is refused."""
@@ -52,13 +68,13 @@ class QueueLedger:
     async def reserved(self) -> Ranges:
         return await self._ask(lambda node: node.reserved(OWNER, self.epoch))
 
-    async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges:
+    async def reserve(self, max_messages: int, up_to: Mapping[int, int] | None) -> Reservation:
         """The request keeps its number until it is answered: what was reserved for it is then answered, too."""
         reservation = await self._ask(
             lambda node: node.reserve(OWNER, self.epoch, self._request, max_messages, MAX_BATCH_BYTES, up_to)
         )
         self._request += 1
-        return reservation.ranges
+        return reservation
 
     async def ends(self) -> dict[int, int]:
         return await self._ask(lambda node: node.ends())
@@ -66,10 +82,23 @@ class QueueLedger:
     async def destinations(self, ranges: Ranges) -> list[tuple[int, int, str]]:
         found: list[tuple[int, int, str]] = []
         for fragment, some in ranges.items():
-            for first, last in close_together(some):
+            listed = Listed(some)
+            for first, last in joined(some):
                 async for payloads in self.pages(fragment, first, last):
-                    found += [(fragment, number, path) for number, path in map(_place_of, payloads) if number]
-        return _listed(found, ranges)
+                    found += [(fragment, number, path) for number, path in map(_place_of, payloads) if number in listed]
+        return found
+
+    async def left_there(self, up_to: Mapping[int, int]) -> LeftThere:
+        """Up to these numbers, by fragment, beside what is reserved."""
+        spans: Ranges = {fragment: [(1, last)] for fragment, last in up_to.items() if last}
+        deferred = in_hands = 0
+        for fragment, some in without(spans, await self.reserved()).items():
+            for first, last in some:
+                async for payloads in self.pages(fragment, first, last):
+                    there = [browsed(payload) for payload in payloads]
+                    deferred += sum(each.is_deferred for each in there)
+                    in_hands += sum(not each.is_deferred for each in there)
+        return LeftThere(deferred, in_hands)
 
     async def pages(self, fragment: int, first: int, last: int) -> AsyncIterator[list[bytes]]:
         at: int | None = first
@@ -85,7 +114,7 @@ class QueueLedger:
     async def complete(self, numbers: Sequence[int]) -> None:
         """They are home."""
         if numbers:
-            ranges = by_fragment(numbers)
+            ranges = ranges_of(numbers)
             await self._ask(lambda node: node.complete_ranges(OWNER, self.epoch, ranges))
 
     async def bury(self, numbers: Sequence[int], reason: str, description: str) -> int:
@@ -95,28 +124,41 @@ class QueueLedger:
         received. Whoever else receives one meanwhile is a syphon and does the same; whoever dies before leaves a
         message that the next batch finds again.
         """
-        await self._ask(lambda node: node.release(OWNER, self.epoch, by_fragment(numbers)))
+        await self._ask(lambda node: node.release(OWNER, self.epoch, ranges_of(numbers)))
+        left = set(numbers)
+        await self._patiently(lambda: self._bury(left, reason, description))
+        return len(numbers) - len(left)
+
+    async def release(self) -> int:
+        """Give back whatever is still reserved, and how many that was; raises `StaleEpoch` where it is another's."""
+        return await self._ask(lambda node: node.release(OWNER, self.epoch))
+
+    async def _bury(self, numbers: set[int], reason: str, description: str) -> None:
         receiver = await (await self._secondary.get()).receiver(self.queue)
         try:
-            return await _bury(receiver, set(numbers), reason, description)
+            await _bury(receiver, numbers, reason, description)
         finally:
             await receiver.close()
 
-    async def release_all(self) -> int:
-        """Give back whatever is still reserved."""
-        return await self._ask(lambda node: node.release(OWNER))
-
     async def _ask(self, work: Callable[[Reservations], Awaitable[T]]) -> T:
-        """Again, with growing pauses, while that may help: everything that is asked of a ledger may be repeated."""
-        pause_s = FIRST_PAUSE_S
+        """Everything that is asked of a ledger may be repeated."""
+
+        async def ask() -> T:
+            return await work(await self._node())
+
+        return await self._patiently(ask)
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Again, with growing pauses, while that may help."""
+        pause_s, waited_s = FIRST_PAUSE_S, 0.0
         while True:
             try:
-                return await work(await self._node())
+                return await work()
             except Exception as error:
-                is_transient = isinstance(error, OSError) or getattr(error, "retryable", False)
-                if not is_transient or pause_s > LONGEST_PAUSE_S:
+                if not is_transient(error) or waited_s + pause_s > self.patience_s:
                     raise
             await asyncio.sleep(pause_s)
+            waited_s += pause_s
             pause_s *= 2
 
     async def _node(self) -> Reservations:
@@ -126,34 +168,21 @@ class QueueLedger:
         return self._reservations
 
 
-async def _bury(receiver: Receiver, numbers: set[int], reason: str, description: str) -> int:
-    count = len(numbers)
-    while numbers:
-        messages = await receiver.receive(len(numbers), BURY_WAIT_S)
-        ours = [each for each in messages if each.sequence_number in numbers]
-        if others := [each for each in messages if each.sequence_number not in numbers]:
-            await receiver.release(*others)
-        if not ours:
+async def _bury(receiver: Receiver, numbers: set[int], reason: str, description: str) -> None:
+    """Takes those that are found from `numbers`. Others that come are kept in hand meanwhile, since they would come
+    again before those behind them: of a partitioned queue any fragment may answer."""
+    others: list[ReceivedMessage] = []
+    while numbers and len(others) < MAX_HELD:
+        messages = await receiver.receive(max(len(numbers), BURY_AT_ONCE), BURY_WAIT_S)
+        if not messages:
             break
-        await receiver.dead_letter(*ours, reason=reason, description=description)
-        numbers -= {each.sequence_number for each in ours}
-    return count - len(numbers)
-
-
-def by_fragment(numbers: Sequence[int]) -> Ranges:
-    """Full sequence numbers as ranges."""
-    return ranges_of([(number >> NUMBER_BITS, number & NUMBER_MASK) for number in numbers])
-
-
-def close_together(some: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Fewer and wider ranges that cover these."""
-    wide: list[tuple[int, int]] = []
-    for first, last in some:
-        if wide and first - wide[-1][1] <= CLOSE:
-            wide[-1] = (wide[-1][0], last)
-        else:
-            wide.append((first, last))
-    return wide
+        ours = [each for each in messages if each.sequence_number in numbers]
+        others += [each for each in messages if each.sequence_number not in numbers]
+        if ours:
+            await receiver.dead_letter(*ours, reason=reason, description=description)
+            numbers -= {each.sequence_number for each in ours}
+    if others:
+        await receiver.release(*others)
 
 
 def _place_of(payload: bytes) -> tuple[int, str]:
@@ -163,16 +192,3 @@ def _place_of(payload: bytes) -> tuple[int, str]:
     except MalformedData:
         return 0, ""
     return found.sequence_number & NUMBER_MASK, "" if found.path is None else destination_of(found.path)
-
-
-def _listed(found: list[tuple[int, int, str]], ranges: Ranges) -> list[tuple[int, int, str]]:
-    """Without those that only lie between the ranges."""
-    listed: list[tuple[int, int, str]] = []
-    at: dict[int, int] = dict.fromkeys(ranges, 0)
-    for fragment, number, path in found:
-        some = ranges[fragment]
-        while at[fragment] < len(some) and some[at[fragment]][1] < number:
-            at[fragment] += 1
-        if at[fragment] < len(some) and some[at[fragment]][0] <= number:
-            listed.append((fragment, number, path))
-    return listed

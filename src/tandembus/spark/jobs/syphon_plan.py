@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from tandembus.client.reservations import Ranges, Reservation
 from tandembus.clock import Clock
-from tandembus.spark.jobs.number_ranges import (
-    Ranges,
-    count_in,
+from tandembus.spark.source.ranges import (
+    count_of,
     first_of,
+    full_number,
     intersection,
     ranges_of,
     union,
@@ -34,7 +35,7 @@ class Ledger(Protocol):
     async def reserved(self) -> Ranges:
         """A range may span messages that are gone, but none of anybody else's."""
 
-    async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges: ...
+    async def reserve(self, max_messages: int, up_to: Mapping[int, int] | None) -> Reservation: ...
 
     async def destinations(self, ranges: Ranges) -> Iterable[tuple[int, int, str]]:
         """Fragment, number and destination of those that are still there; "" of malformed ones."""
@@ -73,14 +74,8 @@ class QueuePlan:
         self._orphans: Ranges | None = None
         self._lanes: Final[dict[str, _Lane]] = {}
         self._planned: Ranges = {}
-
-    @property
-    def waiting_count(self) -> int:
-        return sum(count_in(lane.ranges) for lane in self._lanes.values())
-
-    @property
-    def waiting_for(self) -> list[str]:
-        return sorted(self._lanes)
+        self.missing_fragments: tuple[int, ...] = ()
+        """Out of reach when it planned last."""
 
     async def finish(self) -> None:
         """Take note of what is left of the last batch; at the start, of what an earlier run left behind."""
@@ -104,16 +99,16 @@ class QueuePlan:
                     del self._lanes[path]
         self._planned = {}
 
-    async def plan(self, max_messages: int, up_to: dict[int, int] | None, retry_all: bool = False) -> QueueBatch:
+    async def plan(self, max_messages: int, up_to: Mapping[int, int] | None, retry_all: bool = False) -> QueueBatch:
         """`up_to`: reserve nothing beyond. `retry_all`: whatever waits is tried, however short ago it was."""
         assert self._orphans is not None, "finish comes first"
         due = self._due(max_messages, retry_all)
         waiting = union(due.values())
-        room = max_messages - count_in(waiting)
+        room = max_messages - count_of(waiting)
         new = first_of(self._orphans, room)
         orphans = without(self._orphans, new)
-        if not orphans and (room := room - count_in(new)) > 0:
-            new = union((new, await self._ledger.reserve(room, up_to)))
+        if not orphans and (room := room - count_of(new)) > 0:
+            new = union((new, await self._reserve(room, up_to)))
         # Only now: a plan that comes to nothing has tried nothing.
         self._orphans = orphans
         for path, lane in self._lanes.items():
@@ -126,6 +121,17 @@ class QueuePlan:
         """Whether a destination has been tried less often, in a row that moved nothing."""
         return any(lane.tries < tries for lane in self._lanes.values())
 
+    async def _reserve(self, count: int, up_to: Mapping[int, int] | None) -> Ranges:
+        was_missing = self.missing_fragments
+        answer = await self._ledger.reserve(count, up_to)
+        self.missing_fragments = answer.missing_fragments or was_missing
+        if answer.missing_fragments or not was_missing:
+            return answer.ranges
+        # One that went out of reach may have reserved messages and not said so: they are nobody's plan yet.
+        reserved = await self._ledger.reserved()
+        self.missing_fragments = ()
+        return without(reserved, union(lane.ranges for lane in self._lanes.values()))
+
     def _due(self, max_messages: int, retry_all: bool) -> dict[str, Ranges]:
         """What of each lane is to be tried now."""
         now = self._clock.monotonic()
@@ -134,11 +140,11 @@ class QueuePlan:
         for path, lane in self._lanes.items():
             if room > 0 and (retry_all or lane.retry_at <= now):
                 found[path] = first_of(lane.ranges, room if lane.tries == 0 else min(room, PROBE_COUNT))
-                room -= count_in(found[path])
+                room -= count_of(found[path])
         return found
 
     def _judge(self, lane: _Lane, left: Ranges, reserved: Ranges, now: float) -> None:
-        tried, failed = count_in(lane.planned), count_in(intersection(lane.planned, left))
+        tried, failed = count_of(lane.planned), count_of(intersection(lane.planned, left))
         if tried:
             lane.tries = 0 if not failed else lane.tries + 1 if failed == tried else 1
             lane.pause_s = min(2 * lane.pause_s, LONGEST_PAUSE_S) if failed == tried else self._retry_interval_s
@@ -150,9 +156,9 @@ class QueuePlan:
         """By destination. The ledger's ranges span what is gone, so that those that are there are looked at."""
         if not ranges:
             return {}
-        found: dict[str, list[tuple[int, int]]] = {}
+        found: dict[str, list[int]] = {}
         for fragment, number, path in await self._ledger.destinations(ranges):
-            found.setdefault(path, []).append((fragment, number))
+            found.setdefault(path, []).append(full_number(fragment, number))
         return {path: ranges_of(numbers) for path, numbers in found.items()}
 
 
@@ -163,11 +169,12 @@ def passes(batch: QueueBatch, fragment: int, number: int, destination: str) -> b
     return any(first <= number <= last for first, last in batch.waiting.get(fragment, ()))
 
 
-def offset_of(counter: int, batches: Mapping[str, QueueBatch]) -> dict[str, object]:
+def offset_of(counter: int, batches: Mapping[str, QueueBatch], epochs: Mapping[str, int]) -> dict[str, object]:
     """As it is written to Spark's log, before anything is read: a replayed batch decides as the first one did."""
     return {
         "v": 1,
         "e": counter,
+        "p": dict(epochs),
         "b": {entity: _shown(batch.ranges) for entity, batch in batches.items()},
         "w": {entity: _shown(batch.waiting) for entity, batch in batches.items() if batch.waiting},
         "h": {entity: list(batch.held_back) for entity, batch in batches.items() if batch.held_back},
@@ -180,6 +187,11 @@ def batches_in(offset: Mapping[str, object]) -> dict[str, QueueBatch]:
         entity: QueueBatch(_read(some), _read(waiting.get(entity, {})), tuple(held_back.get(entity, ())))
         for entity, some in ranges.items()
     }
+
+
+def epochs_in(offset: Mapping[str, object]) -> dict[str, int]:
+    """Of all queues that the job had then, also those that the batch has nothing of."""
+    return _part(offset, "p")
 
 
 def _part(offset: Mapping[str, object], name: str) -> dict[str, Any]:

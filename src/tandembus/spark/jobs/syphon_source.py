@@ -7,8 +7,10 @@ bytes that came, since a message must come home with every property as it was (N
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -19,14 +21,13 @@ from tandembus.errors import MalformedData
 from tandembus.pairing.client_ports import SharedConnection
 from tandembus.pairing.payloads import browsed
 from tandembus.pairing.syphon_rules import destination_of
-from tandembus.spark.jobs.number_ranges import count_in
 from tandembus.spark.jobs.syphon_driver import BacklogDriver, Offset
 from tandembus.spark.jobs.syphon_home import ANSWER_TIMEOUT_S
-from tandembus.spark.jobs.syphon_ledger import NUMBER_BITS, NUMBER_MASK, QueueLedger, close_together
+from tandembus.spark.jobs.syphon_ledger import QueueLedger
 from tandembus.spark.jobs.syphon_plan import QueueBatch, passes
-from tandembus.spark.source.decoding import sequence_number_of
+from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK, sequence_number_of
 from tandembus.spark.source.loop_thread import LoopThread
-from tandembus.spark.source.ranges import Listed
+from tandembus.spark.source.ranges import Listed, count_of, joined, packed
 
 NAME: Final = "servicebus-backlog"
 SCHEMA: Final = "queue string, sequence_number long, epoch long, message binary"
@@ -36,8 +37,8 @@ ARROW: Final = pa.schema(
 
 
 class BacklogDataSource(DataSource):
-    """Options: `connection` and `ca` of the secondary, `primaryName`, `entities`, `retryInterval` (seconds),
-    `maxMessages`, `numPartitions`."""
+    """Options: `connection` and `ca` of the secondary, `primaryName`, `epochs` (JSON: queue to epoch, null where it is
+    not open), `retryInterval` and `patience` (seconds), `maxMessages`, `numPartitions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -50,13 +51,18 @@ class BacklogDataSource(DataSource):
         return BacklogReader({name.lower(): value for name, value in self.options.items()})
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
     """What a batch has of one fragment of a backlog queue."""
 
     queue: str
     epoch: int
     fragment: int
     batch: QueueBatch
+
+    @property
+    def count(self) -> int:
+        return count_of(self.batch.ranges)
 
 
 class BacklogPartition(InputPartition):
@@ -87,26 +93,26 @@ class BacklogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return loop.call(driver.latest(start))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        loop, driver = self._on_driver()
-        loop.call(driver.only_what_is_there())
+        self._on_driver()[1].only_what_is_there()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         if start == end:
             return []
         loop, driver = self._on_driver()
-        packed = parts_of(loop.call(driver.batches(end)), int(self._options["numpartitions"]))
-        return [BacklogPartition(parts) for parts in packed]
+        parts = parts_of(loop.call(driver.batches(end)))
+        return [BacklogPartition(some) for some in packed(parts, int(self._options["numpartitions"]))]
 
     def read(self, partition: BacklogPartition) -> Iterator[pa.RecordBatch]:
         """Page by page, the next one under way while this one is sent home."""
         with LoopThread() as loop:
             secondary = SharedConnection(self._connect)
             try:
-                for queue, epoch, fragment, batch in partition.parts:
-                    ledger, listed = QueueLedger(secondary, queue, epoch), Listed(batch.ranges[fragment])
-                    for first, last in close_together(batch.ranges[fragment]):
-                        for messages in _pages(loop, ledger, fragment, first, last):
-                            yield _rows(queue, epoch, batch, listed, messages)
+                for part in partition.parts:
+                    ledger, ranges = QueueLedger(secondary, part.queue, part.epoch), part.batch.ranges[part.fragment]
+                    listed = Listed(ranges)
+                    for first, last in joined(ranges):
+                        for messages in _pages(loop, ledger, part.fragment, first, last):
+                            yield _rows(part, listed, messages)
             finally:
                 loop.call(secondary.close())
 
@@ -120,9 +126,10 @@ class BacklogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver = BacklogDriver(
                 SharedConnection(self._connect),
                 options["primaryname"],
-                options["entities"].split(","),
+                json.loads(options["epochs"]),
                 float(options["retryinterval"]),
                 int(options["maxmessages"]),
+                float(options["patience"]),
             )
         return self._loop, self._driver
 
@@ -142,15 +149,15 @@ def _pages(loop: LoopThread, ledger: QueueLedger, fragment: int, first: int, las
         yield messages
 
 
-def _rows(queue: str, epoch: int, batch: QueueBatch, listed: Listed, messages: list[bytes]) -> pa.RecordBatch:
+def _rows(part: Part, listed: Listed, messages: list[bytes]) -> pa.RecordBatch:
     numbers: list[int] = []
     wanted: list[bytes] = []
     for message in messages:
         number = sequence_number_of(message)
-        if number & NUMBER_MASK in listed and _passes(batch, number, message):
+        if number & NUMBER_MASK in listed and _passes(part.batch, number, message):
             numbers.append(number)
             wanted.append(message)
-    columns = [[queue] * len(numbers), numbers, [epoch] * len(numbers), wanted]
+    columns = [[part.queue] * len(numbers), numbers, [part.epoch] * len(numbers), wanted]
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)], schema=ARROW
     )
@@ -167,17 +174,9 @@ def _passes(batch: QueueBatch, number: int, message: bytes) -> bool:
     return passes(batch, number >> NUMBER_BITS, number & NUMBER_MASK, destination)
 
 
-def parts_of(batches: dict[str, tuple[int, QueueBatch]], partition_count: int) -> list[list[Part]]:
-    """At most so many, about equally full. A fragment is never split, since its messages have an order."""
-    parts = [
+def parts_of(batches: Mapping[str, tuple[int, QueueBatch]]) -> list[Part]:
+    return [
         Part(queue, epoch, fragment, QueueBatch({fragment: ranges}, batch.waiting, batch.held_back))
         for queue, (epoch, batch) in batches.items()
         for fragment, ranges in batch.ranges.items()
     ]
-    packed: list[list[Part]] = [[] for _ in range(min(partition_count, len(parts)))]
-    counts = [0] * len(packed)
-    for part in sorted(parts, key=lambda one: -count_in(one.batch.ranges)):
-        lightest = counts.index(min(counts))
-        packed[lightest].append(part)
-        counts[lightest] += count_in(part.batch.ranges)
-    return packed

@@ -48,5 +48,5 @@ async def test_a_request_keeps_its_number_until_it_is_answered() -> None:
     with pytest.raises(ConnectionError):
         await ledger.reserve(10, None)
     for _ in range(2):
-        assert await ledger.reserve(10, None) == {0: [(1, 5)]}
+        assert (await ledger.reserve(10, None)).ranges == {0: [(1, 5)]}
     assert ledger.node.requests == [0, 0, 1]

@@ -4,76 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tandembus.amqp.encoding.sections import application_properties_section, data_section
 from tandembus.client import OutgoingMessage, connect
 from tandembus.client.administration import Administration
-from tandembus.client.entities import QueueSettings
 from tandembus.client.meter import in_total
 from tandembus.errors import InvalidArgument, StaleEpoch
 from tandembus.pairing.aliases import PATH, SESSION_ID
 from tandembus.pairing.syphon_rules import SyphonSettings
-from tandembus.spark.jobs.syphon import SyphonOptions, guarantee, release_all, sending_home
+from tandembus.spark.jobs.syphon import guarantee, sending_home
 from tandembus.spark.jobs.syphon_home import Pair as Namespaces
-from tandembus.spark.jobs.syphon_source import BacklogReader
 from tests.covers import covers
-from tests.integration.syphons import PRIMARY, Pair, bodies, numbered, pair
-
-LIMIT = ReadAllAvailable()
-
-
-class Query:
-    """Does what Spark does with the source and the function behind it, one task after the other."""
-
-    def __init__(self, both: Pair, max_messages: int = 1000, primary_name: str = PRIMARY) -> None:
-        self.namespaces = Namespaces(both.primary.connection_string, both.secondary.connection_string)
-        self.options = SyphonOptions(self.namespaces, primary_name, tuple(both.queues), "")
-        self.reader = BacklogReader(
-            {
-                "connection": self.namespaces.secondary,
-                "primaryname": primary_name,
-                "entities": ",".join(both.queues),
-                "retryinterval": "0.05",
-                "maxmessages": str(max_messages),
-                "numpartitions": "2",
-            }
-        )
-        self.offset = self.reader.initialOffset()
-        self.outcome: Counter[str] = Counter()
-
-    async def drain(self) -> None:
-        await asyncio.to_thread(self._drain)
-
-    async def plan(self) -> dict[str, Any]:
-        return await asyncio.to_thread(self.reader.latestOffset, self.offset, LIMIT)
-
-    async def move(self, end: dict[str, Any]) -> None:
-        await asyncio.to_thread(self._move, end)
-
-    def _drain(self) -> None:
-        self.reader.prepareForTriggerAvailableNow()
-        while (end := self.reader.latestOffset(self.offset, LIMIT)) != self.offset:
-            self._move(end)
-
-    def _move(self, end: dict[str, Any]) -> None:
-        send_home = sending_home(self.namespaces)
-        for partition in self.reader.partitions(self.offset, end):
-            for batch in send_home(self.reader.read(partition)):
-                for row in batch.to_pylist():
-                    self.outcome.update({name: row[name] for name in ("moved", "dead_lettered")})
-        self.offset = end
-
-
-async def set_status(both: Pair, queue: str, status: str) -> None:
-    async with Administration(both.primary.connection_string) as administration:
-        await administration.update_queue(queue, QueueSettings(status=status))
+from tests.integration.syphons import bodies, numbered, pair
+from tests.unit.spark.jobs.querying import Query, set_status
 
 
 @covers("D2")
@@ -210,7 +158,8 @@ async def test_what_waits_is_given_back_in_the_end_and_found_by_any_syphon() -> 
         await set_status(both, "orders", "SendDisabled")
         query = Query(both)
         await query.drain()
-        assert await release_all(query.options) == 25
+        await query.end()
+        assert query.outcome["given_back"] == 25
         await set_status(both, "orders", "Active")
         assert await both.syphon(SyphonSettings(quiet_s=0.1)).run(once=True)
         assert bodies(await both.at_home("orders")) == list(range(25))

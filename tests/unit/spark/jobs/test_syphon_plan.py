@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 import pytest
 
+from tandembus.client.reservations import Ranges, Reservation
 from tandembus.clock import ManualClock
-from tandembus.spark.jobs.number_ranges import Ranges, count_in, first_of, ranges_of, without
 from tandembus.spark.jobs.syphon_plan import QueueBatch, QueuePlan, batches_in, offset_of, passes
+from tandembus.spark.source.ranges import count_of, first_of, full_number, ranges_of, without
 from tests.covers import covers
 
 RETRY_S = 1.0
+
+
+def ranges_at(places: Iterable[tuple[int, int]]) -> Ranges:
+    return ranges_of([full_number(*place) for place in places])
 
 
 class Backlog:
@@ -25,6 +31,8 @@ class Backlog:
         self.dead: set[str] = set()
         self.is_out = False
         """It can be asked for nothing new."""
+        self.missing: set[int] = set()
+        """Fragments out of reach."""
         self.arrived: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self.read_count = 0
         self._last: defaultdict[int, int] = defaultdict(int)
@@ -38,33 +46,35 @@ class Backlog:
         """As the ledger tells it: a range spans what is gone."""
         ends = self._last.items()
         gone = {(at, number) for at, last in ends for number in range(1, last) if (at, number) not in self.messages}
-        spans = ranges_of(gone | self.held)
+        spans = ranges_at(gone | self.held)
         return {at: kept for at, some in spans.items() if (kept := self._trimmed(at, some))}
 
     def _trimmed(self, fragment: int, some: list[tuple[int, int]]) -> list[tuple[int, int]]:
         inner = [[number for at, number in self.held if at == fragment and a <= number <= b] for a, b in some]
         return [(min(numbers), max(numbers)) for numbers in inner if numbers]
 
-    async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges:
+    async def reserve(self, max_messages: int, up_to: Mapping[int, int] | None) -> Reservation:
         if self.is_out:
             raise ConnectionError
         free = [
             (fragment, number)
             for fragment, number in self.messages
-            if (fragment, number) not in self.held and (up_to is None or number <= up_to.get(fragment, 0))
+            if (fragment, number) not in self.held
+            and fragment not in self.missing
+            and (up_to is None or number <= up_to.get(fragment, 0))
         ]
-        taken = first_of(ranges_of(free), max_messages)
+        taken = first_of(ranges_at(free), max_messages)
         self.held |= {(at, number) for at, some in taken.items() for a, b in some for number in range(a, b + 1)}
-        return taken
+        return Reservation(taken, tuple(sorted(self.missing)))
 
     async def destinations(self, ranges: Ranges) -> list[tuple[int, int, str]]:
         return [
-            (*place, path) for place, path in sorted(self.messages.items()) if not without(ranges_of([place]), ranges)
+            (*place, path) for place, path in sorted(self.messages.items()) if not without(ranges_at([place]), ranges)
         ]
 
     def move(self, batch: QueueBatch, fails_after: int | None = None) -> None:
         """As the tasks do: each fragment in order; a destination that refuses one gets no more of this batch."""
-        offset = json.loads(json.dumps(offset_of(1, {"queue": batch})))
+        offset = json.loads(json.dumps(offset_of(1, {"queue": batch}, {})))
         batch = batches_in(offset)["queue"]
         dead = set(self.dead)
         for fragment, some in batch.ranges.items():
@@ -93,9 +103,9 @@ class Forgetful(Backlog):
 
     def __init__(self) -> None:
         super().__init__()
-        self._answer: Ranges | None = None
+        self._answer: Reservation | None = None
 
-    async def reserve(self, max_messages: int, up_to: dict[int, int] | None) -> Ranges:
+    async def reserve(self, max_messages: int, up_to: Mapping[int, int] | None) -> Reservation:
         if self._answer is None:
             self._answer = await super().reserve(max_messages, up_to)
             raise ConnectionError
@@ -115,6 +125,23 @@ async def test_what_an_earlier_run_left_is_planned_though_the_first_request_fail
 
 
 @covers("D2")
+async def test_what_a_fragment_reserved_without_saying_so_is_planned_when_it_is_back() -> None:
+    backlog = Backlog()
+    backlog.dead = {"dead"}
+    backlog.send("dead", 2)
+    backlog.send("orders", 3, fragment=1)
+    plan = QueuePlan(backlog, ManualClock(), RETRY_S)
+    backlog.missing = {1}
+    backlog.move(await next_batch(plan))
+    assert plan.missing_fragments == (1,)
+    backlog.held |= {(1, 1), (1, 2)}
+    assert (await next_batch(plan)).ranges == {}
+    backlog.missing = set()
+    assert (await next_batch(plan)).ranges == {1: [(1, 3)]}
+    assert not plan.missing_fragments
+
+
+@covers("D2")
 async def test_messages_for_a_dead_destination_stay_reserved_and_others_pass() -> None:
     backlog, clock = Backlog(), ManualClock()
     plan = QueuePlan(backlog, clock, RETRY_S)
@@ -124,8 +151,7 @@ async def test_messages_for_a_dead_destination_stay_reserved_and_others_pass() -
     for _ in range(6):
         backlog.move(await next_batch(plan))
     assert len(backlog.arrived["alive"]) == 10
-    await plan.finish()
-    assert (plan.waiting_count, plan.waiting_for) == (5_000, ["dead"])
+    assert len(backlog.held) == 5_000
     assert backlog.read_count == 5_010
 
 
@@ -156,7 +182,7 @@ async def test_a_dead_destination_is_asked_with_few_messages_and_less_and_less_o
     asked = []
     for _ in range(20):
         clock.advance(RETRY_S)
-        asked.append(count_in((batch := await next_batch(plan)).ranges))
+        asked.append(count_of((batch := await next_batch(plan)).ranges))
         backlog.move(batch)
     assert asked[:10] == [0, 100, 0, 0, 100, 0, 0, 0, 0, 100]
     assert sum(asked) == 400

@@ -1,17 +1,30 @@
-"""Ranges of numbers against plain sets."""
+"""Ranges of sequence numbers against plain sets."""
 
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandembus.spark.jobs.number_ranges import Ranges, count_in, first_of, intersection, ranges_of, union, without
+from tandembus.spark.source.ranges import (
+    FragmentRanges,
+    count_of,
+    first_of,
+    full_number,
+    intersection,
+    ranges_of,
+    union,
+    without,
+)
 
 Numbers = set[tuple[int, int]]
 numbers = st.sets(st.tuples(st.integers(0, 2), st.integers(1, 20)))
 
 
-def numbers_in(ranges: Ranges) -> Numbers:
+def ranges(numbers: Numbers) -> FragmentRanges:
+    return ranges_of([full_number(*each) for each in numbers])
+
+
+def numbers_in(ranges: FragmentRanges) -> Numbers:
     assert all(ranges.values()), "a fragment without numbers"
     for some in ranges.values():
         assert all(before[1] + 1 < after[0] for before, after in pairwise(some))
@@ -20,9 +33,9 @@ def numbers_in(ranges: Ranges) -> Numbers:
 
 @given(numbers, numbers)
 def test_ranges_are_sets(ours: Numbers, others: Numbers) -> None:
-    one, other = ranges_of(ours), ranges_of(others)
+    one, other = ranges(ours), ranges(others)
     assert numbers_in(one) == ours
-    assert count_in(one) == len(ours)
+    assert count_of(one) == len(ours)
     assert numbers_in(union((one, other))) == ours | others
     assert set(numbers_in(intersection(one, other))) == ours & others
     assert numbers_in(without(one, other)) == ours - others
@@ -30,7 +43,7 @@ def test_ranges_are_sets(ours: Numbers, others: Numbers) -> None:
 
 @given(numbers, st.integers(0, 70))
 def test_the_first_of_some_are_the_lowest_of_each_fragment(ours: Numbers, count: int) -> None:
-    first = numbers_in(first_of(ranges_of(ours), count))
+    first = numbers_in(first_of(ranges(ours), count))
     assert len(first) == min(count, len(ours))
     for fragment, number in ours - first:
         assert all(taken < number for at, taken in first if at == fragment)
