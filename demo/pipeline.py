@@ -50,7 +50,7 @@ def run_pipeline(folders: Sequence[Path], work: Path, report: Path, console: Con
         book = PriceBook([load_prices()])
         kept = work / "usage"
         bill = usage.bill(book, None)
-        keep_result(session, usage, bill, kept)
+        keep_result(session, usage, bill, str(kept))
         report.parent.mkdir(parents=True, exist_ok=True)
         written = run_report(None, ReportOptions(report, (), kept, reconciliation, book))
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from tandembus.metering.price_files import load_prices
 from tandembus.metering.prices import Counting
 from tandembus.pairing import EntityHealthy
 from tandembus.spark.jobs.usage import UsageOptions, run_usage
+from tandembus.spark.jobs.usage_files import shown_name
 from tandembus.spark.jobs.usage_output import keep_result
 from tandembus.spark.jobs.usage_result import SkippedLine, read_result
 from tests.covers import covers
@@ -174,6 +176,7 @@ def record(second: int, **changes: object) -> str:
 HEAD = json.dumps({"meter": {"format": 1, "namespace": "contoso", "carried": []}})
 GAP = json.dumps({"gap": {"from": 5, "to": 9, "namespace": "contoso"}})
 NOON = 1_794_830_400
+BLOCK_BYTES = "spark.sql.files.maxPartitionBytes"
 DAMAGED = [
     "no JSON at all",
     record(NOON)[:40],
@@ -205,22 +208,32 @@ def test_damaged_lines_are_counted_and_named_and_the_rest_is_billed(spark: Spark
     # The end is torn, as it is while somebody writes.
     file.write_text("\n".join([HEAD, good[0], *DAMAGED, "", good[1], GAP]) + "\n" + good[2] + "\n" + good[2][:50])
     (folder / "00000002.jsonl").write_text(HEAD + "\n" + good[0] + "\n")
-    result = run_usage(spark, UsageOptions((str(folder.parent), str(folder), str(file))))
-    assert (result.files, result.records, result.period) == (2, 4, (NOON, NOON + 86_400))
-    assert sum(each.operations for each in result.used) == 12
+    packed = folder / "00000003.jsonl.gz"
+    packed.write_bytes(gzip.compress(f"{HEAD}\n{good[0]}\nno JSON\n".encode()))
+    spark.conf.set(BLOCK_BYTES, 500)  # as large files are read
+    try:
+        result = run_usage(spark, UsageOptions((str(folder.parent), str(folder), str(file))))
+    finally:
+        spark.conf.unset(BLOCK_BYTES)
+    assert (result.files, result.records, result.period) == (3, 5, (NOON, NOON + 86_400))
+    assert sum(each.operations for each in result.used) == 15
     assert {each.entity for each in result.used} == {"orders", "café/é\u2028\"'\\<b>"}
     numbers = [*range(3, 3 + len(DAMAGED)), 3 + len(DAMAGED) + 4]
     located = [number for number in numbers if number != 3 + DAMAGED.index('{"gap": {"from": 1, "to": 2}}')]
-    assert result.skipped_lines == tuple(SkippedLine(str(file), number) for number in located)
-    assert result.skipped == len(numbers)
-    assert result.skipped_files == ((str(file), len(numbers)),)
+    in_packed = SkippedLine(str(packed), 3)
+    assert result.skipped_lines == (*[SkippedLine(str(file), number) for number in located], in_packed)
+    assert result.skipped == len(numbers) + 1
+    assert result.skipped_files == ((str(file), len(numbers)), (str(packed), 1))
     assert [(gap.from_second, gap.to_second) for gap in result.gaps] == [(5, 9)]
     bill = result.bill(BOOK)
     assert [group.key for group in bill.by("day")] == [("2026-11-16",), ("2026-11-17",)]
-    kept = keep_result(spark, result, bill, tmp_path / "kept")
-    assert read_result(kept) == result
-    rows = spark.read.parquet((tmp_path / "kept" / "lines").as_uri()).collect()
-    assert sum(row["cost"] for row in rows) == bill.operations_cost
+    for output in (tmp_path / "kept", tmp_path / "kept", f"file:{tmp_path}/by-spark"):
+        kept = keep_result(spark, result, bill, str(output))
+        assert read_result(Path(shown_name(kept))) == result
+    for name in ("kept", "by-spark"):
+        rows = spark.read.parquet((tmp_path / name / "lines").as_uri()).collect()
+        assert sum(row["cost"] for row in rows) == bill.operations_cost
+        assert len(rows) == len(bill.lines)
 
 
 def test_sums_that_no_meter_can_have_are_refused_and_do_not_wrap_around(spark: SparkSession, tmp_path: Path) -> None:

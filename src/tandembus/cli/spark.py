@@ -5,6 +5,7 @@ Nothing here imports Spark: help and wrong usage are answered at once, and on ma
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.util
 from collections.abc import Callable
@@ -43,16 +44,22 @@ class SparkTarget:
     as_json: bool
 
     def session(self, app_name: str) -> SparkSession:
-        """Started when it is asked for; a failure says what is missing."""
+        """Started when it is asked for, and stopped when the program ends; a failure says what is missing."""
         require_spark()
+        from pyspark import SparkContext
+
         from tandembus.spark.errors import SparkUnavailable
         from tandembus.spark.session import spark_session
 
         named = {} if self.master is None else {"spark.master": self.master}
+        is_running = SparkContext._active_spark_context is not None
         try:
-            return spark_session(**{"spark.app.name": app_name, **named, **dict(self.conf)})
+            session = spark_session(**{"spark.app.name": app_name, **named, **dict(self.conf)})
         except SparkUnavailable as error:
             raise Failure(str(error), advice=INSTALL, kind="SparkUnavailable") from None
+        if not is_running:
+            atexit.register(session.stop)
+        return session
 
 
 def require_spark() -> None:

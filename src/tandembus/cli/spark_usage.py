@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Final
 
 import click
@@ -36,7 +35,11 @@ NAMED_LINES: Final = 10
     help="Operations that each month has beside these.  [default: as many as are included]",
 )
 @click.option("--rows", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Rows of each table.")
-@click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="A folder to keep the result in.")
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    help="A folder of this machine to keep the result in, or an address that Spark can write to, such as hdfs://...",
+)
 @spark_options
 def usage(
     target: SparkTarget,
@@ -44,7 +47,7 @@ def usage(
     prices: PriceBook,
     other_operations: int | None,
     rows: int,
-    output: Path | None,
+    output: str | None,
 ) -> None:
     """Make a bill of the meter's files: by namespace, entity, operation and day, and what a failover cost.
 
@@ -163,7 +166,7 @@ def _show_failover(bill: Bill) -> None:
                 "bytes out of the secondary's region",
                 None,
                 None,
-                made.use.from_backlog.size_bytes,
+                made.use.left_secondary_bytes,
                 money(made.bandwidth_cost),
             ),
             ("what the failover adds in all", None, made.use.further_operations, None, money(made.cost)),

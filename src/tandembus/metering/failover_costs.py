@@ -50,6 +50,8 @@ class FailoverUse:
     peeks: int
     rest: int
     """Whatever else was done for the syphon."""
+    left_secondary_bytes: int
+    """Out of the secondary's region, however it was read there: received, looked at, or taken up again."""
 
     @property
     def diverted(self) -> Diverted:
@@ -61,7 +63,7 @@ class FailoverUse:
             receives_from_primary=self.from_primary.operations,
             backlog_settlements=self.backlog_settlements,
             primary_settlements=self.primary_settlements,
-            size_bytes=self.from_backlog.size_bytes,
+            size_bytes=self.left_secondary_bytes,
         )
 
     @property
@@ -106,6 +108,9 @@ def failover_use(used: Iterable[Used]) -> FailoverUse:
         peeks=_count(rows, PEEK, SYPHON).operations,
         rest=sum([each.operations for each in rows if each.reason == SYPHON and each.operation not in handled])
         + sum([each.operations for each in rows if each.reason == FAILOVER and each.operation != SEND]),
+        left_secondary_bytes=sum(
+            [each.size_bytes for each in rows if each.reason == SYPHON and each.operation != SEND]
+        ),
     )
 
 
@@ -213,7 +218,7 @@ def _signed(prices: PriceList, before: int, operations: int) -> Decimal:
 def _bandwidth(by_stretch: list[tuple[Stretch, FailoverUse]]) -> Decimal | None:
     total = ZERO
     for stretch, use in by_stretch:
-        cost = stretch.prices.egress_cost(use.from_backlog.size_bytes)
+        cost = stretch.prices.egress_cost(use.left_secondary_bytes)
         if cost is None:
             return None
         total += cost

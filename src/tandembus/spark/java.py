@@ -110,10 +110,14 @@ def _write_whole(path: Path, text: str) -> None:
 
 def _cache_folder(environment: MutableMapping[str, str]) -> Path:
     """The user's own cache; where that cannot be written, a folder that nobody else can have prepared."""
-    base = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME", ""), ".cache")
-    folder = Path(base) / "tandembus"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="tandembus-java-"))
-    return folder if os.path.isabs(folder) and os.access(folder, os.W_OK) else Path(tempfile.mkdtemp())
+    home = environment.get("HOME")
+    base = environment.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else "")
+    if os.path.isabs(base):
+        folder = Path(base) / "tandembus"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            pass
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="tandembus-java-"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Final
 
 from tandembus.errors import InvalidArgument
@@ -48,11 +48,11 @@ def prepare_environment(master: str | None = None, environment: MutableMapping[s
         ensure_java(environment)
     # Otherwise workers take whatever `python3` is first on the PATH.
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
-    if (master or DEFAULT_MASTER).startswith("local"):
+    if _is_local(master, environment):
         environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-def default_settings(master: str | None) -> dict[str, str]:
+def default_settings(master: str | None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What holds unless the caller says otherwise."""
     settings = {
         "spark.app.name": "tandembus",
@@ -61,11 +61,18 @@ def default_settings(master: str | None) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.redaction.options.regex": SECRET_OPTIONS,
     }
-    if master is None and SUBMITTED not in os.environ:
+    if master is None and SUBMITTED not in environment:
         settings["spark.master"] = DEFAULT_MASTER
-    if (master or DEFAULT_MASTER).startswith("local"):
+    if _is_local(master, environment):
         settings["spark.sql.shuffle.partitions"] = str(_local_cores(master or DEFAULT_MASTER))
     return settings
+
+
+def _is_local(master: str | None, environment: Mapping[str, str]) -> bool:
+    """What `spark-submit` was told is not known here, and need not be local."""
+    if master is None:
+        return SUBMITTED not in environment
+    return master.startswith("local")
 
 
 def _local_cores(master: str) -> int:

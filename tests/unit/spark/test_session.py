@@ -31,6 +31,15 @@ def test_a_cluster_keeps_its_own_number_of_parts_and_its_own_addresses() -> None
     assert environment["PYSPARK_PYTHON"] == sys.executable
 
 
+def test_what_was_submitted_without_naming_a_master_here_is_not_taken_for_local() -> None:
+    environment = {"PYSPARK_GATEWAY_PORT": "1"}
+    prepare_environment(None, environment)
+    assert "SPARK_LOCAL_IP" not in environment
+    settings = default_settings(None, environment)
+    assert {"spark.master", "spark.sql.shuffle.partitions"}.isdisjoint(settings)
+    assert default_settings(None, {})["spark.master"] == "local[*]"
+
+
 def test_what_the_user_has_set_stays() -> None:
     environment = {"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_PYTHON": "/opt/python", "SPARK_LOCAL_IP": "10.0.0.1"}
     prepare_environment("local[2]", environment)

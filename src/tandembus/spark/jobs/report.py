@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook
 from tandembus.metering.price_files import load_prices
+from tandembus.spark.jobs.local_files import write_whole
 from tandembus.spark.jobs.report_page import render_report
 from tandembus.spark.jobs.report_reconciliation import read_reconciliation
 from tandembus.spark.jobs.usage_result import UsageResult, read_result
@@ -45,7 +45,8 @@ def run_report(spark: SparkSession | None, options: ReportOptions) -> Path:
     result = _usage(spark, options)
     bill = result.bill(options.book or PriceBook([load_prices()]), options.others)
     page = render_report(result, bill, reconciliation, options.title)
-    return _write(options.output, page)
+    write_whole(options.output, page)
+    return options.output.resolve()
 
 
 def _usage(spark: SparkSession | None, options: ReportOptions) -> UsageResult:
@@ -56,12 +57,3 @@ def _usage(spark: SparkSession | None, options: ReportOptions) -> UsageResult:
     from tandembus.spark.jobs.usage import UsageOptions, run_usage
 
     return run_usage(spark, UsageOptions(options.paths))
-
-
-def _write(output: Path, page: str) -> Path:
-    """All of it, or what was there before."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    draft = output.with_name(f".{output.name}.{os.getpid()}")
-    draft.write_text(page, encoding="utf-8")
-    draft.replace(output)
-    return output.resolve()

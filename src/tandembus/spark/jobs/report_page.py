@@ -233,7 +233,7 @@ def _failover_section(bill: Bill, failover: FailoverBill) -> str:
             "bytes out of the secondary's region",
             "",
             "",
-            size(use.from_backlog.size_bytes),
+            size(use.left_secondary_bytes),
             money(failover.bandwidth_cost),
         )
     )

@@ -35,8 +35,6 @@ MAX_STEPS: Final = 240
 STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 NAMED_LINES: Final = 100
 """So many skipped lines are named by their numbers; all are counted."""
-LARGEST_LOOK_BYTES: Final = 256 * 1024 * 1024
-"""In larger files skipped lines are counted, but not looked for: numbering them takes a file as a whole."""
 
 LINE_SCHEMA: Final = (
     "second BIGINT, namespace STRING, entity STRING, operation STRING, reason STRING, "
@@ -67,7 +65,7 @@ def run_usage(spark: SparkSession, options: UsageOptions) -> UsageResult:
     """Raises `InvalidArgument` where there is nothing to read; damaged lines are counted, named and left out."""
     files = metering_files(spark, options.paths)
     grain_s = 1 if sum([each.size_bytes for each in files]) <= FINE_BYTES else MINUTE_S
-    lines = spark.read.option("lineSep", "\n").text([each.spark_name for each in files])
+    lines = _lines(spark, [each.spark_name for each in files])
     cells = _cells(lines, grain_s).persist()
     try:
         return _result(spark, cells, files, grain_s)
@@ -232,16 +230,36 @@ def _figures(row: Row, names: Sequence[str]) -> list[int]:
 
 
 def _skipped_lines(spark: SparkSession, files: Iterable[MeteringFile]) -> tuple[SkippedLine, ...]:
-    """Their numbers: only files that have any are looked through for them, each as a whole."""
+    """Their numbers: only files that have any are looked through for them, line by line, however large they are.
+
+    Spark reads a file in blocks. A line is known by its block and its place there, and the blocks before it by how many
+    lines they have.
+    """
     from pyspark.sql import functions as f
 
-    chosen = [each.spark_name for each in files if each.size_bytes <= LARGEST_LOOK_BYTES]
+    chosen = [each.spark_name for each in files]
     if not chosen:
         return ()
-    whole = spark.read.text(chosen, wholetext=True)
-    numbered = whole.select(
-        f.col("_metadata.file_path").alias("file"), f.posexplode(f.split("value", "\n")).alias("place", "value")
+    lines = _lines(spark, chosen).select(
+        f.col("_metadata.file_path").alias("file"),
+        f.col("_metadata.file_block_start").alias("block"),
+        f.monotonically_increasing_id().alias("place"),
+        "value",
     )
-    found = _told_apart(numbered).where(f"kind = '{SKIPPED}'").select("file", "place")
-    rows = found.orderBy("file", "place").limit(NAMED_LINES).collect()
-    return tuple([SkippedLine(shown_name(row["file"]), row["place"] + 1) for row in rows])
+    found = _told_apart(lines).where(f"kind = '{SKIPPED}'").select("file", "block", "place")
+    skipped = found.orderBy("file", "block", "place").limit(NAMED_LINES).collect()
+    blocks = lines.groupBy("file", "block").agg(f.count("*").alias("lines"), f.min("place").alias("first"))
+    first_lines: dict[tuple[str, int], int] = {}
+    line, file = 1, ""
+    for row in blocks.orderBy("file", "block").collect():
+        line = line if row["file"] == file else 1
+        file = row["file"]
+        first_lines[file, row["block"]] = line - row["first"]
+        line += row["lines"]
+    return tuple(
+        [SkippedLine(shown_name(row["file"]), first_lines[row["file"], row["block"]] + row["place"]) for row in skipped]
+    )
+
+
+def _lines(spark: SparkSession, names: list[str]) -> DataFrame:
+    return spark.read.option("lineSep", "\n").text(names)

@@ -46,7 +46,11 @@ def metering_files(spark: SparkSession, paths: Iterable[str]) -> list[MeteringFi
 
 def is_local(path: str) -> bool:
     """A path of this machine; any other is Spark's business, also one without a scheme that is not here."""
-    return _SCHEME.match(path) is None and Path(path).exists()
+    return not has_scheme(path) and Path(path).exists()
+
+
+def has_scheme(path: str) -> bool:
+    return _SCHEME.match(path) is not None
 
 
 def local_files(path: Path) -> list[MeteringFile]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import Bill, PriceBook, Used
 from tandembus.metering.failover_costs import FailoverBill, failover_bill
+from tandembus.spark.jobs.local_files import write_whole
 
 FORMAT: Final = 1
 FILE_NAME: Final = "usage.json"
@@ -125,10 +126,13 @@ def _two(value: Any) -> tuple[int, int]:
 
 
 def write_result(result: UsageResult, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE_NAME
-    path.write_text(json.dumps(to_document(result), separators=(",", ":")), encoding="utf-8")
+    write_whole(path, result_text(result))
     return path
+
+
+def result_text(result: UsageResult) -> str:
+    return json.dumps(to_document(result), separators=(",", ":"))
 
 
 def read_result(path: Path) -> UsageResult:
@@ -231,7 +235,7 @@ def _failover_document(made: FailoverBill) -> dict[str, object]:
         "further_operations": use.further_operations,
         "cost": f"{made.cost:f}",
         "bandwidth": {
-            "size_bytes": use.from_backlog.size_bytes,
+            "size_bytes": use.left_secondary_bytes,
             "cost": None if made.bandwidth_cost is None else f"{made.bandwidth_cost:f}",
         },
     }

@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Started with the first call, since objects of the data source are made in many processes and used in one."""
+    """Runs from the moment it is made: make it where it is used, since Spark copies objects of the data source to
+    other processes."""
 
     def __init__(self) -> None:
         self._loop: Final = _new_loop()
