@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tandembus.client import OutgoingMessage, ReceivedMessage, ServiceBus, connect
 from tandembus.client.addresses import address_of
+from tandembus.client.messages import Payload
 from tandembus.spark.source.batch_reader import BatchReader
 from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.options import SourceOptions, parse_options
@@ -38,7 +39,7 @@ class Stage:
         with LoopThread() as loop:
             return loop.call(connected())
 
-    def send(self, messages: Iterable[OutgoingMessage], entity: str | None = None) -> None:
+    def send(self, messages: Iterable[Payload], entity: str | None = None) -> None:
         async def work(bus: ServiceBus) -> None:
             sender = await bus.sender(entity or self.queue)
             await sender.send_many(list(messages))

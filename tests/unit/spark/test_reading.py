@@ -8,12 +8,43 @@ from datetime import timedelta
 import pytest
 
 from tandembus.amqp.encoding.values import int_, symbol
-from tandembus.client import OutgoingMessage, ServiceBus
+from tandembus.client import Management, OutgoingMessage, ReceivedMessage, ServiceBus
 from tandembus.errors import EntityNotFound, Unauthorized
 from tandembus.spark.source import columns
+from tandembus.spark.source.backends import browser_for
+from tandembus.spark.source.batch_reader import BatchReader
+from tandembus.spark.source.browsing import messages_of
+from tandembus.spark.source.decoding import NUMBER_MASK
+from tandembus.spark.source.link import Link
+from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.source.marks import sequence_number_of
+from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.schema import arrow_schema
+from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.unit.spark.stage import Stage, numbered
+
+
+class CountedLink(Link):
+    """Notes which messages are peeked."""
+
+    def __init__(self, options: SourceOptions, seen: list[int]) -> None:
+        super().__init__(options)
+        self._seen = seen
+
+    async def management(self, entity: str) -> Management:
+        node = await super().management(entity)
+        peek = node.peek
+
+        async def noted(
+            from_sequence_number: int = 1, max_messages: int = 100, session_id: str | None = None
+        ) -> list[ReceivedMessage]:
+            found = await peek(from_sequence_number, max_messages, session_id)
+            self._seen.extend(message.sequence_number for message in found)
+            return found
+
+        node.peek = noted  # type: ignore[method-assign]
+        return node
 
 
 @covers("D1")
@@ -87,6 +118,36 @@ def test_ranges_and_fragments_are_options(stage: Stage) -> None:
     ]
     assert part == expected
     assert expected
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_plain_operations_look_no_further_than_the_range(
+    plain_namespace: EmbeddedNamespace, is_partitioned: bool
+) -> None:
+    """Nor do they while others go on sending."""
+    stage = Stage(plain_namespace, f"q-{uuid.uuid4().hex[:12]}")
+    stage.create(enable_partitioning=is_partitioned)
+    stage.send(OutgoingMessage("x" * 1000, partition_key=f"k{n % 16}") for n in range(400))
+    everything = stage.read(backend="azure")
+    assert len(everything) == 400
+    seen: list[int] = []
+    for chosen in ({}, {"fragments": "0,2"}):
+        options = stage.options(
+            entities=stage.queue, backend="azure", fromSequence="3", toSequence="5", numPartitions="1", **chosen
+        )
+        reader = BatchReader(options)
+        (part,) = reader.partitions()
+        with LoopThread() as loop:
+            link = CountedLink(options, seen)
+            pages = messages_of(link, loop, browser_for(link), part.slices[0])
+            found = [sequence_number_of(message) for page in pages for message in page]
+            loop.call(link.drop())
+        assert found == [
+            row["sequence_number"]
+            for row in everything
+            if 3 <= row["sequence_number"] & NUMBER_MASK <= 5 and (not chosen or row["fragment"] in (0, 2))
+        ]
+    assert all(number & NUMBER_MASK <= 8 for number in seen)
 
 
 def test_several_entities_are_read_into_few_partitions(stage: Stage) -> None:

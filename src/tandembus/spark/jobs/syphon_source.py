@@ -25,8 +25,9 @@ from tandembus.spark.jobs.syphon_driver import BacklogDriver, Offset
 from tandembus.spark.jobs.syphon_home import ANSWER_TIMEOUT_S
 from tandembus.spark.jobs.syphon_ledger import QueueLedger
 from tandembus.spark.jobs.syphon_plan import QueueBatch, passes
-from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK, sequence_number_of
+from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK
 from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.source.marks import sequence_number_of
 from tandembus.spark.source.ranges import Listed, count_of, joined, packed
 
 NAME: Final = "servicebus-backlog"

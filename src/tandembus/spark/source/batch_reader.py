@@ -29,13 +29,13 @@ class SlicesPartition(InputPartition):
         self.slices = slices
 
 
-def read_slices(options: SourceOptions, slices: list[Slice], *, is_reserved: bool = False) -> Iterator[pa.RecordBatch]:
+def read_slices(options: SourceOptions, slices: list[Slice], *, are_listed: bool = False) -> Iterator[pa.RecordBatch]:
     """In the task: connects, reads, and leaves nothing behind.
 
-    `is_reserved`: all numbers should be there. A message that is not was removed by somebody, or has expired: it is
-    told, and the others are read.
+    `are_listed`: each number is that of a message. One that is not there was removed by somebody, or has expired: the
+    others are read.
     """
-    from tandembus.spark.source.browsing import messages_of
+    from tandembus.spark.source.browsing import SHARES, messages_of
     from tandembus.spark.source.columns import batches_of
 
     with LoopThread() as loop:
@@ -43,12 +43,18 @@ def read_slices(options: SourceOptions, slices: list[Slice], *, is_reserved: boo
         try:
             for part in slices:
                 pages = messages_of(link, loop, browser_for(link), part)
+                messages = chain.from_iterable(pages)
                 count = 0
-                for batch in batches_of(part.entity, chain.from_iterable(pages), options.payload):
+                for batch in batches_of(part.entity, messages, options.payload, options.max_bytes // SHARES):
                     count += batch.num_rows
                     yield batch
-                if is_reserved and count < part.count:
-                    log.warning("%s: %d of %d messages are gone", part.entity, part.count - count, part.count)
+                if are_listed and count < part.count:
+                    log.info(
+                        "%s: %d of %d messages were removed or have expired before they were read",
+                        part.entity,
+                        part.count - count,
+                        part.count,
+                    )
         finally:
             loop.call(link.drop())
 

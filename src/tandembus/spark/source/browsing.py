@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK, sequence_number_of
+from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.source.marks import sequence_number_of
 from tandembus.spark.source.ranges import Listed, Range, Slice, full_number, joined
 
 PAGE_MESSAGES: Final = 2_000
 PAGE_BYTES: Final = 4 * 1024 * 1024
+SHARES: Final = 4
+"""Of `maxBytes`: the page that is read, the next one under way, the messages of a batch of rows, and its columns."""
 Page = tuple[list[bytes], int | None]
 """Encoded messages, and the number to go on at; None at the end."""
 Fetch = Callable[[int], Awaitable[Page]]
@@ -34,14 +37,15 @@ class PlainBrowser:
 
         async def fetch(first: int) -> Page:
             start = first if fragment is None else full_number(fragment, first)
+            limit = full_number(start >> NUMBER_BITS, last)
             node = await self._link.management(entity)
-            payloads = [message.payload for message in await node.peek(start, PAGE_MESSAGES)]
+            found = await node.peek(start, min(PAGE_MESSAGES, max(limit - start + 1, 1)))
+            payloads = [message.payload for message in found]
             if not payloads:
                 return [], None
-            following = sequence_number_of(payloads[-1]) + 1
+            following = max(start, *map(sequence_number_of, payloads)) + 1
             if fragment is None:
                 return payloads, following
-            limit = full_number(fragment, last)
             if following > limit:
                 return [each for each in payloads if sequence_number_of(each) <= limit], None
             return payloads, following & NUMBER_MASK
@@ -62,10 +66,32 @@ def messages_of(link: Link, loop: LoopThread, browser: Browser, part: Slice) -> 
 
 
 def _whole(link: Link, loop: LoopThread, browser: Browser, part: Slice) -> Iterator[list[bytes]]:
+    """What lies between the range's end in one fragment and its begin in the next is passed over."""
     wanted = frozenset(part.fragments)
     (first, last) = part.ranges[0]
-    for page in _pages(link, loop, browser.fetch(part.entity, None, last), first):
-        yield [one for one in page if _is_wanted(sequence_number_of(one), wanted, part.ranges)]
+    step = browser.fetch(part.entity, None, last)
+
+    async def fetch(position: int) -> Page:
+        page, following = await step(position)
+        return page, None if following is None else _place_in(following, first, last, wanted)
+
+    start = _place_in(full_number(0, first), first, last, wanted)
+    if start is not None:
+        for page in _pages(link, loop, fetch, start):
+            yield [one for one in page if _is_wanted(sequence_number_of(one), wanted, part.ranges)]
+
+
+def _place_in(position: int, first: int, last: int, fragments: frozenset[int]) -> int | None:
+    """The same place, or the next one that lies in a wanted fragment's range."""
+    fragment, number = position >> NUMBER_BITS, position & NUMBER_MASK
+    if number > last:
+        fragment, number = fragment + 1, first
+    if fragments and fragment not in fragments:
+        later = [each for each in fragments if each > fragment]
+        if not later:
+            return None
+        fragment, number = min(later), first
+    return full_number(fragment, max(number, first)) if first <= last else None
 
 
 def _is_wanted(number: int, fragments: frozenset[int], ranges: Sequence[Range]) -> bool:

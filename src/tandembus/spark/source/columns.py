@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
 
-from tandembus.spark.source.decoding import NUMBER_BITS, Rows, add_message, sequence_number_of
+from tandembus.spark.source.decoding import NUMBER_BITS, UNREADABLE, Rows, add_message
+from tandembus.spark.source.marks import sequence_number_of
 from tandembus.spark.source.schema import arrow_schema
+
+log = logging.getLogger("tandembus.spark")
 
 BATCH_ROWS: Final = 2_000
 BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
-def batches_of(entity: str, messages: Iterable[bytes], payload: str = "none") -> Iterator[pa.RecordBatch]:
+def batches_of(
+    entity: str, messages: Iterable[bytes], payload: str = "none", max_bytes: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
     """Batches of encoded messages of one entity, in their order."""
+    limit = min(BATCH_BYTES, max_bytes)
     chunk: list[bytes] = []
     size = 0
     for message in messages:
-        if chunk and (len(chunk) == BATCH_ROWS or size + len(message) > BATCH_BYTES):
+        if chunk and (len(chunk) == BATCH_ROWS or size + len(message) > limit):
             yield batch_of(entity, chunk, payload)
             chunk, size = [], 0
         chunk.append(message)
@@ -37,6 +44,14 @@ def batch_of(entity: str, messages: list[bytes], payload: str = "none") -> pa.Re
     rows = Rows()
     for message in messages:
         add_message(rows, message)
+    if rows.unreadable:
+        log.warning(
+            "%s: %d messages cannot be read (%s), and are rows with the property %s and all bytes as the body",
+            entity,
+            len(rows.unreadable),
+            ", ".join(sorted(set(rows.unreadable))),
+            UNREADABLE,
+        )
     arrays = _arrays(entity, rows)
     if payload == "also":
         arrays.append(pa.array(messages, pa.binary()))

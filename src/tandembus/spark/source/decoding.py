@@ -1,6 +1,7 @@
 """From encoded messages to columns, message by message: the innermost step of reading, and compiled where possible.
 
-What is asked for rarely is decoded in general ways; what every message has is taken where it stands.
+Values are taken where they stand; what is rare is decoded in general ways. Messages come from strangers: of one that
+cannot be read there is a row all the same, with what is certain and the bytes that came.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import uuid
 from typing import Final, final
 
-from tandembus.amqp.encoding.codec import decode_between, encode, skip_value
+from librt.strings import read_i64_be
+from mypy_extensions import i64
+
+from tandembus.amqp.encoding.codec import decode_between, skip_value
 from tandembus.amqp.encoding.descriptors import (
-    AMQP_SEQUENCE,
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
     DATA,
@@ -18,19 +21,34 @@ from tandembus.amqp.encoding.descriptors import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
 )
-from tandembus.amqp.encoding.time_to_live import LAST_MS, MAX_HEADER_TTL_MS, ttl_of
+from tandembus.amqp.encoding.time_to_live import LAST_MS, MAX_HEADER_TTL_MS
 from tandembus.errors import MalformedData
+from tandembus.spark.source.marks import Marks, elements, integer_at, marks_of, read_marks, section_at
 from tandembus.spark.source.property_values import to_text
 
 NUMBER_BITS: Final = 48
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 STATES: Final = ("active", "deferred", "scheduled")
-_SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
-_ENQUEUED_TIME: Final = "x-opt-enqueued-time"
-_PARTITION_KEY: Final = "x-opt-partition-key"
-_STATE: Final = "x-opt-message-state"
+UNREADABLE: Final = "tandembus:unreadable"
+"""The property that marks the row of a message that cannot be read; its text says why."""
 _REASON: Final = "DeadLetterReason"
-_NUMBER_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
+_EMPTY_LIST: Final = 0x45
+_NULL: Final = 0x40
+_INT_MAX: Final = 0x7FFFFFFF
+
+_FIELDS: Final = 11
+"""Of the properties, as far as they are columns; and their places."""
+_MESSAGE_ID: Final = 0
+_USER_ID: Final = 1
+_TO: Final = 2
+_SUBJECT: Final = 3
+_REPLY_TO: Final = 4
+_CORRELATION_ID: Final = 5
+_CONTENT_TYPE: Final = 6
+_CONTENT_ENCODING: Final = 7
+_EXPIRY_TIME: Final = 8
+_CREATION_TIME: Final = 9
+_GROUP_ID: Final = 10
 
 
 @final
@@ -57,6 +75,7 @@ class Rows:
         "states",
         "subjects",
         "tos",
+        "unreadable",
     )
 
     def __init__(self) -> None:
@@ -79,114 +98,255 @@ class Rows:
         self.map_values: Final[list[str | None]] = []
         self.map_types: Final[list[str]] = []
         self.bodies: Final[list[bytes]] = []
+        self.unreadable: Final[list[str]] = []
+        """Why, for each message that could not be read."""
 
 
-def sequence_number_of(payload: bytes) -> int:
-    """Without decoding the rest."""
-    at = payload.find(_NUMBER_KEY)
-    if at >= 0:
-        start = at + len(_NUMBER_KEY)
-        return int.from_bytes(payload[start : start + 8], "big", signed=True)
-    rows = Rows()
-    add_message(rows, payload)
-    return rows.numbers[0]
+@final
+class _Envelope:
+    """What stands in front of a message's body; nothing of it is in the columns before all of it was read."""
+
+    __slots__ = ("created_ms", "delivery_count", "expires_ms", "marks", "texts", "ttl_ms")
+
+    def __init__(self) -> None:
+        self.marks: Marks = Marks()
+        self.ttl_ms: i64 = -1
+        self.delivery_count: i64 = 0
+        self.created_ms: i64 = -1
+        self.expires_ms: i64 = -1
+        self.texts: list[str | None] = [None] * _FIELDS
 
 
 def add_message(rows: Rows, payload: bytes) -> None:
-    """One more row. Raises MalformedData for what is no message."""
-    header: list[object] = []
-    annotations: dict[object, object] = {}
-    properties: list[object] = []
-    body = b""
-    body_kind = 0
+    """One more row, whatever the bytes are."""
+    map_end = len(rows.map_names)
+    try:
+        _add_readable(rows, payload)
+    except Exception as error:  # whatever a stranger's bytes bring about: it must not be in the way of all others
+        del rows.map_names[map_end:]
+        del rows.map_values[map_end:]
+        del rows.map_types[map_end:]
+        _add_unreadable(rows, payload, _why(error))
+
+
+def _add_readable(rows: Rows, payload: bytes) -> None:
+    envelope = _Envelope()
     reason: str | None = None
-    at = 0
-    end = len(payload)
+    body = b""
+    parts: list[bytes] | None = None
+    seen: i64 = 0
+    at: i64 = 0
+    end: i64 = len(payload)
     while at < end:
-        if end - at < 4 or payload[at] != 0 or payload[at + 1] != 0x53:
-            raise MalformedData("a message consists of described sections")
-        code = payload[at + 2]
-        value_at = at + 3
-        after = int(skip_value(payload, value_at, end))
-        if code == DATA:
-            part = _binary(payload, value_at, after)
-            body = part if body_kind == 0 else body + part
-            body_kind = code
-        elif code == HEADER:
-            header = _list(decode_between(payload, value_at, after))
-        elif code == MESSAGE_ANNOTATIONS:
-            annotations = _map(decode_between(payload, value_at, after))
-        elif code == PROPERTIES:
-            properties = _list(decode_between(payload, value_at, after))
-        elif code == APPLICATION_PROPERTIES:
-            reason = _add_properties(rows, _map(decode_between(payload, value_at, after, True)))
-        elif code == AMQP_VALUE or code == AMQP_SEQUENCE:
-            part = _other_body(decode_between(payload, value_at, after, True))
-            body = part if body_kind == 0 else body + part
-            body_kind = code
-        at = after
-    number = annotations.get(_SEQUENCE_NUMBER)
-    rows.numbers.append(number if isinstance(number, int) else 0)
-    _add_times(rows, header, annotations, properties)
-    _add_texts(rows, properties)
-    rows.partition_keys.append(_text(annotations.get(_PARTITION_KEY)))
-    state = annotations.get(_STATE)
-    rows.states.append(STATES[state] if isinstance(state, int) and 0 <= state < 3 else STATES[0])
+        code, value_at = section_at(payload, at, end)
+        at = skip_value(payload, value_at, end)
+        if code >= DATA:
+            if code <= AMQP_VALUE:
+                part = _data(payload, value_at, at) if code == DATA else _value(payload, value_at, at)
+                if parts is None:
+                    body = part
+                    parts = []
+                else:
+                    if not parts:
+                        parts.append(body)
+                    parts.append(part)
+            continue
+        if seen & (1 << (code - HEADER)):
+            raise MalformedData("a message section that stands twice")
+        seen |= 1 << (code - HEADER)
+        if code == APPLICATION_PROPERTIES:
+            reason = _add_properties(rows, payload, value_at, at)
+        else:
+            _read_section(envelope, payload, code, value_at, at)
+    if parts:
+        body = b"".join(parts)
+    partition_key: str | None = None
+    if envelope.marks.key_at > 0:
+        partition_key = _text_at(payload, envelope.marks.key_at, envelope.marks.key_end)
+    _add_envelope(rows, envelope, partition_key)
     rows.reasons.append(reason)
     rows.map_ends.append(len(rows.map_names))
     rows.bodies.append(body)
 
 
-def _add_times(rows: Rows, header: list[object], annotations: dict[object, object], properties: list[object]) -> None:
-    enqueued = annotations.get(_ENQUEUED_TIME)
-    ttl = header[2] if len(header) > 2 else None
-    count = header[4] if len(header) > 4 else None
-    rows.delivery_counts.append(count if isinstance(count, int) else 0)
-    if isinstance(enqueued, int):
-        rows.enqueued.append(enqueued * 1000)
-        if ttl == MAX_HEADER_TTL_MS and len(properties) > 9:
-            ttl = ttl_of(MAX_HEADER_TTL_MS, properties[9], properties[8])
-        rows.expires.append(min(enqueued + ttl, LAST_MS) * 1000 if isinstance(ttl, int) else None)
-    else:
+def _add_unreadable(rows: Rows, payload: bytes, why: str) -> None:
+    """What the service has written, those of the message's own fields that can be read, the mark, and all bytes."""
+    envelope = _Envelope()
+    partition_key: str | None = None
+    try:
+        at: i64 = 0
+        end: i64 = len(payload)
+        while at < end:
+            code, value_at = section_at(payload, at, end)
+            at = skip_value(payload, value_at, end)
+            if code == HEADER or code == PROPERTIES:
+                _read_fields(envelope, payload, code, value_at, at, True)
+    except Exception:  # what has been read up to here is certain
+        pass
+    envelope.marks = marks_of(payload)
+    if envelope.marks.key_at > 0:
+        partition_key = _text_if_any(payload, envelope.marks.key_at, envelope.marks.key_end)
+    _add_envelope(rows, envelope, partition_key)
+    rows.reasons.append(None)
+    rows.map_names.append(UNREADABLE)
+    rows.map_values.append(why)
+    rows.map_types.append("string")
+    rows.map_ends.append(len(rows.map_names))
+    rows.bodies.append(payload)
+    rows.unreadable.append(why)
+
+
+def _why(error: Exception) -> str:
+    """Without any of the content."""
+    if isinstance(error, MalformedData):
+        return str(error)
+    return "text that is not UTF-8" if isinstance(error, UnicodeError) else type(error).__name__
+
+
+def _add_envelope(rows: Rows, envelope: _Envelope, partition_key: str | None) -> None:
+    """Nothing here can fail: all columns get their row, or none."""
+    marks = envelope.marks
+    texts = envelope.texts
+    rows.numbers.append(int(marks.number))
+    rows.message_ids.append(texts[_MESSAGE_ID])
+    rows.session_ids.append(texts[_GROUP_ID])
+    rows.partition_keys.append(partition_key)
+    rows.subjects.append(texts[_SUBJECT])
+    rows.content_types.append(texts[_CONTENT_TYPE])
+    rows.correlation_ids.append(texts[_CORRELATION_ID])
+    rows.reply_tos.append(texts[_REPLY_TO])
+    rows.tos.append(texts[_TO])
+    rows.delivery_counts.append(int(min(envelope.delivery_count, i64(_INT_MAX))))
+    rows.states.append(STATES[int(marks.state)] if 0 <= marks.state < 3 else STATES[0])
+    if marks.enqueued_ms < 0:
         rows.enqueued.append(None)
         rows.expires.append(None)
+        return
+    rows.enqueued.append(int(marks.enqueued_ms) * 1000)
+    ttl_ms: i64 = envelope.ttl_ms
+    if ttl_ms < 0:
+        rows.expires.append(None)
+        return
+    if ttl_ms == MAX_HEADER_TTL_MS and 0 < envelope.created_ms < envelope.expires_ms:
+        ttl_ms = max(ttl_ms, envelope.expires_ms - envelope.created_ms)  # the header's field is too small for it
+    rows.expires.append(int(marks.enqueued_ms + min(ttl_ms, i64(LAST_MS) - marks.enqueued_ms)) * 1000)
 
 
-def _add_texts(rows: Rows, fields: list[object]) -> None:
-    count = len(fields)
-    rows.message_ids.append(_text(fields[0]) if count > 0 else None)
-    rows.tos.append(_text(fields[2]) if count > 2 else None)
-    rows.subjects.append(_text(fields[3]) if count > 3 else None)
-    rows.reply_tos.append(_text(fields[4]) if count > 4 else None)
-    rows.correlation_ids.append(_text(fields[5]) if count > 5 else None)
-    rows.content_types.append(_text(fields[6]) if count > 6 else None)
-    rows.session_ids.append(_text(fields[10]) if count > 10 else None)
+def _read_section(envelope: _Envelope, payload: bytes, code: i64, at: i64, end: i64) -> None:
+    if code == MESSAGE_ANNOTATIONS:
+        read_marks(envelope.marks, payload, at, end)
+    elif code == HEADER or code == PROPERTIES:
+        _read_fields(envelope, payload, code, at, end, False)
 
 
-def _add_properties(rows: Rows, entries: dict[object, object]) -> str | None:
+def _read_fields(envelope: _Envelope, payload: bytes, code: i64, at: i64, end: i64, is_lenient: bool) -> None:
+    """Header or properties. Lenient: fields that cannot be read are passed over."""
+    if payload[at] == _EMPTY_LIST:
+        return
+    position, count = elements(payload, at, end, 0xC0)
+    index: i64 = 0
+    while index < count:
+        behind = skip_value(payload, position, end)
+        if payload[position] != _NULL:
+            if code == HEADER:
+                _read_header_field(envelope, payload, index, position)
+            elif is_lenient:
+                try:
+                    _read_property(envelope, payload, index, position, behind)
+                except Exception:  # this one is what makes the message unreadable
+                    pass
+            else:
+                _read_property(envelope, payload, index, position, behind)
+        position = behind
+        index += 1
+    if position != end:
+        raise MalformedData("a list's size and count disagree")
+
+
+def _read_header_field(envelope: _Envelope, payload: bytes, index: i64, at: i64) -> None:
+    if index == 2:
+        envelope.ttl_ms = integer_at(payload, at, -1)
+    elif index == 4:
+        envelope.delivery_count = max(integer_at(payload, at, 0), i64(0))
+
+
+def _read_property(envelope: _Envelope, payload: bytes, index: i64, at: i64, end: i64) -> None:
+    if index == _EXPIRY_TIME:
+        if payload[at] == 0x83:
+            envelope.expires_ms = read_i64_be(payload, at + 1)
+    elif index == _CREATION_TIME:
+        if payload[at] == 0x83:
+            envelope.created_ms = read_i64_be(payload, at + 1)
+    elif index < _FIELDS and index != _USER_ID and index != _CONTENT_ENCODING:
+        envelope.texts[int(index)] = _text_at(payload, at, end)
+
+
+def _text_at(payload: bytes, at: i64, end: i64) -> str | None:
+    """A field as text: strings and symbols as they are, numbers and ids in their usual form, bytes in hexadecimal."""
+    code: i64 = payload[at]
+    if code == 0xA1 or code == 0xA3:
+        return payload[at + 2 : end].decode()
+    if code == 0xB1 or code == 0xB3:
+        return payload[at + 5 : end].decode()
+    value = decode_between(payload, at, end)
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, (int, uuid.UUID)):
+        return str(value)
+    raise MalformedData("a field of the message is not of its type")
+
+
+def _text_if_any(payload: bytes, at: i64, end: i64) -> str | None:
+    try:
+        return _text_at(payload, at, end)
+    except Exception:
+        return None
+
+
+def _add_properties(rows: Rows, payload: bytes, at: i64, end: i64) -> str | None:
     """Returns the reason of a dead letter."""
     reason: str | None = None
-    for key, value in entries.items():
-        name = key if isinstance(key, str) else str(to_text(key)[0])
-        text, kind = to_text(value)
+    first = len(rows.map_names)
+    position, count = elements(payload, at, end, 0xC1)
+    while count > 1:
+        value_at = skip_value(payload, position, end)
+        behind = skip_value(payload, value_at, end)
+        name = _name_at(payload, position, value_at)
+        code: i64 = payload[value_at]
+        text: str | None
+        if code == 0xA1:
+            text = payload[value_at + 2 : behind].decode()
+            rows.map_types.append("string")
+        else:
+            text, kind = to_text(decode_between(payload, value_at, behind, True))
+            rows.map_types.append(kind)
         if name == _REASON:
             reason = text
         rows.map_names.append(name)
         rows.map_values.append(text)
-        rows.map_types.append(kind)
+        position = behind
+        count -= 2
+    if count != 0 or position != end:
+        raise MalformedData("a map's size and count disagree")
+    names = rows.map_names[first:]
+    if len(names) > 1 and len(set(names)) < len(names):
+        raise MalformedData("two properties of one name")
     return reason
 
 
-def _text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value) if isinstance(value, (int, uuid.UUID)) else None
+def _name_at(payload: bytes, at: i64, end: i64) -> str:
+    code: i64 = payload[at]
+    if code == 0xA1 or code == 0xA3:
+        return payload[at + 2 : end].decode()
+    if code == 0xB1 or code == 0xB3:
+        return payload[at + 5 : end].decode()
+    raise MalformedData("the name of a property is no text")
 
 
-def _binary(payload: bytes, at: int, end: int) -> bytes:
-    code = payload[at]
+def _data(payload: bytes, at: i64, end: i64) -> bytes:
+    code: i64 = payload[at]
     if code == 0xA0:
         return payload[at + 2 : end]
     if code == 0xB0:
@@ -194,20 +354,11 @@ def _binary(payload: bytes, at: int, end: int) -> bytes:
     raise MalformedData("the data of a message must be binary")
 
 
-def _other_body(value: object) -> bytes:
+def _value(payload: bytes, at: i64, end: i64) -> bytes:
     """A body that is a value or a list: texts and bytes as they are, anything else in its encoding."""
-    if isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else encode(value)
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise MalformedData("this section must be a list")
-    return value
-
-
-def _map(value: object) -> dict[object, object]:
-    if not isinstance(value, dict):
-        raise MalformedData("this section must be a map")
-    return value
+    code: i64 = payload[at]
+    if code == 0xA0 or code == 0xA1:
+        return payload[at + 2 : end]
+    if code == 0xB0 or code == 0xB1:
+        return payload[at + 5 : end]
+    return payload[at:end]

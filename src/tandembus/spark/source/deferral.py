@@ -7,14 +7,16 @@ deferred messages they are.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
 from tandembus.client import Disposition, Management, ReceivedMessage, Receiver
-from tandembus.client.errors import SomeLocksLost
+from tandembus.client.errors import ClientFailure, SomeLocksLost
 from tandembus.clock import Clock
 from tandembus.errors import InvalidOperation, MessageLockLost, MessageNotFound
 from tandembus.spark.source.link import Link
+from tandembus.spark.source.marks import Marks, marks_of, sequence_number_of
 from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.ranges import Batch, FragmentRanges, numbers_of, ranges_of
 
@@ -23,9 +25,12 @@ log = logging.getLogger("tandembus.spark")
 RECEIVED_TOGETHER: Final = 250
 SETTLED_TOGETHER: Final = 100
 PEEKED_TOGETHER: Final = 250
+SETTLING_TRIES: Final = 16
+"""Calls to find what somebody has locked among so many; what is not settled then is left for the next time."""
 FIRST_WAIT_S: Final = 1.0
 NEXT_WAIT_S: Final = 0.2
-DEFERRED: Final = "deferred"
+ACTIVE: Final = 0
+DEFERRED: Final = 1
 
 
 class DeferralLedger:
@@ -34,87 +39,127 @@ class DeferralLedger:
     def __init__(self, link: Link, options: SourceOptions, clock: Clock) -> None:
         self._link: Final = link
         self._entities: Final = options.entities
+        self._patience_s: Final = options.retry_for_s
         self._clock: Final = clock
         self._not_after: float | None = None
         self._unsettled: Final[dict[str, set[int]]] = {}
         """Done with, and locked by somebody else when they were to be settled: a driver that died a moment ago."""
+        self._doubtful: Final[dict[str, set[int]]] = {}
+        """Deferred perhaps: the connection was lost before the service had confirmed it."""
 
     async def open(self) -> None:
         """The service knows no owners."""
 
     async def settle(self, batch: Batch) -> None:
+        """What could not be settled earlier is tried again, whatever the batch is."""
         for entity, ranges in batch.items():
             self._unsettled.setdefault(entity, set()).update(numbers_of(ranges))
         for entity, numbers in self._unsettled.items():
-            node = await self._link.management(entity)
             waiting = sorted(numbers)
             for start in range(0, len(waiting), SETTLED_TOGETHER):
-                await self._settle(node, waiting[start : start + SETTLED_TOGETHER], numbers)
-
-    async def _settle(self, node: Management, numbers: list[int], unsettled: set[int]) -> None:
-        """One number that is not there fails the whole call: so the list is halved until that one is alone."""
-        try:
-            messages = await node.receive_deferred(numbers)
-            tokens = [token for message in messages if (token := message.lock_token) is not None]
-            if tokens:
-                await node.settle(Disposition.COMPLETE, tokens)
-            missing = set(numbers) - {message.sequence_number for message in messages}
-        except (MessageNotFound, MessageLockLost):
-            if len(numbers) > 1:
-                half = len(numbers) // 2
-                await self._settle(node, numbers[:half], unsettled)
-                await self._settle(node, numbers[half:], unsettled)
-                return
-            missing = set(numbers)
-        unsettled.difference_update(set(numbers) - missing)
-        for number in missing:
-            if not await _is_there(node, number):
-                unsettled.discard(number)
+                node = await self._link.management(entity)
+                await _settle(node, waiting[start : start + SETTLED_TOGETHER], numbers)
 
     async def left_over(self) -> Batch:
         found: Batch = {}
         for entity in self._entities:
             node = await self._link.management(entity)
-            numbers: list[int] = []
+            numbers: set[int] = set()
             at = 0
-            while page := await node.peek(at, PEEKED_TOGETHER):
-                numbers += [message.sequence_number for message in page if message.state == DEFERRED]
-                at = page[-1].sequence_number + 1
-            ours = set(numbers) - self._unsettled.get(entity, set())
+            while page := await _peek(node, at):
+                numbers.update(int(one.number) for one in page if one.state == DEFERRED)
+                at = _behind(page, at)
+            ours = numbers - self._unsettled.get(entity, set())
             if ours:
                 found[entity] = ranges_of(ours)
         return found
 
     async def plan(self, entity: str, max_messages: int, max_bytes: int) -> FragmentRanges:
-        receiver = await self._receiver(entity)
-        numbers: list[int] = []
-        size = 0
+        numbers = await self._confirmed(entity)
         try:
-            while len(numbers) < max_messages and size < max_bytes:
-                wanted = min(RECEIVED_TOGETHER, max_messages - len(numbers))
-                messages = await receiver.receive(wanted, NEXT_WAIT_S if numbers else FIRST_WAIT_S)
-                taken = self._within(messages, max_bytes - size)
-                if len(taken) < len(messages):
-                    await receiver.release(*messages[len(taken) :])
-                numbers += [message.sequence_number for message in await _deferred(receiver, taken)]
-                size += sum(len(message.payload) for message in taken)
-                if len(taken) < len(messages) or not messages:
-                    break
-        except OSError:
-            # What is deferred already is planned now; the rest comes back when its locks lapse.
+            await self._defer_more(entity, numbers, max_messages, max_bytes)
+        except Exception as error:
+            # What is deferred is planned now, or nobody would look for it. The rest comes back when its locks lapse.
             if not numbers:
                 raise
+            log.warning("%s: only what is deferred by now is planned: %s", entity, error)
         return ranges_of(numbers)
 
-    def _within(self, messages: Sequence[ReceivedMessage], max_bytes: int) -> Sequence[ReceivedMessage]:
-        """The first ones that are old enough and fit; at least one fits."""
-        size = 0
-        for place, message in enumerate(messages):
-            size += len(message.payload)
-            is_late = self._not_after is not None and (message.enqueued_at or 0.0) > self._not_after
-            if is_late or (place > 0 and size > max_bytes):
-                return messages[:place]
-        return messages
+    async def _confirmed(self, entity: str) -> list[int]:
+        """Those of the doubtful that are deferred. Active ones are received again, or the service is still at it."""
+        doubtful = self._doubtful.get(entity, set())
+        if not doubtful:
+            return []
+        states = await _states(await self._link.management(entity), sorted(doubtful))
+        numbers = [number for number, state in states.items() if state == DEFERRED]
+        doubtful.intersection_update(states)
+        doubtful.difference_update(numbers)
+        return numbers
+
+    async def _defer_more(self, entity: str, numbers: list[int], max_messages: int, max_bytes: int) -> None:
+        """Adds to the numbers. Messages that came too late for the query stay locked until others were looked for."""
+        receiver = await self._receiver(entity)
+        late: list[ReceivedMessage] = []
+        room = max_bytes
+        give_up_at = self._clock.monotonic() + self._patience_s
+        try:
+            while len(numbers) < max_messages and room > 0:
+                wanted = min(RECEIVED_TOGETHER, max_messages - len(numbers))
+                messages = await receiver.receive(wanted, NEXT_WAIT_S if numbers else FIRST_WAIT_S)
+                timely: list[ReceivedMessage] = []
+                for message in messages:
+                    (late if self._is_late(marks_of(message.payload)) else timely).append(message)
+                taken = _within(timely, room, not numbers)
+                room -= sum(len(message.payload) for message in taken)
+                if len(taken) < len(timely):
+                    await receiver.release(*timely[len(taken) :])
+                    room = 0
+                numbers += await self._defer(entity, receiver, taken)
+                if not taken and (numbers or not await self._is_to_wait(entity, give_up_at)):
+                    break
+        finally:
+            await _give_back(receiver, late)
+
+    async def _defer(self, entity: str, receiver: Receiver, messages: Sequence[ReceivedMessage]) -> list[int]:
+        """The numbers of those that were still ours to defer."""
+        if not messages:
+            return []
+        numbers = {message.delivery_id: sequence_number_of(message.payload) for message in messages}
+        doubtful = self._doubtful.setdefault(entity, set())
+        doubtful.update(numbers.values())
+        lost: frozenset[int] = frozenset()
+        try:
+            await receiver.defer(*messages)
+        except SomeLocksLost as loss:
+            lost = loss.delivery_ids
+        except MessageLockLost:  # the link went before anything was sent
+            lost = frozenset(numbers)
+        doubtful.difference_update(numbers.values())
+        return [number for delivery_id, number in numbers.items() if delivery_id not in lost]
+
+    async def _is_to_wait(self, entity: str, give_up_at: float) -> bool:
+        """Nothing was received. A query that is to end with what is there goes on as long as something is: the service
+        may be slow, or another receiver may give back what it holds."""
+        if self._not_after is None:
+            return False
+        if not await self._has_timely(entity):
+            return False
+        if self._clock.monotonic() < give_up_at:
+            return True
+        log.warning("%s: messages are left that another receiver holds; start the query again for them", entity)
+        return False
+
+    async def _has_timely(self, entity: str) -> bool:
+        node = await self._link.management(entity)
+        at = 0
+        while page := await _peek(node, at):
+            if any(one.state == ACTIVE and not self._is_late(one) for one in page):
+                return True
+            at = _behind(page, at)
+        return False
+
+    def _is_late(self, marks: Marks) -> bool:
+        return self._not_after is not None and int(marks.enqueued_ms) > self._not_after * 1000
 
     async def _receiver(self, entity: str) -> Receiver:
         try:
@@ -128,18 +173,72 @@ class DeferralLedger:
         self._not_after = self._clock.now()
 
 
-async def _deferred(receiver: Receiver, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
-    """Those that were still ours to defer."""
-    if not messages:
-        return messages
+async def _settle(node: Management, numbers: list[int], unsettled: set[int]) -> None:
+    """One number that is not there fails the whole call: one look tells which are, and of these the list is halved
+    until those are found that somebody has locked."""
+    if await _complete(node, numbers, unsettled):
+        return
+    there = await _states(node, [number for number in numbers if number in unsettled])
+    unsettled.difference_update(set(numbers) - set(there))
+    waiting = [sorted(there)] if there else []
+    for _ in range(SETTLING_TRIES):
+        if not waiting:
+            return
+        part = waiting.pop()
+        if not await _complete(node, part, unsettled) and len(part) > 1:
+            half = len(part) // 2
+            waiting += [part[half:], part[:half]]
+
+
+async def _complete(node: Management, numbers: list[int], unsettled: set[int]) -> bool:
+    """Whether all of them are settled now."""
     try:
-        await receiver.defer(*messages)
-    except SomeLocksLost as loss:
-        return [message for message in messages if message.delivery_id not in loss.delivery_ids]
+        messages = await node.receive_deferred(numbers)
+        tokens = [token for message in messages if (token := message.lock_token) is not None]
+        if tokens:
+            await node.settle(Disposition.COMPLETE, tokens)
+    except (MessageNotFound, MessageLockLost):
+        return False
+    unsettled.difference_update(sequence_number_of(message.payload) for message in messages)
+    return len(messages) == len(numbers)
+
+
+async def _peek(node: Management, at: int) -> list[Marks]:
+    return [marks_of(message.payload) for message in await node.peek(at, PEEKED_TOGETHER)]
+
+
+def _behind(page: list[Marks], at: int) -> int:
+    """Where to go on; further in any case."""
+    return max(at, max(int(one.number) for one in page)) + 1
+
+
+async def _states(node: Management, numbers: Sequence[int]) -> dict[int, int]:
+    """Of ascending numbers, those that are there: active, deferred or scheduled."""
+    wanted = frozenset(numbers)
+    found: dict[int, int] = {}
+    place = 0
+    while place < len(numbers):
+        page = await _peek(node, numbers[place])
+        if not page:
+            break
+        found |= {int(one.number): int(one.state) for one in page if one.number in wanted}
+        place = bisect_right(numbers, _behind(page, numbers[place]) - 1)
+    return found
+
+
+def _within(messages: Sequence[ReceivedMessage], max_bytes: int, has_one: bool) -> Sequence[ReceivedMessage]:
+    """The first ones that fit; `has_one`: one does in any case."""
+    size = 0
+    for place, message in enumerate(messages):
+        size += len(message.payload)
+        if size > max_bytes and not (has_one and place == 0):
+            return messages[:place]
     return messages
 
 
-async def _is_there(node: Management, number: int) -> bool:
-    """Somebody has locked it, if it is there and cannot be received."""
-    found = await node.peek(number, 1)
-    return bool(found) and found[0].sequence_number == number
+async def _give_back(receiver: Receiver, messages: Sequence[ReceivedMessage]) -> None:
+    """Where that fails, their locks lapse."""
+    try:
+        await receiver.release(*messages)
+    except ClientFailure:
+        pass

@@ -58,10 +58,15 @@ def to_text(value: object) -> tuple[str | None, str]:
         return str(value), "uuid"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode(), "binary"
-    if isinstance(value, Typed) and value.code in NAMES:
+    if isinstance(value, Typed) and value.code in NAMES and not _is_half_a_character(value.value):
         name = NAMES[value.code]
         return (value.value.hex() if isinstance(value.value, bytes) else str(value.value)), name
     return base64.b64encode(encode(value)).decode(), "amqp"  # lists, maps, arrays and described values
+
+
+def _is_half_a_character(value: object) -> bool:
+    """A char may hold a surrogate, which no text can."""
+    return isinstance(value, str) and len(value) == 1 and "\ud800" <= value <= "\udfff"
 
 
 def from_text(text: str | None, name: str | None) -> object:

@@ -7,6 +7,7 @@ it is done, which is certain as soon as Spark asks for what follows it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tandembus.errors import StaleEpoch
@@ -20,9 +21,12 @@ from tandembus.spark.source.offsets import (
     offset_after,
 )
 from tandembus.spark.source.options import SourceOptions, require_owner
-from tandembus.spark.source.ranges import Batch, count_of
+from tandembus.spark.source.ranges import Batch, count_of, union
 
 log = logging.getLogger("tandembus.spark")
+
+NO_LIMIT: Final = (1 << 31) - 1
+NO_LIMIT_BYTES: Final = (1 << 62) - 1
 
 
 class Stream:
@@ -49,11 +53,19 @@ class Stream:
 
     async def latest(self, start: Offset, max_messages: int, max_bytes: int) -> Offset:
         """The end of the next batch; `start` itself if there is nothing, or if the service is out of reach for now."""
+        return await self._latest(start, lambda: self._next(start, max_messages, max_bytes))
+
+    async def latest_of_all(self, start: Offset) -> Offset:
+        """The same, with all that is there by now in one batch, and the query ends behind it."""
+        self._ends_at_once = True
+        return await self._latest(start, self._all)
+
+    async def _latest(self, start: Offset, plan: Callable[[], Awaitable[Batch]]) -> Offset:
         check_offset(start, self._namespace)
         try:
             await self._link.patiently(self._open)
             await self._settle(start)
-            batch = await self._look_back() or await self._plan(start["e"], max_messages, max_bytes)
+            batch = await plan()
         except StaleEpoch as error:
             raise self._fenced() from error
         except Exception as error:
@@ -92,9 +104,10 @@ class Stream:
             self._is_open = True
 
     async def _settle(self, offset: Offset) -> None:
-        if offset != self._settled:
-            await self._link.patiently(lambda: self._ledger.settle(batch_ending_at(offset)))
-            self._settled = offset
+        """Also when it is settled already: of an earlier one something may be left."""
+        batch = {} if offset == self._settled else batch_ending_at(offset)
+        await self._link.patiently(lambda: self._ledger.settle(batch))
+        self._settled = offset
 
     async def _look_back(self) -> Batch:
         """Once: whatever is set aside and not settled by now was planned by a process that is gone."""
@@ -103,6 +116,9 @@ class Stream:
         found = await self._link.patiently(self._ledger.left_over)
         self._has_looked_back = True
         return found
+
+    async def _next(self, start: Offset, max_messages: int, max_bytes: int) -> Batch:
+        return await self._look_back() or await self._plan(start["e"], max_messages, max_bytes)
 
     async def _plan(self, turn: int, max_messages: int, max_bytes: int) -> Batch:
         """Each entity may give its share of bytes; of messages also what others leave. Each is first in turn."""
@@ -127,6 +143,20 @@ class Stream:
             if count_of(ranges):
                 batch[entity] = ranges
                 max_messages -= count_of(ranges)
+        return batch
+
+    async def _all(self) -> Batch:
+        """The service bounds what it sets aside at once: so it is asked until there is nothing more."""
+        await self.remember_ends()
+        batch = await self._look_back()
+        for entity in self._options.entities:
+            while True:
+                more = await self._link.patiently(
+                    lambda entity=entity: self._ledger.plan(entity, NO_LIMIT, NO_LIMIT_BYTES)  # type: ignore[misc]
+                )
+                if not count_of(more):
+                    break
+                batch[entity] = union((batch.get(entity, {}), more))
         return batch
 
     def _fenced(self) -> StaleEpoch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tandembus.clock import SystemClock
-from tandembus.spark.source.backends import ledger_for
+from tandembus.spark.source.backends import NATIVE, ledger_for
 from tandembus.spark.source.batch_reader import SlicesPartition, read_slices
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.loop_thread import LoopThread
@@ -26,9 +26,6 @@ from tandembus.spark.source.stream import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-NO_LIMIT: Final = (1 << 31) - 1
-NO_LIMIT_BYTES: Final = (1 << 62) - 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -50,6 +47,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         loop, stream = self._planning()
+        if isinstance(limit, ReadAllAvailable):  # trigger(once=True), which knows no limits
+            return loop.call(stream.latest_of_all(start))
         max_messages, max_bytes = self._limits(limit)
         return loop.call(stream.latest(start, max_messages, max_bytes))
 
@@ -60,7 +59,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SlicesPartition):
-            yield from read_slices(self._options, partition.slices, is_reserved=True)
+            # The numbers of a deferred message each; between reserved ones there may be gaps.
+            are_listed = self._options.backend != NATIVE
+            yield from read_slices(self._options, partition.slices, are_listed=are_listed)
 
     def commit(self, end: Offset) -> None:
         loop, stream = self._planning()
@@ -83,11 +84,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._loop, self._stream
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
-        """Messages and bytes of a batch. Without a limit of Spark's the options do not count either."""
+        """Messages and bytes of a batch."""
         if isinstance(limit, ReadMaxRows):
             return limit.max_rows, self._options.max_bytes
         if isinstance(limit, ReadMaxBytes):
             return self._options.max_messages, limit.max_bytes
-        if isinstance(limit, ReadAllAvailable):
-            return NO_LIMIT, NO_LIMIT_BYTES
         return self._options.max_messages, self._options.max_bytes
