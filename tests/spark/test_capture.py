@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,12 @@ from tests.integration.syphons import numbered, send_all
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CAPTURED = "entity string, fragment int, sequence_number long, body binary, date date"
+CAPTURED = "entity string, fragment int, sequence_number long, enqueued_time timestamp, body binary, date date"
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
 
 
-def write_captured(spark: SparkSession, rows: list[tuple[str, int, int, bytes, date]], path: Path) -> None:
+def write_captured(spark: SparkSession, rows: list[tuple[str, int, int, datetime, bytes, date]], path: Path) -> None:
     frame = spark.createDataFrame(rows, CAPTURED).repartition(3)
     frame.write.mode("append").partitionBy("entity", "date").parquet(str(path))
 
@@ -34,9 +35,11 @@ def test_compaction_leaves_each_message_once_in_few_files_and_can_be_repeated(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     captured, compacted = tmp_path / "captured", tmp_path / "compacted"
-    rows = [("events/subscriptions/all", 0, number, b"x", FIRST) for number in range(20)]
+    rows = [("events/subscriptions/all", 0, number, NOON, b"x", FIRST) for number in range(19)]
+    # Of a subscription that was made anew, and counts from 1 again.
+    rows.append(("events/subscriptions/all", 0, 1, NOON + timedelta(hours=1), b"z", FIRST))
     write_captured(spark, rows, captured)
-    write_captured(spark, [*rows[:5], ("007", 1, 3, b"y", SECOND)], captured)
+    write_captured(spark, [*rows[:5], ("007", 1, 30, NOON, b"y", SECOND)], captured)
     first = run_compaction(spark, str(captured), str(compacted))
     assert (first.rows, first.duplicates, first.files) == (21, 5, 2)
     assert run_compaction(spark, str(captured), str(compacted)) == first
@@ -51,7 +54,7 @@ def test_compaction_refuses_what_is_no_capture(spark: SparkSession, tmp_path: Pa
     with pytest.raises(InvalidArgument, match="there is nothing at"):
         run_compaction(spark, str(tmp_path / "missing"), str(tmp_path / "out"))
     spark.range(3).write.parquet(str(tmp_path / "numbers"))
-    with pytest.raises(InvalidArgument, match="its files have no date, entity, fragment, sequence_number"):
+    with pytest.raises(InvalidArgument, match="no date, enqueued_time, entity, fragment, sequence_number"):
         run_compaction(spark, str(tmp_path / "numbers"), str(tmp_path / "out"))
     with pytest.raises(InvalidArgument, match="a folder of its own"):
         run_compaction(spark, str(tmp_path / "numbers"), f"file://{tmp_path}/numbers/compact")
@@ -69,7 +72,7 @@ def test_each_message_is_captured_in_one_row_also_after_a_restart(
     output = str(tmp_path / "output")
     options = CaptureOptions(
         namespace.connection_string,
-        queue,
+        "Captured",
         output,
         f"{output}/_checkpoint",
         once=True,
@@ -78,7 +81,8 @@ def test_each_message_is_captured_in_one_row_also_after_a_restart(
     send_all(namespace, queue, [each.encode() for each in numbered(100)])
     assert run_capture(spark, options).rows == 100
     send_all(namespace, queue, [each.encode() for each in numbered(20, 100)])
-    assert run_capture(spark, options).rows == 20
+    assert run_capture(spark, replace(options, entity="captured")).rows == 20
+    assert not list(Path(output).glob(".*unfinished*"))
     rows = spark.read.parquet(output).collect()
     assert sorted(int(row.body) for row in rows) == list(range(120))
     assert {row.entity for row in rows} == {queue}

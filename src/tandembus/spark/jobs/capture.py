@@ -62,7 +62,9 @@ def run_capture(
         tell(result)
 
     query = start_capture(spark, options)
-    Folder(spark, options.output).write(NOTE, json.dumps(_note(options, query.id)))
+    output = Folder(spark, options.output)
+    if not output.exists(NOTE):
+        output.write_new(NOTE, json.dumps(_note(options, query.id)))
     follow(query, heard)
     return result
 
@@ -81,7 +83,8 @@ def captured(spark: SparkSession, options: CaptureOptions) -> DataFrame:
     from pyspark.sql.functions import to_date
 
     reader = spark.readStream.format("servicebus").option("connection", options.connection)
-    reader = reader.option("entities", options.entity).option("owner", OWNER).options(**options.source_options)
+    # In one spelling, or one entity would have two folders.
+    reader = reader.option("entities", options.entity.lower()).option("owner", OWNER).options(**options.source_options)
     rows = reader.load()
     return rows.withColumn("date", to_date(rows["enqueued_time"]))
 

@@ -38,12 +38,16 @@ class Folder:
         finally:
             stream.close()
 
-    def write(self, name: str, text: str) -> None:
-        stream = self._files.create(self._at(name), True)
+    def write_new(self, name: str, text: str) -> None:
+        """A file that is not there yet: whole or not at all, whatever happens meanwhile."""
+        unfinished = f".{name}.unfinished"
+        stream = self._files.create(self._at(unfinished), True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
+        if not self._files.rename(self._at(unfinished), self._at(name)):
+            raise OSError(f"{self.address}/{name} cannot be written")
 
     def _at(self, name: str | None) -> Any:
         return self._path if name is None else self._java.org.apache.hadoop.fs.Path(self._path, name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.client import ClientFailure
 from tandembus.client.administration import Administration
+from tandembus.client.entities import QueueSettings, TopicSettings
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.streaming import Batch, JobFailed, follow
 from tandembus.spark.jobs.syphon_home import BacklogRow, HomeTask, Pair
@@ -167,20 +168,33 @@ async def guarantee(pair: Pair) -> str:
     """Which one holds, in a sentence: it depends on what the destinations do with a message that comes twice."""
     try:
         async with Administration(pair.primary, ca_path=pair.primary_ca, timeout_s=15.0) as primary:
-            found = {each.name: each.settings.requires_duplicate_detection async for each in primary.queues()}
-            found |= {each.name: each.settings.requires_duplicate_detection async for each in primary.topics()}
+            windows = {each.name: _window_s(each.settings) async for each in primary.queues()}
+            windows |= {each.name: _window_s(each.settings) async for each in primary.topics()}
     except ClientFailure:
         return (
-            "each message arrives at least once; exactly once where the destination has duplicate detection (the "
-            "primary does not tell which ones have)"
+            "each message arrives at least once; exactly once where it has a message id and the destination duplicate "
+            "detection (the primary does not tell which ones have)"
         )
-    without = sorted(name for name, detects in found.items() if not detects)
-    if not without:
-        return f"each message arrives exactly once: all {len(found)} queues and topics have duplicate detection"
-    return (
-        f"each message arrives exactly once at the {len(found) - len(without)} queues and topics with duplicate "
-        f"detection, and at least once at those without: {named(without)}"
+    return guarantee_with(windows)
+
+
+def _window_s(settings: QueueSettings | TopicSettings) -> float | None:
+    return settings.duplicate_detection_window_s if settings.requires_duplicate_detection else None
+
+
+def guarantee_with(windows_s: Mapping[str, float | None]) -> str:
+    """By destination, how long it remembers message ids; None: not at all."""
+    detecting = {name: window_s for name, window_s in windows_s.items() if window_s is not None}
+    without = sorted(windows_s.keys() - detecting.keys())
+    if not detecting:
+        return "each message arrives at least once: no queue or topic of the primary has duplicate detection"
+    shortest = min(detecting, key=lambda name: (detecting[name], name))
+    where = f"{'the' if without else 'all'} {len(detecting)} queues and topics with"
+    once = (
+        f"each message with a message id arrives exactly once at {where} duplicate detection, unless the job is "
+        f"interrupted for longer than ids are remembered ({detecting[shortest] / 60:g} min at '{shortest}')"
     )
+    return f"{once}; at least once at those without: {named(without)}" if without else once
 
 
 def named(destinations: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from tandembus.client.meter import in_total
 from tandembus.errors import InvalidArgument, StaleEpoch
 from tandembus.pairing.aliases import PATH, SESSION_ID
 from tandembus.pairing.syphon_rules import SyphonSettings
-from tandembus.spark.jobs.syphon import guarantee, sending_home
+from tandembus.spark.jobs.syphon import guarantee, guarantee_with, sending_home
 from tandembus.spark.jobs.syphon_home import Pair as Namespaces
 from tests.covers import covers
 from tests.integration.syphons import bodies, numbered, pair
@@ -201,6 +201,19 @@ async def test_the_guarantee_names_destinations_without_duplicate_detection() ->
     async with pair() as both:
         await both.primary.create_queue("safe", requires_duplicate_detection=True)
         namespaces = Namespaces(both.primary.connection_string, both.secondary.connection_string)
-        assert "all 1 queues and topics have duplicate detection" in await guarantee(namespaces)
+        assert (
+            "exactly once at all 1 queues and topics with duplicate detection, unless the job is interrupted for "
+            "longer than ids are remembered (10 min at 'safe')"
+        ) in await guarantee(namespaces)
+        await both.primary.create_topic(
+            "short", requires_duplicate_detection=True, duplicate_detection_history_time_window=60
+        )
         await both.primary.create_queue("plain")
-        assert "at least once at those without: plain" in await guarantee(namespaces)
+        told = await guarantee(namespaces)
+        assert "at the 2 queues and topics with" in told
+        assert "(1 min at 'short')" in told
+        assert told.endswith("at least once at those without: plain")
+
+
+def test_without_duplicate_detection_anywhere_nothing_is_promised_exactly_once() -> None:
+    assert guarantee_with({"plain": None}).startswith("each message arrives at least once: no queue or topic")

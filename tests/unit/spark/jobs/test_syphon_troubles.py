@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from functools import partial
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from tandembus.client import OutgoingMessage, connect
+from tandembus.client.errors import ConnectionLost
 from tandembus.errors import StoreUnavailable
+from tandembus.pairing.client_ports import SharedConnection
 from tandembus.spark.jobs.streaming import JobFailed
-from tandembus.spark.jobs.syphon_ledger import LeftThere
+from tandembus.spark.jobs.syphon_ledger import LeftThere, QueueLedger
 from tests.covers import covers
 from tests.integration.syphons import Pair, bodies, numbered, pair
 from tests.unit.spark.jobs.querying import Query, set_status
@@ -155,6 +158,17 @@ async def test_dead_letters_of_a_partitioned_backlog_queue_are_found_behind_mess
         assert sorted(home) == list(range(2_000))
         assert in_order_by_key(home)
         assert await both.left() == 0
+
+
+@covers("D2")
+async def test_a_certificate_that_is_not_trusted_is_told_at_once() -> None:
+    """Asked again and again, the test would be over before the answer."""
+    async with pair("orders") as both:
+        secondary = SharedConnection(partial(connect, both.secondary.tls_connection_string))
+        ledger = QueueLedger(secondary, both.queues[0])
+        ledger.patience_s = 100_000.0
+        with pytest.raises(ConnectionLost, match="certificate verify failed"):
+            await ledger.open()
 
 
 @covers("D2")
