@@ -64,7 +64,7 @@ def run_capture(
     query = start_capture(spark, options)
     output = Folder(spark, options.output)
     if not output.exists(NOTE):
-        output.write_new(NOTE, json.dumps(_note(options, query.id)))
+        output.write(NOTE, json.dumps(_note(options, query.id)))
     follow(query, heard)
     return result
 

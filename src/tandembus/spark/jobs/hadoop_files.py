@@ -38,14 +38,15 @@ class Folder:
         finally:
             stream.close()
 
-    def write_new(self, name: str, text: str) -> None:
-        """A file that is not there yet: whole or not at all, whatever happens meanwhile."""
+    def write(self, name: str, text: str) -> None:
+        """The file is there whole or not at all, whatever happens meanwhile."""
         unfinished = f".{name}.unfinished"
         stream = self._files.create(self._at(unfinished), True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
+        self._files.delete(self._at(name), False)
         if not self._files.rename(self._at(unfinished), self._at(name)):
             raise OSError(f"{self.address}/{name} cannot be written")
 

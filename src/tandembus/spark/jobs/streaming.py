@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 LOOK_EVERY_S: Final = 0.5
+FINISH_LOOKS: Final = 20
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 Batch: TypeAlias = Mapping[str, Any]
 """What Spark tells of one batch."""
 _OURS: Final = re.compile(r"^tandembus(?:\.\w+)+\.(\w+): (\S.*)$", re.MULTILINE)
@@ -25,20 +27,37 @@ class JobFailed(Exception):
 
 
 def follow(query: StreamingQuery, heard: Callable[[Batch], None]) -> None:
-    """Until the query ends, or Ctrl-C stops it; each batch is told once. Raises `JobFailed`."""
+    """Until the query ends, or Ctrl-C or SIGTERM stops it (`KeyboardInterrupt`); each batch is told once. Raises
+    `JobFailed`."""
     told: set[int] = set()
     try:
-        with _stopping_on_signals():
+        with _noting_signals() as is_asked_to_stop:
             while not query.awaitTermination(LOOK_EVERY_S):
                 _tell_new(query, told, heard)
+                if is_asked_to_stop():
+                    _finish_batch(query)
+                    query.stop()
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
-        query.stop()
         _tell_last(query, told, heard)
         raise
     except Exception as error:
         _tell_last(query, told, heard)
         raise JobFailed(reason_of(error)) from None
     _tell_new(query, told, heard)
+
+
+def _finish_batch(query: StreamingQuery) -> None:
+    """The one under way may end, if it does soon: what is cut off has to be done again."""
+    before = query.lastProgress
+    looks = 0
+    while looks < FINISH_LOOKS and query.status["isTriggerActive"] and _number(query.lastProgress) == _number(before):
+        query.awaitTermination(LOOK_EVERY_S)
+        looks += 1
+
+
+def _number(batch: Batch | None) -> int | None:
+    return None if batch is None else batch["batchId"]
 
 
 def reason_of(error: BaseException) -> str:
@@ -65,17 +84,20 @@ def _tell_last(query: StreamingQuery, told: set[int], heard: Callable[[Batch], N
 
 
 @contextmanager
-def _stopping_on_signals() -> Iterator[None]:
-    """SIGTERM is as good as Ctrl-C, where this is the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+def _noting_signals() -> Iterator[Callable[[], bool]]:
+    """Noted, not raised: an exception in the midst of a call to Java breaks the connection to it. The second one is
+    obeyed at once. Python has signals in the main thread only."""
+    asked: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        if len(asked) > 1:
+            raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, note) for number in (SIGNALS if is_main else ())}
     try:
-        yield
+        yield lambda: bool(asked)
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,6 +1,18 @@
-"""What is told of a query that failed."""
+"""Queries followed to their end, and what is told of those that failed."""
 
-from tandembus.spark.jobs.streaming import reason_of
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming import StreamingQuery
+
+from tandembus.spark.jobs.streaming import Batch, JobFailed, follow, reason_of
 
 TEXT = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_RUNTIME_ERROR] \
 Failed when Python streaming data source perform latestOffset: Traceback (most recent call last):
@@ -26,3 +38,71 @@ def test_errors_of_python_itself_count_where_none_of_ours_was_raised() -> None:
 
 def test_any_other_error_is_told_by_its_first_line() -> None:
     assert reason_of(RuntimeError("no space left\nat java...")) == "no space left"
+
+
+class Running:
+    """A query of Spark that goes on until it is stopped, or fails."""
+
+    def __init__(self, signals: tuple[int, ...] = (), failure: Exception | None = None) -> None:
+        self.batches: list[Batch] = []
+        self.is_stopped = False
+        self._signals = list(signals)
+        self._failure = failure
+
+    @property
+    def recentProgress(self) -> list[Batch]:  # noqa: N802
+        return self.batches
+
+    @property
+    def lastProgress(self) -> Batch | None:  # noqa: N802
+        return self.batches[-1] if self.batches else None
+
+    @property
+    def status(self) -> dict[str, bool]:
+        return {"isTriggerActive": True}
+
+    def awaitTermination(self, _: float) -> bool:  # noqa: N802
+        self.batches.append({"batchId": len(self.batches), "numInputRows": 1})
+        if self._failure is not None:
+            raise self._failure
+        if self._signals:
+            os.kill(os.getpid(), self._signals.pop(0))
+        return False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+def followed(query: Any, told: list[Batch]) -> None:
+    follow(cast(StreamingQuery, query), told.append)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_query_between_two_calls_to_java(number: int) -> None:
+    query, told = Running((number,)), list[Batch]()
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        followed(query, told)
+    assert query.is_stopped
+    assert [batch["batchId"] for batch in told] == [0, 1], "the batch under way was not finished"
+    assert signal.getsignal(number) is before
+
+
+class Gone(Running):
+    """With Spark."""
+
+    @property
+    def recentProgress(self) -> list[Batch]:  # noqa: N802
+        raise ConnectionError
+
+
+def test_why_a_query_failed_is_told_though_spark_is_gone() -> None:
+    with pytest.raises(JobFailed, match="no space left"):
+        followed(Gone(failure=RuntimeError("no space left")), [])
+
+
+def test_batches_are_told_before_the_failure() -> None:
+    told: list[Batch] = []
+    with pytest.raises(JobFailed):
+        followed(Running(failure=RuntimeError("no space left")), told)
+    assert len(told) == 1
