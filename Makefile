@@ -14,8 +14,9 @@ RESULTS := .build/test-results
 JS := tests/integration/js
 SOURCES := $(shell find src -name '*.py' -o -name py.typed -o -name '*.toml' -o -name '*.css' 2>/dev/null)
 # The interpreted session repeats the tests that exercise the compiled modules themselves; the rest of the code is the
-# same text in both sessions.
-INTERPRETED := tests/unit tests/contract
+# same text in both sessions, and the tests of that alone are left out.
+INTERPRETED := tests/unit tests/contract $(foreach part,cli demo node pairing security spark/jobs spark/test_streaming.py,\
+    --ignore=tests/unit/$(part))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -51,7 +51,7 @@ MAX_GROWTH_BYTES = 64 * MEBIBYTE
 MAX_ROUND_TRIP_S = 3.0
 """Far above what a healthy client sees; far below a hang."""
 WORKERS = 8
-MUTATED_INPUTS = scaled(ci=20_000, nightly=1_000_000, release=5_000_000)
+MUTATED_INPUTS = scaled(ci=6_000, nightly=1_000_000, release=5_000_000)
 
 
 @pytest.fixture(scope="module")

@@ -227,9 +227,9 @@ def run(machine: type[QueueMachine], examples: int, steps: int) -> None:
 
 @covers("M1", "M2", "M3", "M4", "M5", "M6", "F3", "F9")
 def test_a_queue_keeps_its_word_whatever_happens_to_its_store() -> None:
-    run(MemoryQueueMachine, scaled(200, 5_000, 50_000), scaled(50, 80, 100))
+    run(MemoryQueueMachine, scaled(80, 5_000, 50_000), scaled(50, 80, 100))
 
 
 @covers("M1", "M2", "F3")
 def test_a_queue_keeps_its_word_on_the_embedded_store() -> None:
-    run(LmdbQueueMachine, scaled(30, 500, 5_000), scaled(40, 80, 100))
+    run(LmdbQueueMachine, scaled(12, 500, 5_000), scaled(40, 80, 100))

@@ -215,9 +215,9 @@ def run(machine: type[SessionMachine], examples: int, steps: int) -> None:
 
 @covers("M7", "F3")
 def test_sessions_are_exclusive_and_in_order_whatever_happens_to_the_store() -> None:
-    run(MemorySessionMachine, scaled(150, 5_000, 50_000), scaled(50, 80, 100))
+    run(MemorySessionMachine, scaled(60, 5_000, 50_000), scaled(50, 80, 100))
 
 
 @covers("M7", "F3")
 def test_sessions_are_exclusive_and_in_order_on_the_embedded_store() -> None:
-    run(LmdbSessionMachine, scaled(20, 500, 5_000), scaled(40, 80, 100))
+    run(LmdbSessionMachine, scaled(10, 500, 5_000), scaled(40, 80, 100))

@@ -140,9 +140,9 @@ class LmdbTransactionMachine(TransactionMachine):
 
 @covers("M11", "M1", "M2", "M3", "F3")
 def test_a_transaction_is_whole_whatever_happens_to_the_store() -> None:
-    run(MemoryTransactionMachine, scaled(200, 5_000, 50_000), scaled(60, 80, 100))
+    run(MemoryTransactionMachine, scaled(70, 5_000, 50_000), scaled(60, 80, 100))
 
 
 @covers("M11", "F3")
 def test_a_transaction_is_whole_on_the_embedded_store() -> None:
-    run(LmdbTransactionMachine, scaled(30, 500, 5_000), scaled(50, 80, 100))
+    run(LmdbTransactionMachine, scaled(12, 500, 5_000), scaled(50, 80, 100))

@@ -18,7 +18,7 @@ from tandembus.spark import spark_session
 from tandembus.spark.source.data_source import ServiceBusDataSource
 from tandembus.spark.source.stream_reader import StreamReader
 from tandembus.spark.source.writer import Sent, StreamWriter
-from tests.spark.starting import QUICK, quick_settings
+from tests.spark.starting import quick_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ DRIVER, WORKER, EXECUTOR = "driver", "worker", "executor"
 RESERVED, READING, SENT = "reserved", "reading", "sent"
 """Between setting messages aside and Spark's log; before the sends; after the sends and before Spark knows."""
 
-SETTINGS = {"spark.task.maxFailures": 8, "spark.executor.extraJavaOptions": QUICK}
+SETTINGS = {"spark.task.maxFailures": 8}
 
 
 def die_at(moment: str) -> None:

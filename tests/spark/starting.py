@@ -3,32 +3,75 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
+from tandembus.spark import spark_session
 from tandembus.spark.java import ensure_java
 
-CACHE = Path(__file__).parent.parent.parent / ".build" / "spark"
+ROOT = Path(__file__).parent.parent.parent
+CACHE = ROOT / ".build" / "spark"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LONGEST_S = 200.0
 
 
-def class_archive_option() -> str:
-    """Java's classes as they are in memory, kept from one run to the next: a session then starts in half the time.
+def class_archive() -> Path:
+    """Java's classes as they are in memory, kept from one run to the next: Java then starts in half the time.
 
-    The first run leaves the archive behind when its Java ends. A damaged one is ignored by Java.
+    Made by a Java of its own, which takes as long as it saves the next one; all others of a run have it. A damaged one
+    is ignored by Java.
     """
     import pyspark
 
     version = subprocess.run([str(ensure_java()), "-version"], capture_output=True, check=True).stderr
     key = hashlib.sha256(version + pyspark.__version__.encode()).hexdigest()[:16]
-    CACHE.mkdir(parents=True, exist_ok=True)
     archive = CACHE / f"classes-{key}.jsa"
-    return f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={archive}"
+    if not archive.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            command = [sys.executable, "-c", "from tests.spark.starting import train; train()"]
+            search = os.pathsep.join([str(ROOT), *map(os.path.abspath, filter(None, sys.path))])
+            environment = {**os.environ, "PYTHONPATH": search, "SPARK_LOCAL_DIRS": folder}
+            subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=LONGEST_S)
+            (Path(folder) / "classes.jsa").rename(archive)
+    return archive
 
 
-def quick_settings() -> dict[str, object]:
+def train() -> None:
+    """What most tests use, done once in the current folder; Java writes down at its end what it needed for that."""
+    spark = spark_session(
+        master="local[2]",
+        **settings_with(f"-XX:ArchiveClassesAtExit={Path.cwd() / 'classes.jsa'}"),
+        **{"spark.sql.warehouse.dir": "warehouse"},
+    )
+    rows = spark.createDataFrame([(1, "a")], "n long, t string").mapInArrow(lambda batches: batches, "n long, t string")
+    rows.write.parquet("rows")
+    found = spark.read.parquet("rows")
+    found.groupBy("t").agg({"n": "sum"}).join(found, "t", "full_outer").orderBy("n").collect()
+    stream = spark.readStream.schema("n long, t string").parquet("rows").writeStream.format("parquet")
+    stream = stream.option("checkpointLocation", "checkpoint").trigger(availableNow=True)
+    assert stream.start("copies").awaitTermination(LONGEST_S)
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.proc
+    spark.stop()
+    gateway.shutdown()
+    java.stdin.close()
+    java.wait(LONGEST_S)
+
+
+def settings_with(option: str) -> dict[str, object]:
     return {
         "spark.sql.shuffle.partitions": 1,
         "spark.sql.adaptive.enabled": False,
-        "spark.driver.extraJavaOptions": f"{QUICK} {class_archive_option()} -Xshare:auto -Xlog:disable",
+        "spark.driver.extraJavaOptions": f"{QUICK} {option} -Xshare:auto -Xlog:disable",
     }
+
+
+def quick_settings() -> dict[str, object]:
+    """Of a driver, and of executors where there are some."""
+    settings = settings_with(f"-XX:SharedArchiveFile={class_archive()}")
+    return {**settings, "spark.executor.extraJavaOptions": settings["spark.driver.extraJavaOptions"]}
