@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tandembus.broker import browsing
 from tandembus.broker.changes import IS_SCHEDULED
+from tandembus.broker.lapsing import release_consumer
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.broker.locks import LAPSE, OPEN, CallbackSettleReply, LockTable, MessageLock
 from tandembus.broker.operations import CallbackConsumer, CallbackSendReply, SendOperation
@@ -204,7 +205,7 @@ class SimulatedQueue(SimulatedBroker):
     def detach(self, receiver: Receiver, is_orderly: bool) -> None:
         self.receivers.remove(receiver)
         self._may_have_removed = self._may_have_removed or receiver.is_destructive
-        self.fragment.release_consumer(receiver.link, receiver.lane, is_orderly)
+        release_consumer(self.fragment, receiver.link, receiver.lane, is_orderly)
         self.take_note()
 
     def flow(self, receiver: Receiver, credit: int, is_drain: bool = False) -> None:

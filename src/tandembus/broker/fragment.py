@@ -28,7 +28,6 @@ from tandembus.broker.locks import (
     EXPIRE,
     LAPSE,
     LOCK_LOST,
-    OPEN,
     RELEASE,
     REMOVE,
     LockTable,
@@ -37,9 +36,9 @@ from tandembus.broker.locks import (
     gives_back,
 )
 from tandembus.broker.moves import StagedMoves
-from tandembus.broker.operations import Consumer, SendOperation
+from tandembus.broker.operations import SendOperation
 from tandembus.broker.session import SessionLock
-from tandembus.broker.session_locks import lapse_sessions, session_index
+from tandembus.broker.session_locks import session_index
 from tandembus.broker.sessions import SESSION_LOST, SessionIndex, check_sessions
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.staged import Staged
@@ -69,9 +68,6 @@ from tandembus.store.messaging_store import (
     TRANSFER,
     BlockRecord,
 )
-
-MAX_LAPSES: Final = 1000
-"""Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
 
 
 @final
@@ -298,14 +294,6 @@ class Fragment:
         """Those for the coming commit; returns the settlements among them that need the message itself."""
         return self.transactions.take(self.settings.commit_operations, self.settings.commit_bytes)
 
-    def transaction_bodies_arrived(
-        self, arrived: list[tuple[MessageLock, Message]], damaged: list[MessageLock]
-    ) -> None:
-        _join(arrived)
-        for lock in damaged:
-            lock.settlement = REMOVE
-        self.transactions.bodies_arrived(arrived)
-
     def has_only_transactions(self) -> bool:
         return not self.transactions.is_empty() and self._is_plainly_idle()
 
@@ -360,38 +348,11 @@ class Fragment:
         self.locks.renew(lock, self.clock.monotonic(), self.settings.lock_duration_s)
         return i64(self.clock.now_ms()) + i64(int(self.settings.lock_duration_s * 1000))
 
-    def release_consumer(self, consumer: Consumer, code: i64, is_orderly: bool) -> None:
-        """The link is gone. After an orderly detach its messages come back at once; after a loss they stay locked until
-        they lapse, since the client may still settle them by token. What was only kept ready comes back in any case."""
-        self.consumers(code).remove(consumer)
-        for lock in consumer.locks.all():
-            if lock.settlement == OPEN and (is_orderly or lock.is_kept_ready):
-                self.end_in_vain(lock)
-            elif lock.settlement != REMOVE:
-                consumer.locks.remove(lock)
-        self.stir()
-
     def end_in_vain(self, lock: MessageLock) -> None:
         """Its receiver is gone. What was never handed over comes back as if it had not been out; so does a message that
         there is no room to move."""
         is_uncounted = lock.is_kept_ready or (self.is_full and self.is_move(lock, LAPSE))
         self.end(lock, RELEASE if is_uncounted else LAPSE, None)
-
-    def lapse(self) -> bool:
-        """Returns whether a session is free that was held."""
-        is_freed = lapse_sessions(self)
-        now = self.clock.monotonic()
-        for lock in self.locks.lapsed(now, MAX_LAPSES):
-            if lock.settlement != OPEN:
-                continue  # a renewal that came to nothing, since the lock has lapsed all the same
-            if lock.is_kept_ready:
-                self.end(lock, RELEASE, None)
-            elif self.is_full and self.is_move(lock, LAPSE):
-                self.locks.renew(lock, now, self.settings.lock_duration_s)
-            else:
-                # What waited for room among the dead letters was never delivered: that is no failed delivery.
-                self.end(lock, EXPIRE if lock.asked == EXPIRE else LAPSE, None)
-        return is_freed
 
     # Sessions.
 
@@ -402,40 +363,6 @@ class Fragment:
                 if subscription.settings.requires_session:
                     return True
         return self.settings.requires_session and self.topic is None
-
-    def next_lapse(self) -> float:
-        """When the earliest lock of any kind may lapse; 0 where there is none."""
-        lapse = self.locks.next_lapse()
-        sessions = self.sessions
-        session_lapse = sessions.lapses.next_lapse() if sessions is not None else 0.0
-        if lapse == 0.0 or (session_lapse != 0.0 and session_lapse < lapse):
-            return session_lapse
-        return lapse
-
-    # Bodies that settlements need.
-
-    def take_needing_body(self) -> list[MessageLock]:
-        """Settlements that cannot be carried out without the message itself, up to one commit's worth."""
-        taken: list[MessageLock] = []
-        size: i64 = 0
-        for lock in self.staged.needing_body:
-            if taken and size + lock.size_bytes > self.settings.commit_bytes:
-                break
-            taken.append(lock)
-            size += lock.size_bytes
-        del self.staged.needing_body[: len(taken)]
-        self.staged.awaiting_body = taken
-        return taken
-
-    def bodies_arrived(self, arrived: list[tuple[MessageLock, Message]], damaged: list[MessageLock]) -> None:
-        """All that was asked for. What is damaged cannot be moved: the record is taken out, and the settlement counts
-        as done."""
-        self.staged.awaiting_body = []
-        _join(arrived)
-        self.staged.with_body += arrived
-        for lock in damaged:
-            lock.settlement = REMOVE
-            self.staged.settled.append(lock)
 
     # The commit: collect, then exactly one of applied, sends_refused (and collect again), failed.
 
@@ -544,10 +471,3 @@ class Fragment:
                 expire(self, message)
         if consumers.removals:
             self.stir()
-
-
-def _join(arrived: list[tuple[MessageLock, Message]]) -> None:
-    """What the messages have gained since their bodies were written is known to their locks."""
-    for lock, message in arrived:
-        message.delivery_count = lock.delivery_count
-        message.application_properties = lock.application_properties

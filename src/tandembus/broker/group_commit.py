@@ -14,6 +14,7 @@ from tandembus.broker.collecting import collect_all, collect_transactions, emit_
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.loading import load
 from tandembus.broker.reading import bodies_of_locks
+from tandembus.broker.settlement_bodies import bodies_arrived, take_needing_body, transaction_bodies_arrived
 from tandembus.broker.topics import family_of
 from tandembus.errors import StoreFull
 from tandembus.store.messaging_store import Changes
@@ -41,9 +42,9 @@ class GroupCommit:
         return fragments
 
     async def _read_needed_bodies(self, fragment: Fragment) -> None:
-        arrived, damaged = await bodies_of_locks(self._broker, fragment, fragment.take_needing_body())
+        arrived, damaged = await bodies_of_locks(self._broker, fragment, take_needing_body(fragment))
         if not fragment.is_void:
-            fragment.bodies_arrived(arrived, damaged)
+            bodies_arrived(fragment, arrived, damaged)
 
     async def _commit(self, fragments: list[Fragment], changes: Changes, arrivals: Changes) -> None:
         without_sends = _Sizes(changes)
@@ -84,7 +85,7 @@ class GroupCommit:
         for fragment in fragments:
             arrived, damaged = await bodies_of_locks(broker, fragment, fragment.take_transactions())
             if not fragment.is_void:
-                fragment.transaction_bodies_arrived(arrived, damaged)
+                transaction_bodies_arrived(fragment, arrived, damaged)
         changes = broker.new_changes()
         async with broker.commit_lock:
             fragments = broker.open_ones(fragments)

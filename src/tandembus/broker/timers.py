@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tandembus.broker.expiring import activate, end_sweep, sweep
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.housekeeping import SOURCES_LOOK_S, forget_high_waters, forget_marks, thin
+from tandembus.broker.lapsing import lapse, next_lapse
 from tandembus.broker.loading import trim_history
 from tandembus.broker.reading import read_messages
 from tandembus.clock import Clock
@@ -121,7 +122,7 @@ class DueWork:
         broker.check_room()
         broker.check_windows()
         for fragment in broker.fragments():
-            if fragment.lapse():
+            if lapse(fragment):
                 broker.want(fragment)
             await trim_history(broker, fragment)
         broker.forwarding.retry_due()
@@ -213,9 +214,9 @@ class DueWork:
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         delay = LONGEST_SLEEP_S
         for fragment in self._broker.fragments():
-            lapse = fragment.next_lapse()
-            if lapse > 0.0:
-                delay = min(delay, lapse - now)
+            lapses_at = next_lapse(fragment)
+            if lapses_at > 0.0:
+                delay = min(delay, lapses_at - now)
         due = await self._broker.store.earliest_due()
         if due > 0:
             delay = min(delay, (due - now_ms) / 1000)

@@ -8,6 +8,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.lapsing import release_consumer
 from tandembus.broker.locks import MessageLock, SettleReply
 from tandembus.broker.operations import Consumer, SendOperation
 from tandembus.broker.session import SessionAccept, SessionLock, SessionWatcher
@@ -119,7 +120,7 @@ class LocalTraffic(Traffic):
             fragment.consumers(lane).remove(consumer)
             self._want(fragment)  # others may be waiting for what it did not take
         else:
-            fragment.release_consumer(consumer, lane, is_orderly)
+            release_consumer(fragment, consumer, lane, is_orderly)
 
     def handed_over(self, lock: MessageLock) -> None:
         lock.is_kept_ready = False

@@ -17,6 +17,7 @@ from tandembus.broker import browsing
 from tandembus.broker.auditing import AuditSink
 from tandembus.broker.budget import Budget
 from tandembus.broker.fragment import Fragment
+from tandembus.broker.lapsing import release_consumer
 from tandembus.broker.locks import ABANDON, COMPLETE, DEFER, CallbackSettleReply, MessageLock
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.broker.message_broker import MessageBroker
@@ -150,7 +151,7 @@ class Receiver:
         return self.locks[-1]
 
     def leave(self, is_orderly: bool) -> None:
-        self._queue.fragment.release_consumer(self.consumer, self._lane, is_orderly)
+        release_consumer(self._queue.fragment, self.consumer, self._lane, is_orderly)
 
 
 class OneQueue:
