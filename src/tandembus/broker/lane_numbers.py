@@ -1,7 +1,7 @@
-"""The numbers of a lane: which are given out, which are live, settled, parked or held, in blocks that become records.
+"""The numbers of a lane as they are given out, parked, settled and swept, in blocks that become records.
 
-It knows bits and counts; what of it is in memory, ready to be handed over, is in `lane.py`, and what may happen to a
-message is the fragment's to decide.
+It keeps bits and counts, which `lane_blocks.py` looks up; what of it is in memory, ready to be handed over, is in
+`lane.py`, and what may happen to a message is the fragment's to decide.
 
 A subscription's main lane has a `source`, the topic's: it uses the numbers and bodies of that one, and every number
 that did not match counts as settled from the start. The source counts the lanes that still have a number; when
@@ -10,14 +10,12 @@ the last of them has settled it, it is settled there, and its body goes as in an
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from mypy_extensions import i64
 
-from tandembus.broker.block import Block, block_of
-from tandembus.broker.ledger import Ledger
-from tandembus.broker.locks import MessageLock
+from tandembus.broker.block import Block
+from tandembus.broker.lane_blocks import LaneBlocks
 from tandembus.broker.references import References
 from tandembus.broker.session_columns import TailColumn
 from tandembus.store.messaging_store import NEVER, BlockRecord, BodyRange, Changes, Due, Place
@@ -28,12 +26,11 @@ LARGE_BODY_BYTES: Final = 16384
 """A settled body of this size goes at once: its pages are its own, so deleting it touches no neighbour."""
 
 
-class LaneNumbers:
+class LaneNumbers(LaneBlocks):
     def __init__(
         self, fragment: i64, code: i64, block_size: i64, sequence_base: i64, source: LaneNumbers | None
     ) -> None:
-        self.fragment: i64 = fragment
-        self.code: i64 = code
+        super().__init__(fragment, code, block_size)
         self.source: Final = source
         self.body_fragment: i64 = fragment if source is None else source.fragment
         """Where its bodies are stored."""
@@ -43,56 +40,14 @@ class LaneNumbers:
         """The entity's name, for the audit."""
         self.is_backlog: bool = False
         """Of a backlog queue: its messages say which entity they are for."""
-        self.next_number: i64 = 1
-        self.visible_end: i64 = 1
-        """Numbers from here on are given out but not durable yet: nobody may see them."""
-        self.live_count: i64 = 0
-        self.deferred_count: i64 = 0
-        self.scheduled_count: i64 = 0
-        self.live_bytes: i64 = 0
-        self.held: dict[int, MessageLock] = {}
         self.newest_enqueued_at: i64 = 0
         self.column: TailColumn | None = None
         """Which sessions the newest block's messages belong to, where somebody receives session by session."""
         self._fresh_expiry: i64 = NEVER
         """The earliest expiry among the numbers that are not durable yet, which no sweep can look at."""
-        self._block_size: i64 = block_size
-        self._blocks: dict[int, Block] = {}
         self._touched: list[Block] = []
-        self._complete: deque[Block] = deque()
-        self._scanned_to: i64 = 0
         self._references: Final = References(block_size)
         """Of a topic's lane: how many subscriptions still have each number."""
-        self.ledger: Final = Ledger(fragment, code, block_size)
-
-    def load_blocks(self, records: list[BlockRecord]) -> None:
-        for record in records:
-            block = block_of(record)
-            self._blocks[record.block] = block
-            self.live_count += block.live_count
-            self.deferred_count += block.deferred_count
-            self.scheduled_count += block.scheduled_count
-            self.live_bytes += block.live_bytes
-            if self._is_complete(block):
-                self._complete.append(block)
-        if records:
-            newest = records[-1]
-            self.next_number = newest.block * self._block_size + newest.given
-            self.visible_end = self.next_number
-
-    def is_live(self, number: i64) -> bool:
-        block = self._blocks.get(int(number // self._block_size))
-        if block is None or number >= self.next_number:
-            return False
-        offset = number % self._block_size
-        return offset < block.given and not block.is_settled(offset)
-
-    def is_parked(self, number: i64) -> bool:
-        block = self._blocks.get(int(number // self._block_size))
-        return block is not None and block.is_parked(number % self._block_size)
-
-    def is_reserved(self, number: i64) -> bool:
-        return len(self.ledger.owners) > 0 and self.ledger.owner_of(number) is not None
 
     def reserved_again(self) -> None:
         """After loading: what the ledger holds is parked. A block that was rebuilt from its bodies knows nothing of it;
@@ -104,30 +59,6 @@ class LaneNumbers:
                     self.ledger.touch(owner)
                 elif not self.is_parked(one):
                     self.park(one, True)
-
-    def is_free(self, number: i64) -> bool:
-        """Durable, not settled, and nobody's at the moment. To be asked again after every wait."""
-        return 0 < number < self.visible_end and self.is_live(number) and int(number) not in self.held
-
-    def is_waiting(self, number: i64) -> bool:
-        """Available and nobody's: neither locked nor part of a change under way."""
-        return self.is_free(number) and not self.is_parked(number)
-
-    def is_resting(self, number: i64) -> bool:
-        """Parked (deferred or scheduled) and nobody's."""
-        return self.is_free(number) and self.is_parked(number)
-
-    def _block_for(self, number: i64) -> Block:
-        index = number // self._block_size
-        block = self._blocks.get(int(index))
-        if block is None:
-            block = Block(index)
-            self._blocks[int(index)] = block
-            if index == 0:
-                # Number 0 is never given: clients start their browsing at 1.
-                block.given = 1
-                block.settle(0)
-        return block
 
     def _touch(self, block: Block) -> None:
         if not block.is_touched:
@@ -211,15 +142,6 @@ class LaneNumbers:
                 found.append(number)
         return found
 
-    @property
-    def scanned_to(self) -> i64:
-        return self._scanned_to
-
-    def typical_size(self, number: i64) -> i64:
-        """The mean size in its block, for a message that is not at hand; the block's last one makes it good."""
-        block = self._block_for(number)
-        return block.live_bytes // max(block.live_count, i64(1))
-
     def show(self) -> None:
         """What was given out so far is durable: everybody may see it."""
         self.visible_end = self.next_number
@@ -299,9 +221,6 @@ class LaneNumbers:
             block.thin_debt += 1
         if self._is_complete(block):
             self._complete.append(block)
-
-    def _is_complete(self, block: Block) -> bool:
-        return block.live_count == 0 and block.given == self._block_size
 
     def emit(self, changes: Changes) -> None:
         """Write what changed since the last commit. Complete blocks go, but not the newest: it has the next number."""
@@ -400,15 +319,6 @@ class LaneNumbers:
         block = self._blocks.get(int(index))
         return block is not None and block.indexed_expiry == expires_at
 
-    def due_among(self, numbers: list[int], now_ms: i64) -> list[int]:
-        """Those of blocks in which something may have expired."""
-        due: list[int] = []
-        for number in numbers:
-            block = self._blocks.get(int(number // self._block_size))
-            if block is not None and block.earliest_expiry != NEVER and block.earliest_expiry <= now_ms:
-                due.append(number)
-        return due
-
     def begin_sweep(self, index: i64) -> list[int]:
         """The numbers of a block to be looked at: available ones. Those locked are judged when their lock ends."""
         block = self._blocks.get(int(index))
@@ -421,17 +331,6 @@ class LaneNumbers:
         while number < end:
             if self.is_waiting(number):
                 found.append(int(number))
-            number += 1
-        return found
-
-    def held_in_block(self, index: i64) -> list[MessageLock]:
-        found: list[MessageLock] = []
-        number = index * self._block_size
-        end = number + self._block_size
-        while number < end:
-            lock = self.held.get(int(number))
-            if lock is not None:
-                found.append(lock)
             number += 1
         return found
 
@@ -471,64 +370,6 @@ class LaneNumbers:
                 start = -1
             offset += 1
 
-    @property
-    def block_size(self) -> i64:
-        return self._block_size
-
-    def scan(self, start: i64, count: i64, only_available: bool) -> list[int]:
-        """Up to `count` live numbers from `start` on; `_scanned_to` says where the search ended."""
-        found: list[int] = []
-        at = max(start, i64(1))
-        while at < self.visible_end and len(found) < count:
-            index = at // self._block_size
-            block = self._blocks.get(int(index))
-            if block is None or block.live_count == 0:
-                at = self._next_block(index + 1) * self._block_size
-                continue
-            offset = at % self._block_size
-            is_used_up = only_available and block.live_count == block.deferred_count + block.scheduled_count
-            if offset >= block.given or is_used_up:
-                at = self._next_block(index + 1) * self._block_size
-                continue
-            is_wanted = not only_available or (not block.is_parked(offset) and int(at) not in self.held)
-            if is_wanted and not block.is_settled(offset):
-                found.append(int(at))
-            at += 1
-        self._scanned_to = min(at, self.visible_end)
-        return found
-
-    def available(self, count: i64, last: i64) -> tuple[int, int]:
-        """About how many messages wait up to a number, and their size: enough of them to make up `count`."""
-        found: i64 = 0
-        size: i64 = 0
-        for index in sorted(self._blocks):
-            if i64(index) * self._block_size > last or found >= count:
-                break
-            block = self._blocks[index]
-            waiting = block.live_count - block.deferred_count - block.scheduled_count
-            if waiting > 0:
-                found += waiting
-                size += block.live_bytes * waiting // block.live_count
-        return int(found), int(size)
-
-    def _next_block(self, index: i64) -> i64:
-        """The first block at or after `index`: a long-lived queue has long gaps between its stragglers."""
-        if int(index) in self._blocks:
-            return index
-        nearest: i64 = -1
-        for candidate in self._blocks:
-            if candidate >= index and (nearest < 0 or candidate < nearest):
-                nearest = candidate
-        return nearest if nearest >= 0 else self.visible_end // self._block_size + 1
-
-    def first_held(self) -> i64:
-        """The lowest number that somebody has taken and may give back; 0: none. What is parked stays where it is."""
-        first: i64 = 0
-        for number in self.held:
-            if (first == 0 or number < first) and not self.is_parked(number):
-                first = number
-        return first
-
     def begin_column(self) -> None:
         """From now on it is noted which sessions the messages belong to; nobody asks for those of before."""
         if self.column is None:
@@ -538,31 +379,3 @@ class LaneNumbers:
     def column_in_memory(self, index: i64) -> bytes | None:
         column = self.column if self.source is None else self.source.column
         return None if column is None else column.entries_of(index)
-
-    def live_blocks(self, number: i64, count: i64) -> list[int]:
-        """Up to `count` blocks that have live messages, from the one of `number` on."""
-        found: list[int] = []
-        index = number // self._block_size
-        while index * self._block_size < self.visible_end and len(found) < count:
-            block = self._blocks.get(int(index))
-            if block is None:
-                index = self._next_block(index + 1)
-                continue
-            if block.live_count > 0:
-                found.append(int(index))
-            index += 1
-        return found
-
-    def live_in_block(self, index: i64) -> list[int]:
-        """The live, durable numbers of a block, whatever their state."""
-        first = index * self._block_size
-        numbers = self.scan(first, self._block_size, False)
-        return [number for number in numbers if number < first + self._block_size]
-
-    def next_live(self, number: i64, count: i64) -> list[int]:
-        """Up to `count` live numbers from `number` on, whatever their state: for browsing."""
-        return self.scan(number, count, False)
-
-    def next_available(self, number: i64, count: i64) -> list[int]:
-        """Up to `count` available, unheld numbers from `number` on: for deleting many."""
-        return self.scan(number, count, True)
