@@ -184,11 +184,12 @@ class Demonstration:
         )
 
     async def _account(self, traffic: Traffic) -> Account:
+        backlog_left = await self._stage.backlog_depth()  # asking is an operation, too: it is counted before the meter
         return Account(
             self._tally.balance(),
             self._reaction(traffic.observed),
             Operations.of(await self._stage.metered()),
-            await self._stage.backlog_depth(),
+            backlog_left,
             self._clock.monotonic() - self._started_at,
         )
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tandembus.metering.bills import Bill
     from tandembus.spark.jobs.reconcile_result import ReconcileResult
 
 SETTINGS: Final = {
@@ -35,30 +38,43 @@ def run_pipeline(folders: Sequence[Path], work: Path, report: Path, console: Con
     console.print("Spark reads what both namespaces have recorded ...")
     session = spark_session(app_name="tandembus demo", **SETTINGS)
     try:
-        from tandembus.metering.bills import PriceBook
-        from tandembus.metering.price_files import load_prices
-        from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
-        from tandembus.spark.jobs.report import ReportOptions, run_report
-        from tandembus.spark.jobs.usage import UsageOptions, run_usage
-        from tandembus.spark.jobs.usage_output import keep_result
-
-        paths = tuple(str(folder) for folder in folders)
-        reconciled = run_reconcile(session, ReconcileOptions(paths))
-        reconciliation = work / "reconciliation.json"
-        reconciliation.write_text(json.dumps(reconciled.document(), default=str))
-        usage = run_usage(session, UsageOptions(paths))
-        book = PriceBook([load_prices()])
-        kept = work / "usage"
-        bill = usage.bill(book, None)
-        keep_result(session, usage, bill, str(kept))
-        report.parent.mkdir(parents=True, exist_ok=True)
-        written = run_report(None, ReportOptions(report, (), kept, reconciliation, book))
+        return run_jobs(session, folders, work, report, console)
     finally:
         session.stop()
+
+
+def run_jobs(session: SparkSession, folders: Sequence[Path], work: Path, report: Path, console: Console) -> bool:
+    from tandembus.metering.bills import PriceBook
+    from tandembus.metering.price_files import load_prices
+    from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
+    from tandembus.spark.jobs.report import ReportOptions, run_report
+    from tandembus.spark.jobs.usage import UsageOptions, run_usage
+    from tandembus.spark.jobs.usage_output import keep_result
+
+    paths = tuple(str(folder) for folder in folders)
+    reconciled = run_reconcile(session, ReconcileOptions(paths))
+    reconciliation = work / "reconciliation.json"
+    reconciliation.write_text(json.dumps(reconciled.document(), default=str))
+    usage = run_usage(session, UsageOptions(paths))
+    book = PriceBook([load_prices()])
+    bill = usage.bill(book, None)
+    kept = work / "usage"
+    keep_result(session, usage, bill, str(kept))
+    written = run_report(None, ReportOptions(report, (), kept, reconciliation, book))
     console.print(_proof(reconciled), soft_wrap=True)
-    console.print(f"usage: {bill.charged:,} operations, {bill.cost:.4f} {book.currency} on Azure", soft_wrap=True)
-    console.print(f"The report is in {written.resolve()}", markup=False, soft_wrap=True)
+    console.print(_billed(bill), soft_wrap=True)
+    console.print(f"The report is in {written}", markup=False, soft_wrap=True)
     return reconciled.is_well(exactly_once=False)
+
+
+def _billed(bill: Bill) -> str:
+    """The balance above prices operations alone, as they stood when it was drawn."""
+    currency = bill.book.currency
+    hours = f"{bill.base_hours} started hour" + ("" if bill.base_hours == 1 else "s")
+    return (
+        f"usage, until both namespaces had stopped: {bill.charged:,} operations for {bill.operations_cost:.4f} "
+        f"{currency} on Azure, and the base charge of {hours}, {bill.base_cost:.4f} {currency}"
+    )
 
 
 def _proof(result: ReconcileResult) -> str:

@@ -17,7 +17,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 from click.testing import CliRunner
+from rich.console import Console
 
+from demo.pipeline import run_jobs
 from tandembus.cli import main
 from tandembus.client.administration import Administration
 from tandembus.client.meter import Counted, in_total
@@ -52,9 +54,9 @@ class Outage:
 
     def __init__(self, folder: Path, form: Form) -> None:
         self._form = form
-        self.primary = start_namespace(folder / "primary", "--name", "contoso")
+        self.primary = start_namespace(folder / "primary", "--name", "contoso", "--audit")
         self.secondary = start_namespace(
-            folder / "secondary", "--name", "backup", "--front-ends", "2", "--brokers", "1"
+            folder / "secondary", "--name", "backup", "--front-ends", "2", "--brokers", "1", "--audit"
         )
         self.live: dict[str, list[Counted]] = {}
 
@@ -91,7 +93,7 @@ class Outage:
             except ServiceBusError:
                 continue
             sent += 1
-        self.primary = start_namespace(self.primary.data, "--name", "contoso", port=self.primary.port)
+        self.primary = start_namespace(self.primary.data, "--name", "contoso", "--audit", port=self.primary.port)
         pair.events.wait_for(EntityHealthy)
 
     def _bring_home(self) -> None:
@@ -141,7 +143,9 @@ def sums(rows: list[Counted]) -> Sums:
 
 
 @covers("D4", "N11", "N13")
-def test_live_counters_job_and_calculator_agree_about_a_failover(spark: SparkSession, outage: Outage) -> None:
+def test_live_counters_job_and_calculator_agree_about_a_failover(
+    spark: SparkSession, outage: Outage, tmp_path: Path
+) -> None:
     result = run_usage(spark, UsageOptions((str(outage.primary.data), str(outage.secondary.data))))
     for namespace, live in outage.live.items():
         told = [
@@ -162,6 +166,17 @@ def test_live_counters_job_and_calculator_agree_about_a_failover(spark: SparkSes
     assert made.pings > 0
     assert made.waiting == 0
     assert sum(point.operations for point in result.points) == sum(each.operations for each in result.used)
+    # What the demonstration does with its outage.
+    console = Console(record=True, width=200)
+    report = tmp_path / "new" / "report.html"
+    assert run_jobs(spark, [outage.primary.data, outage.secondary.data], tmp_path, report, console)
+    screen = console.export_text()
+    counted = sum(row.operations for rows in outage.live.values() for row in rows)
+    assert f"{1 + DIVERTED:,} accepted, {1 + DIVERTED:,} settled, 0 lost, 0 phantom" in screen
+    assert f"{counted:,} operations" in screen
+    assert "on Azure, and the base charge of " in screen
+    assert str(report) in screen
+    assert "Reconciliation" in report.read_text()
 
 
 # Damage.
