@@ -17,11 +17,11 @@ WIDTH: Final = 1100
 """Of charts over time, which have the page to themselves."""
 HALF_WIDTH: Final = 560
 """Of charts with a table beside them."""
-LEFT: Final = 56
+LEFT: Final = 80
 RIGHT: Final = 36
 TOP: Final = 30
 PLOT_HEIGHT: Final = 190
-BOTTOM: Final = 40
+BOTTOM: Final = 54
 ROW_HEIGHT: Final = 24
 NAME_WIDTH: Final = 226
 CHARACTER_WIDTH: Final = 7.6
@@ -118,7 +118,7 @@ def columns(
     """Standing bars over time, one on top of the other; with stretches of time shaded, and moments marked below."""
     totals = [sum(values) for values in zip(*[each.values for each in series], strict=True)]
     scale = _Scale(ticks_up_to(max([*totals, 0])))
-    marks = [_legend([(each.name, each.colour) for each in series]), *_frame(axis, scale)]
+    marks = [_legend([(each.name, each.colour) for each in series]), *_frame(axis, scale, unit)]
     marks[1:1] = [_shade(axis, *each) for each in shaded]
     width = (WIDTH - LEFT - RIGHT) / axis.count
     gap = min(width * 0.15, 2.0)
@@ -144,7 +144,7 @@ def lines(
 ) -> str:
     """Levels over time: each value holds from the end of its step on."""
     scale = _Scale(ticks_up_to(max([value for each in series for value in each.values] + [0])))
-    marks = [_legend([(each.name, each.colour) for each in series]), *_frame(axis, scale)]
+    marks = [_legend([(each.name, each.colour) for each in series]), *_frame(axis, scale, unit)]
     for order, each in enumerate(series):
         path = _steps(axis, scale, each.values)
         if is_filled:
@@ -172,8 +172,9 @@ class _Scale:
 
 
 def _chart(identity: str, title: str, summary: str, extent: tuple[int, int], marks: Sequence[str]) -> str:
+    wide = ' class="wide"' if extent[0] == WIDTH else ""
     return (
-        f'<svg viewBox="0 0 {extent[0]} {extent[1]}" role="img" aria-labelledby="{identity}-t {identity}-d">'
+        f'<svg{wide} viewBox="0 0 {extent[0]} {extent[1]}" role="img" aria-labelledby="{identity}-t {identity}-d">'
         f'<title id="{identity}-t">{escaped(title)}</title><desc id="{identity}-d">{escaped(summary)}</desc>'
         f"{''.join(marks)}</svg>"
     )
@@ -189,9 +190,12 @@ def _legend(entries: Sequence[tuple[str, int]]) -> str:
     return "".join(drawn)
 
 
-def _frame(axis: TimeAxis, scale: _Scale) -> list[str]:
+def _frame(axis: TimeAxis, scale: _Scale, unit: str) -> list[str]:
     right = WIDTH - RIGHT
-    marks = []
+    marks = [
+        f'<text class="figure" x="0" y="16">{escaped(unit)}</text>',
+        f'<text class="figure" x="{(LEFT + right) / 2}" y="{scale.bottom + 47}" text-anchor="middle">time (UTC)</text>',
+    ]
     for tick in scale.ticks:
         y = scale.y(tick)
         marks.append(f'<path class="{"base" if tick == 0 else "grid"}" d="M{LEFT} {y:.1f}H{right}"/>')

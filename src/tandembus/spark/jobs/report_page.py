@@ -65,8 +65,9 @@ def _header(result: UsageResult, bill: Bill, title: str) -> str:
         when = f"{moment(result.period[0])} to {moment(result.period[1])} UTC"
     prices = ", ".join([f"{each.name} of {each.as_of}" for each in bill.book.lists])
     return (
-        f"<header><h1>{escaped(title)}</h1><p class='dim'>{names}<br>{when}<br>{result.records:,} records in "
-        f"{result.files:,} files; prices: {escaped(prices)}, in {escaped(bill.book.currency)}</p></header><main>"
+        f"<header><h1>{escaped(title)}</h1><p class='dim'>{names}<br>{when}<br>"
+        f"{_counted(result.records, 'record')} in {_counted(result.files, 'file')}; "
+        f"prices: {escaped(prices)}, in {escaped(bill.book.currency)}</p></header><main>"
     )
 
 
@@ -265,6 +266,7 @@ def _timeline_section(result: UsageResult, times: Timeline | None) -> str:
         return _section("timeline", title, "<p>Nothing was counted.</p>")
     axis = times.axis
     step = duration(axis.step_s)
+    per_step = "per second" if axis.step_s == 1 else f"in each {step}"
     series = [
         Series("sent to the entity itself", 1, times.ordinary),
         Series("sent to the backlog", 2, times.to_backlog),
@@ -276,7 +278,7 @@ def _timeline_section(result: UsageResult, times: Timeline | None) -> str:
         for place, count in enumerate(times.pings)
         if count
     ]
-    chart = columns("timeline", f"Messages sent, by {step}", f"messages per {step}", axis, series, gaps, pings)
+    chart = columns("timeline", f"Messages sent {per_step}", "messages", axis, series, gaps, pings)
     explained = ["<p class='dim'>Times are in UTC."]
     explained += [" Shaded: a process was killed, and counts may be missing."] if gaps else []
     explained += [" Triangles below the axis: pings that were accepted."] if pings else []
@@ -285,7 +287,7 @@ def _timeline_section(result: UsageResult, times: Timeline | None) -> str:
     return _section(
         "timeline",
         title,
-        f"{_figure(f'Messages sent in each {step}', chart)}{''.join(explained)}</p>",
+        f"{_figure(f'Messages sent {per_step}', chart)}{''.join(explained)}</p>",
         _folded("The same as a table", table),
     )
 
@@ -424,6 +426,10 @@ def _footer(bill: Bill) -> str:
 
 
 # Parts.
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _section(identity: str, title: str, *parts: str) -> str:
