@@ -66,7 +66,7 @@ def to_text(value: object) -> tuple[str | None, str]:
 
 def _is_half_a_character(value: object) -> bool:
     """A char may hold a surrogate, which no text can."""
-    return isinstance(value, str) and len(value) == 1 and "\ud800" <= value <= "\udfff"
+    return isinstance(value, str) and len(value) == 1 and 0xD800 <= ord(value) <= 0xDFFF
 
 
 def from_text(text: str | None, name: str | None) -> object:
