@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
+from tandembus.amqp.encoding.message_parts import sized_parts
 from tandembus.amqp.encoding.values import LONG, Array, uint
 from tandembus.client.addresses import MANAGEMENT_NODE
 from tandembus.client.connection import Connection
@@ -29,7 +30,6 @@ entity has fragment 0 only."""
 MAX_RANGES: Final = 4096
 """In one request; more are sent in several."""
 OK: Final = 200
-LENGTH_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +217,4 @@ def _integer(answer: Answer, name: str) -> int:
 def _messages_in(data: object) -> list[bytes]:
     if not isinstance(data, bytes):
         raise MalformedData("an answer without messages")
-    messages: list[bytes] = []
-    at, end = 0, len(data)
-    while at < end:
-        start = at + LENGTH_BYTES
-        at = start + int.from_bytes(data[at:start], "big")
-        messages.append(data[start:at])
-    return messages
+    return sized_parts(data)

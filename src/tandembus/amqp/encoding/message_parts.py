@@ -69,6 +69,22 @@ def split_message(payload: bytes) -> list[Section]:
     return sections
 
 
+def sized_parts(data: bytes) -> list[bytes]:
+    """Parts that stand one behind the other, each after its length (u32)."""
+    parts: list[bytes] = []
+    end: i64 = len(data)
+    at: i64 = 0
+    while at < end:
+        start: i64 = at + 4
+        if start > end:
+            raise MalformedData("the data ends within a length")
+        at = start + (i64(read_i32_be(data, at)) & 0xFFFFFFFF)
+        if at > end:
+            raise MalformedData("the data ends within a part")
+        parts.append(data[start:at])
+    return parts
+
+
 def cut_map(payload: bytes, section: Section, names: dict[bytes, str]) -> CutMap:
     """Takes the entries out whose keys are strings or symbols in `names`; their values are decoded, with types."""
     at: i64 = section.value_at

@@ -6,10 +6,11 @@ from typing import Final
 
 from tandembus.clock import Clock
 from tandembus.errors import NotSupported
-from tandembus.spark.source.browsing import PAGE_BYTES, PAGE_MESSAGES, SHARES, Browser, Fetch, Page, PlainBrowser
+from tandembus.spark.source.browsing import PAGE_MESSAGES, Browser, PlainBrowser
 from tandembus.spark.source.deferral import DeferralLedger
 from tandembus.spark.source.ledger import Ledger, NativeLedger
 from tandembus.spark.source.link import Link
+from tandembus.spark.source.pages import Fetch, Page, share_of
 
 NATIVE: Final = "native"
 
@@ -24,7 +25,7 @@ class NativeBrowser:
     def fetch(self, entity: str, fragment: int | None, last: int) -> Fetch:
         if fragment is None:
             return self._plain.fetch(entity, None, last)
-        page_bytes = min(PAGE_BYTES, max(self._link.options.max_bytes // SHARES, 1))
+        page_bytes = share_of(self._link.options)
 
         async def fetch(first: int) -> Page:
             reservations = await self._link.reservations(entity)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("tandembus.spark")
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long decoding may keep the thread waiting that fetches: with Python's 5 ms the service is idle meanwhile."""
 
 
 class SlicesPartition(InputPartition):
@@ -35,9 +39,12 @@ def read_slices(options: SourceOptions, slices: list[Slice], *, are_listed: bool
     `are_listed`: each number is that of a message. One that is not there was removed by somebody, or has expired: the
     others are read.
     """
-    from tandembus.spark.source.browsing import SHARES, messages_of
+    from tandembus.spark.source.browsing import messages_of
     from tandembus.spark.source.columns import batches_of
+    from tandembus.spark.source.pages import share_of
 
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with LoopThread() as loop:
         link = Link(options)
         try:
@@ -45,7 +52,7 @@ def read_slices(options: SourceOptions, slices: list[Slice], *, are_listed: bool
                 pages = messages_of(link, loop, browser_for(link), part)
                 messages = chain.from_iterable(pages)
                 count = 0
-                for batch in batches_of(part.entity, messages, options.payload, options.max_bytes // SHARES):
+                for batch in batches_of(part.entity, messages, options.payload, share_of(options)):
                     count += batch.num_rows
                     yield batch
                 if are_listed and count < part.count:
@@ -57,6 +64,7 @@ def read_slices(options: SourceOptions, slices: list[Slice], *, are_listed: bool
                     )
         finally:
             loop.call(link.drop())
+            sys.setswitchinterval(interval_s)
 
 
 class BatchReader(DataSourceReader):

@@ -1,23 +1,19 @@
-"""Reads the messages of slices without taking them: page by page, the next one under way while one is made of use."""
+"""Reads the messages of slices without taking them: page by page, the next ones under way while one is made use of."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.marks import sequence_number_of
+from tandembus.spark.source.pages import Fetch, Page, PagesAhead, share_of
 from tandembus.spark.source.ranges import Listed, Range, Slice, full_number, joined
 
 PAGE_MESSAGES: Final = 2_000
-PAGE_BYTES: Final = 4 * 1024 * 1024
-SHARES: Final = 4
-"""Of `maxBytes`: the page that is read, the next one under way, the messages of a batch of rows, and its columns."""
-Page = tuple[list[bytes], int | None]
-"""Encoded messages, and the number to go on at; None at the end."""
-Fetch = Callable[[int], Awaitable[Page]]
 
 
 class Browser(Protocol):
@@ -101,15 +97,12 @@ def _is_wanted(number: int, fragments: frozenset[int], ranges: Sequence[Range]) 
 
 
 def _pages(link: Link, loop: LoopThread, fetch: Fetch, first: int) -> Iterator[list[bytes]]:
-    pending = loop.begin(link.patiently(lambda: fetch(first)))
+    ahead = PagesAhead(link, fetch, share_of(link.options))
+    fetching = loop.begin(ahead.run(first))
     try:
-        while True:
-            page, following = pending.result()
-            if following is None:
-                yield page
-                return
-            at = following
-            pending = loop.begin(link.patiently(lambda at=at: fetch(at)))  # type: ignore[misc]
-            yield page
+        while (found := ahead.ready.get()) is not None:
+            loop.soon(partial(ahead.take, found))
+            yield found.messages
+        fetching.result()  # raises what ended it early
     finally:
-        pending.cancel()
+        fetching.cancel()

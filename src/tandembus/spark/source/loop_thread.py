@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -31,6 +31,10 @@ class LoopThread:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Run it in the loop, and do not wait for it."""
+        self._loop.call_soon_threadsafe(work)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it in the loop and wait for its result."""
