@@ -17,11 +17,10 @@ from tandembus.store.messaging_store import (
     HistoryRecord,
     Mark,
     Overlay,
-    OwnerRecord,
     PutBody,
-    ReservedRecord,
     SessionState,
 )
+from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 
 NOW_MS = 1_700_000_000_000
 FRAGMENT = 7

@@ -26,13 +26,12 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
-    OwnerRecord,
     Place,
     PutBody,
-    ReservedRecord,
     SessionColumn,
     SessionState,
 )
+from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 from tests.contract.samples import (
     block_content,
     body_content,

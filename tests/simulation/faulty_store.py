@@ -21,12 +21,11 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
-    OwnerRecord,
-    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
 )
+from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 
 T = TypeVar("T")
 

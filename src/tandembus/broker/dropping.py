@@ -17,9 +17,9 @@ from tandembus.store.messaging_store import (
     Changes,
     HistoryTrim,
     Place,
-    ReservedRecord,
     SessionState,
 )
+from tandembus.store.owner_records import ReservedRecord
 
 if TYPE_CHECKING:
     from tandembus.broker.message_broker import MessageBroker

@@ -37,9 +37,9 @@ from tandembus.broker.locks import (
 )
 from tandembus.broker.moves import StagedMoves
 from tandembus.broker.operations import SendOperation
-from tandembus.broker.session import SessionLock
+from tandembus.broker.session import SessionLock, check_sessions
 from tandembus.broker.session_locks import session_index
-from tandembus.broker.sessions import SESSION_LOST, SessionIndex, check_sessions
+from tandembus.broker.sessions import SESSION_LOST, SessionIndex
 from tandembus.broker.settings import FragmentSettings
 from tandembus.broker.staged import Staged
 from tandembus.broker.subscriptions import FanOut

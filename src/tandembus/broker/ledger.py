@@ -14,12 +14,10 @@ from mypy_extensions import i64, u8
 from tandembus.errors import InvalidArgument, QuotaExceeded, StaleEpoch
 from tandembus.store.messaging_store import (
     BITS_BYTES,
-    OWNER_SLOTS,
     Changes,
-    OwnerRecord,
     Place,
-    ReservedRecord,
 )
+from tandembus.store.owner_records import OWNER_SLOTS, OwnerRecord, ReservedRecord
 
 NO_REQUEST: Final = -1
 LOST_NAME: Final = "$lost-"

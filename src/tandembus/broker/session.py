@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from tandembus.errors import BusError
+from tandembus.errors import BusError, InvalidOperation
+from tandembus.message import Message, session_id_of
 
 if TYPE_CHECKING:
     from tandembus.broker.locks import MessageLock
@@ -112,3 +113,17 @@ class SessionAccept:
         self.refused: Final = refused
         self.is_over: bool = False
         """Granted, refused or given up."""
+
+
+def check_sessions(messages: list[Message]) -> None:
+    """What is sent to an entity that requires sessions needs one."""
+    for message in messages:
+        if message.session_id is None:
+            raise InvalidOperation("The entity requires sessions: every message sent to it needs a SessionId.")
+
+
+def id_noted_in(message: Message) -> str:
+    """The session it belongs to, which stands in the message from now on."""
+    session_id = session_id_of(message) or ""
+    message.session_id = session_id
+    return session_id

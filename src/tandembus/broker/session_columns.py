@@ -8,7 +8,7 @@ second.
 from __future__ import annotations
 
 import hashlib
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -151,3 +151,17 @@ class TailColumn:
             return column_of(self._entries)
         filled = self._filled.get(int(block))
         return column_of(filled) if filled is not None else None
+
+
+@final
+class Run:
+    """Entries of one hash in the column of a block whose numbers are looked at up to `end`."""
+
+    __slots__ = ("end", "entries", "first", "position", "position_end")
+
+    def __init__(self, entries: bytes, position: i64, position_end: i64, first: i64, end: i64) -> None:
+        self.entries: Final = entries
+        self.position: i64 = position
+        self.position_end: i64 = position_end
+        self.first: i64 = first
+        self.end: i64 = end

@@ -19,14 +19,14 @@ from mypy_extensions import i64
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import EXPIRE, MessageLock
 from tandembus.broker.operations import Consumer
-from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionLock, SessionWatcher
-from tandembus.broker.session_columns import end_of_run, entry_count, hash_at, offset_at, offsets_of, session_hash
+from tandembus.broker.session import AHEAD, ALONE, FOLLOWING, Session, SessionLock, SessionWatcher, id_noted_in
+from tandembus.broker.session_columns import Run, end_of_run, entry_count, hash_at, offset_at, offsets_of, session_hash
 from tandembus.broker.session_memory import BodyCache, SessionTable
 from tandembus.broker.session_orders import LEAST_OVER, AcceptQueue, LapseOrder
 from tandembus.broker.session_reservations import ReservedSessions
 from tandembus.broker.settings import FragmentSettings
-from tandembus.errors import InvalidOperation, SessionCannotBeLocked, SessionLockLost
-from tandembus.message import Message, session_id_of
+from tandembus.errors import SessionCannotBeLocked, SessionLockLost
+from tandembus.message import Message
 from tandembus.store.messaging_store import Damage
 
 # What the next grant has to wait for.
@@ -41,20 +41,6 @@ FIRST: Final = 4
 """The first body of a session, to tell how old it is."""
 
 SESSION_LOST: Final = "The session lock is lost: it lapsed, or its receiver is gone. Accept the session again."
-
-
-@final
-class _Run:
-    """Entries of one hash in the column of a block whose numbers are looked at up to `end`."""
-
-    __slots__ = ("end", "entries", "first", "position", "position_end")
-
-    def __init__(self, entries: bytes, position: i64, position_end: i64, first: i64, end: i64) -> None:
-        self.entries: Final = entries
-        self.position: i64 = position
-        self.position_end: i64 = position_end
-        self.first: i64 = first
-        self.end: i64 = end
 
 
 @final
@@ -119,7 +105,7 @@ class SessionIndex:
 
     def arrived(self, message: Message) -> None:
         """A durable message becomes available at the tail."""
-        session_id = _note_id(message)
+        session_id = id_noted_in(message)
         number = message.number
         session = self._table.named(session_id)
         if session is None:
@@ -363,7 +349,7 @@ class SessionIndex:
         count = entry_count(entries)
         while position < count:
             run_end = end_of_run(entries, position)
-            self._take_run(_Run(entries, position, run_end, first, end))
+            self._take_run(Run(entries, position, run_end, first, end))
             position = run_end
         self.scanned_to(end)
 
@@ -372,7 +358,7 @@ class SessionIndex:
         self.columns_end = number
         self.is_at_tail = number >= self._lane.visible_end
 
-    def _take_run(self, run: _Run) -> None:
+    def _take_run(self, run: Run) -> None:
         hash_of_id = hash_at(run.entries, run.position)
         session = self._table.first_of(hash_of_id)
         if session is None:
@@ -382,12 +368,12 @@ class SessionIndex:
                 self._extend(session, run)
             session = session.same_hash
 
-    def _take_new_run(self, hash_of_id: bytes, run: _Run) -> None:
+    def _take_new_run(self, hash_of_id: bytes, run: Run) -> None:
         session = self._table.add(None, hash_of_id)
         self._extend(session, run)
         self._offer(session)  # which forgets it again, if it has nothing
 
-    def _extend(self, session: Session, run: _Run) -> None:
+    def _extend(self, session: Session, run: Run) -> None:
         position = run.position
         while position < run.position_end and session.mode == FOLLOWING:
             number = run.first + offset_at(run.entries, position)
@@ -483,7 +469,7 @@ class SessionIndex:
             if not isinstance(message, Message):
                 continue
             session = owners[int(message.number)]
-            session_id = _note_id(message)
+            session_id = id_noted_in(message)
             if session.id is None:
                 self._table.name(session, session_id)
             if session.id == session_id:
@@ -509,16 +495,3 @@ class SessionIndex:
         if session.returning_count > 0 or not self.knows_all_of(session):
             return True
         return self.next_number(session) > 0
-
-
-def _note_id(message: Message) -> str:
-    session_id = session_id_of(message) or ""
-    message.session_id = session_id
-    return session_id
-
-
-def check_sessions(messages: list[Message]) -> None:
-    """What is sent to an entity that requires sessions needs one."""
-    for message in messages:
-        if message.session_id is None:
-            raise InvalidOperation("The entity requires sessions: every message sent to it needs a SessionId.")

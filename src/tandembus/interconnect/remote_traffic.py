@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from tandembus.broker.locks import MessageLock, SettleReply
 from tandembus.broker.operations import Consumer, SendOperation
-from tandembus.broker.sessions import check_sessions
+from tandembus.broker.session import check_sessions
 from tandembus.broker.transactions import TransactionOperation
 from tandembus.errors import BusError
 from tandembus.interconnect.channel_core import ChannelCore

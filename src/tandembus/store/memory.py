@@ -27,13 +27,12 @@ from tandembus.store.messaging_store import (
     HistoryRecord,
     Mark,
     Overlay,
-    OwnerRecord,
     Place,
-    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
 )
+from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 
 PlaceKey = tuple[int, int, int]
 DueKey = tuple[int, int, int, int]

@@ -35,12 +35,11 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
-    OwnerRecord,
-    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
 )
+from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 from tests.unit.broker.one_queue import Answer, body_of, message
 from tests.unit.namespace.entity_fragment import fragment_of
 

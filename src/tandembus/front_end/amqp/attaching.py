@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tandembus.amqp.engine import DeliveryReceived, Event, IncomingLink, Link
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation
+from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.link_host import LinkHost
-from tandembus.namespace.paths import EntityAddress, parse_address
+from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
 from tandembus.security.claims import Right
 
 TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
@@ -58,3 +59,25 @@ def destination_of(link: Link) -> EntityAddress | None:
 
 def right_for(link: Link) -> Right:
     return Right.SEND if isinstance(link, IncomingLink) else Right.LISTEN
+
+
+def check_attach(held: ClaimsHeld, link: Link, address: EntityAddress) -> None:
+    """Deny by default, before anything is looked up."""
+    path = address.claim_path
+    if address.is_management:
+        entity_path = path.removesuffix("/$management")
+        if not any(held.allow(right, entity_path) or held.allow(right, path) for right in Right):
+            held.check(Right.LISTEN, entity_path)
+    elif isinstance(link, IncomingLink):
+        _check_sender(held, address)
+        destination = destination_of(link)
+        if destination is not None:
+            _check_sender(held, destination)
+    else:
+        held.check(Right.LISTEN, path)
+
+
+def _check_sender(held: ClaimsHeld, address: EntityAddress) -> None:
+    held.check(Right.SEND, address.claim_path)
+    if address.sub_queue is not SubQueue.MAIN:
+        raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")

@@ -45,7 +45,7 @@ from tandembus.errors import (
     ServerBusy,
     Unauthorized,
 )
-from tandembus.front_end.amqp.attaching import Attaching, destination_of, right_for
+from tandembus.front_end.amqp.attaching import Attaching, check_attach, destination_of, right_for
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.coordinator_link import CoordinatorLink
@@ -61,8 +61,7 @@ from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
 from tandembus.namespace.entries import Entry
-from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
-from tandembus.security.claims import Right
+from tandembus.namespace.paths import EntityAddress, parse_address
 
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.front_end import AmqpFrontEnd
@@ -405,7 +404,7 @@ class AmqpConnection(asyncio.Protocol):
                 node = TokenNode(front_end.namespace, front_end.authorizer, self.held, self.clock)
                 self._attach_node(link, "$cbs", node)
             else:
-                self._check_attach(link, address)
+                check_attach(self.held, link, address)
                 self._attach_to_entity(link, address)
         except BusError as error:
             self._refuse(link, error)
@@ -433,26 +432,6 @@ class AmqpConnection(asyncio.Protocol):
         link.context = None
         link.refuse(amqp_error(error))
         self.host.touch()
-
-    def _check_attach(self, link: Link, address: EntityAddress) -> None:
-        """Deny by default, before anything is looked up."""
-        path = address.claim_path
-        if address.is_management:
-            entity_path = path.removesuffix("/$management")
-            if not any(self.held.allow(right, entity_path) or self.held.allow(right, path) for right in Right):
-                self.held.check(Right.LISTEN, entity_path)
-        elif isinstance(link, IncomingLink):
-            self._check_sender(address)
-            destination = destination_of(link)
-            if destination is not None:
-                self._check_sender(destination)
-        else:
-            self.held.check(Right.LISTEN, path)
-
-    def _check_sender(self, address: EntityAddress) -> None:
-        self.held.check(Right.SEND, address.claim_path)
-        if address.sub_queue is not SubQueue.MAIN:
-            raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")
 
     async def _attach_entity(self, link: Link, address: EntityAddress, attaching: Attaching) -> None:
         try:

@@ -11,7 +11,7 @@ from tandembus.store.embedded.keys import MAX_NUMBER, OWNER, RESERVED, body_keys
 from tandembus.store.embedded.lane_reader import DamagedRecord, Report, items
 from tandembus.store.embedded.ledger_records import decode_owner, decode_reserved
 from tandembus.store.embedded.records import BODY_HEAD_BYTES
-from tandembus.store.messaging_store import OwnerRecord, ReservedRecord
+from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 
 
 def read_sizes(

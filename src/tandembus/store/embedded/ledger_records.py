@@ -13,7 +13,8 @@ from mypy_extensions import i64
 
 from tandembus.store.embedded.keys import BLOCK_BITS, OWNER, RESERVED, place_at, place_key, signed_32
 from tandembus.store.embedded.records import is_sound, new_record, sealed
-from tandembus.store.messaging_store import BITS_BYTES, Changes, OwnerRecord, ReservedRecord
+from tandembus.store.messaging_store import BITS_BYTES, Changes
+from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 
 _HEAD_BYTES: Final = 5
 _OWNER_FIELDS_END: Final = _HEAD_BYTES + 20

@@ -54,13 +54,12 @@ from tandembus.store.messaging_store import (
     HistoryTrim,
     Mark,
     Overlay,
-    OwnerRecord,
     Place,
-    ReservedRecord,
     Room,
     SessionColumn,
     SessionState,
 )
+from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
