@@ -31,11 +31,11 @@ from tandembus.errors import (
 from tandembus.interconnect.channel_operations import OpenDischarge, OpenSend, OpenSettle
 from tandembus.interconnect.channel_sessions import ChannelSessions
 from tandembus.interconnect.channel_settings import ChannelSettings
+from tandembus.interconnect.control_frame import ControlFrame
 from tandembus.interconnect.fields import Cursor, write_u8
 from tandembus.interconnect.frames import (
     ADD_CONSUMER,
     ANSWERS,
-    CONTROL,
     CREDIT,
     DONE,
     DOWN,
@@ -44,10 +44,8 @@ from tandembus.interconnect.frames import (
     ERRORS,
     EVENTS,
     FRAME_GOAL_BYTES,
-    GIVE_UP,
     HANDED,
     HANGING,
-    LEAVE,
     LOCKS_LOST,
     NOT_DONE,
     NUMBERS,
@@ -62,14 +60,13 @@ from tandembus.interconnect.frames import (
     TABLES,
     UP,
     WINDOW,
-    WISH,
     FrameReader,
     begin_frame,
     end_frame,
 )
 from tandembus.interconnect.number_ranges import NumberRanges, read_range
 from tandembus.interconnect.open_operations import OpenOperation, OpenOperations
-from tandembus.interconnect.remote_consumer import RemoteConsumer
+from tandembus.interconnect.remote_consumer import RemoteConsumer, pushed_lock
 from tandembus.interconnect.wire_errors import error_of
 from tandembus.interconnect.wire_messages import read_stored
 from tandembus.store.messaging_store import MARK_NUMBERS
@@ -103,11 +100,7 @@ class ChannelCore:
         self._asked: list[list[int]] = []
         """The numbers that the broker was asked for when it came back."""
         self._is_woken: bool = False
-        self._control: BytesWriter = BytesWriter()
-        self._farewells: BytesWriter = BytesWriter()
-        """Who leaves, behind all that the control frame says; not before what they have settled was carried there."""
-        self._frees_session: bool = False
-        """One of those who leave holds a session, which others may wish for."""
+        self._control: Final = ControlFrame()
         self._untold: list[RemoteConsumer] = []
         self._handed: Final = NumberRanges()
         self._next_consumer: i64 = 1
@@ -238,16 +231,8 @@ class ChannelCore:
         receiver.granted = limit
 
     def begin_control(self, kind: i64) -> BytesWriter:
-        """Where it is to be written. A wish must not overtake the farewell of whoever has the session; nothing else has
-        to wait for anybody who leaves."""
-        is_farewell = kind == REMOVE_CONSUMER or kind == LEAVE
-        if kind == LEAVE:
-            self._frees_session = True
-        out = self._control
-        if is_farewell or (self._frees_session and (kind == WISH or kind == GIVE_UP)):
-            out = self._farewells
-        write_u8(out, kind)
-        return out
+        """Where it is to be written."""
+        return self._control.begin(kind)
 
     def end_control(self) -> None:
         self.wake()
@@ -269,20 +254,9 @@ class ChannelCore:
         for receiver in self._untold:
             self._write_credit(receiver)
         self._untold = []
-        self._write_control(out)
+        self._control.write(out, self.epoch, self._settles.has_waiting())
         self._write_operations(out, SENDS)
         return out.getvalue()
-
-    def _write_control(self, out: BytesWriter) -> None:
-        if len(self._farewells) > 0 and not self._settles.has_waiting():
-            self._control.write(self._farewells.getvalue())
-            self._farewells = BytesWriter()
-            self._frees_session = False
-        if len(self._control) > 0:
-            at = begin_frame(out, CONTROL, self.epoch)
-            out.write(self._control.getvalue())
-            end_frame(out, at)
-            self._control = BytesWriter()
 
     def _write_operations(self, out: BytesWriter, code: i64) -> None:
         table = self._tables[code]
@@ -374,12 +348,7 @@ class ChannelCore:
             if receiver is None or not is_valid:
                 continue  # it left, and the broker has heard so by now
             locked_until = now + float(until_ms - now_ms) / 1000.0
-            lock = MessageLock(token, lane, message.number, locked_until, len(message.sections), message.expires_at)
-            lock.locked_until_ms = until_ms
-            lock.delivery_count = message.delivery_count
-            lock.application_properties = message.application_properties
-            lock.push_number = number - 1
-            receiver.pushed(message, lock)
+            receiver.pushed(message, pushed_lock(token, lane, message, locked_until, until_ms, number - 1))
             if last is not None and last is not receiver:
                 last.consumer.flush()
             last = receiver
@@ -484,9 +453,7 @@ class ChannelCore:
         self._is_woken = False
         was_up = self.is_up
         self.is_up = False
-        self._control = BytesWriter()
-        self._farewells = BytesWriter()
-        self._frees_session = False
+        self._control.clear()
         self._untold = []
         self._handed.clear()
         if not was_up:

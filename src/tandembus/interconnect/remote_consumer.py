@@ -193,3 +193,15 @@ class Removal(SettleReply):
 
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
         self._receiver.removed(self._message, lock, error)
+
+
+def pushed_lock(
+    token: bytes, lane: i64, message: Message, locked_until: float, locked_until_ms: i64, push_number: i64
+) -> MessageLock:
+    """The lock under which the broker has pushed a message, as this end knows it."""
+    lock = MessageLock(token, lane, message.number, locked_until, len(message.sections), message.expires_at)
+    lock.locked_until_ms = locked_until_ms
+    lock.delivery_count = message.delivery_count
+    lock.application_properties = message.application_properties
+    lock.push_number = push_number
+    return lock
