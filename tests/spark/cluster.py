@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tandembus.spark.java import ensure_java
+from tests.spark.starting import quick_java
 
 HOST: Final = "127.0.0.1"
 READY_WITHIN_S: Final = 90.0
@@ -24,8 +25,6 @@ MASTER: Final = "org.apache.spark.deploy.master.Master"
 WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 MASTER_READY: Final = re.compile(r"I have been elected leader")
 WORKER_READY: Final = re.compile(r"Successfully registered with master")
-SMALL_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For processes that live for a minute: they start sooner, and leave the cores to others."""
 
 
 class Daemon:
@@ -98,7 +97,7 @@ def cluster_environment() -> dict[str, str]:
     environment["PYSPARK_PYTHON"] = sys.executable
     environment["SPARK_LOCAL_IP"] = HOST
     environment["SPARK_DAEMON_MEMORY"] = "256m"
-    environment["SPARK_DAEMON_JAVA_OPTS"] = SMALL_JVM
+    environment["SPARK_DAEMON_JAVA_OPTS"] = quick_java()
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     return environment
 
@@ -116,11 +115,6 @@ def free_port() -> int:
         return port
 
 
-SMALL_JOB: Final = (
-    ("spark.executor.memory", "512m"),
-    ("spark.driver.extraJavaOptions", SMALL_JVM),
-    ("spark.executor.extraJavaOptions", SMALL_JVM),
-)
 SEVERAL: Final = """
 import json, sys
 from tandembus.cli import main
@@ -159,4 +153,10 @@ def started_commands(
 
 
 def small_job() -> list[str]:
-    return [part for name, value in SMALL_JOB for part in ("--conf", f"{name}={value}")]
+    java = quick_java()
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": java,
+        "spark.executor.extraJavaOptions": java,
+    }
+    return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]

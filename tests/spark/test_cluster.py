@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.dataset
 import pytest
 
+from tandembus.client import connect
+from tandembus.errors import EntityNotFound
 from tandembus.pairing.aliases import backlog_path
 from tandembus.pairing.payloads import to_backlog
 from tandembus.testing import EmbeddedNamespace
@@ -18,6 +23,7 @@ from tests.integration.syphons import bodies, everything_in, numbered, send_all,
 from tests.spark.cluster import standalone_cluster, started_commands
 
 QUEUES = [backlog_path("contoso", index) for index in range(2)]
+CAPTURED = "events/subscriptions/capture"
 COUNT = 3_000
 PATIENCE_S = 130.0
 
@@ -40,13 +46,19 @@ def primary() -> Iterator[EmbeddedNamespace]:
         yield running
 
 
+async def reserved_in(secondary: EmbeddedNamespace) -> int:
+    async with await connect(secondary.connection_string) as bus:
+        found = [await (await bus.reservations(queue)).owners() for queue in QUEUES]
+    return sum(one.message_count for owners in found for one in owners)
+
+
 @covers("D2", "D3", "D6")
 @pytest.mark.timeout(290)
 def test_jobs_run_on_a_standalone_cluster_and_survive_a_kill_of_their_driver(
     master: str, primary: EmbeddedNamespace, secondary: EmbeddedNamespace, tmp_path: Path
 ) -> None:
     primary.create_queue("orders")
-    send_all(primary, primary.create_queue("events"), [each.encode() for each in numbered(200)])
+    primary.create_topic("events")
     for index, queue in enumerate(QUEUES):
         secondary.create_queue(queue)
         send_all(secondary, queue, [to_backlog(each.encode(), "orders") for each in numbered(COUNT, index * COUNT)])
@@ -57,20 +69,41 @@ def test_jobs_run_on_a_standalone_cluster_and_survive_a_kill_of_their_driver(
         "TANDEMBUS_SPARK_MASTER": master,
     }
     captured, log = tmp_path / "captured", tmp_path / "driver.log"
-    capture = ["spark", "capture", "events", "--output", str(captured), "--once", "--json"]
-    syphon = ["spark", "syphon", "--checkpoint", str(tmp_path / "checkpoint"), "--once", "--json"]
-    with started_commands([capture, syphon], secrets, log) as driver:
-        wait_until(lambda: primary.counts("orders").active > 0 or driver.poll() is not None, patience_s=PATIENCE_S)
-        assert driver.poll() is None, log.read_text()
+    capture = ["spark", "capture", "--topic", "events", "--create-subscription", "--every", "1s"]
+    capture += ["--output", str(captured), "--json"]
+    syphon = ["spark", "syphon", "--checkpoint", str(tmp_path / "checkpoint"), "--json"]
+    with started_commands([capture, [*syphon, "--once"]], secrets, log) as driver:
+        wait_for(lambda: is_there(primary, CAPTURED), driver, log)
+        send_all(primary, "events", [each.encode() for each in numbered(200)])
+        wait_for(lambda: captured.exists() and primary.counts(CAPTURED).active == 0, driver, log)
+        os.killpg(driver.pid, signal.SIGINT)  # As Ctrl-C: the capture ends, and the next command begins.
+        wait_for(lambda: primary.counts("orders").active > 0, driver, log)
         os.killpg(driver.pid, signal.SIGKILL)
+    assert json.loads(log.read_text().splitlines()[-1])["rows"] == 200, log.read_text()
     rows = pyarrow.dataset.dataset(captured, partitioning="hive").to_table(["body"]).to_pylist()
     assert sorted(int(row["body"]) for row in rows) == list(range(200))
-    assert primary.counts("events").active == 0
     with started_commands([syphon], secrets, log) as driver:
+        wait_for(lambda: sum(secondary.counts(queue).active for queue in QUEUES) == 0, driver, log)
+        os.killpg(driver.pid, signal.SIGINT)
         assert driver.wait(PATIENCE_S) == 0, log.read_text()
-    assert sum(secondary.counts(queue).active for queue in QUEUES) == 0
+    told = json.loads(log.read_text().splitlines()[-1])
+    assert (told["left"], told["dead_lettered"]) == (0, 0)
+    assert asyncio.run(reserved_in(secondary)) == 0
     # What was under way at the kill may have come twice: the first arrivals are in order, and none is missing.
     first_arrivals = list(dict.fromkeys(bodies(everything_in(primary, "orders"))))
     for index in range(len(QUEUES)):
         of_queue = [number for number in first_arrivals if number // COUNT == index]
         assert of_queue == list(range(index * COUNT, (index + 1) * COUNT))
+
+
+def is_there(namespace: EmbeddedNamespace, path: str) -> bool:
+    try:
+        namespace.counts(path)
+    except EntityNotFound:
+        return False
+    return True
+
+
+def wait_for(condition: Callable[[], bool], driver: subprocess.Popen[bytes], log: Path) -> None:
+    wait_until(lambda: condition() or driver.poll() is not None, patience_s=PATIENCE_S)
+    assert driver.poll() is None, log.read_text()

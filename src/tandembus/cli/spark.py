@@ -9,13 +9,14 @@ import atexit
 import importlib
 import importlib.util
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from tandembus.cli.failures import Failure
+from tandembus.cli.failures import INTERRUPTED, Failure
 from tandembus.cli.target import json_option
 
 if TYPE_CHECKING:
@@ -60,6 +61,32 @@ class SparkTarget:
         if not is_running:
             atexit.register(session.stop)
         return session
+
+
+def run_to_its_end(
+    spark: SparkTarget,
+    app_name: str,
+    once: bool,
+    job: Callable[[SparkSession], int],
+    interrupted: Callable[[], None],
+    advice: str,
+) -> NoReturn:
+    """A job that goes on until Ctrl-C, unless it runs `once`; ends with its exit code. `interrupted` tells what it has
+    done until then, `advice` what to do when it failed."""
+    from tandembus.spark.jobs.streaming import JobFailed
+
+    session = spark.session(app_name)
+    try:
+        code = job(session)
+    except JobFailed as error:
+        raise Failure(str(error), advice=advice, kind="JobFailed") from None
+    except KeyboardInterrupt:
+        interrupted()
+        code = INTERRUPTED if once else 0
+    finally:
+        with suppress(Exception):  # Where Spark is gone, there is nothing to stop.
+            session.stop()
+    raise SystemExit(code)
 
 
 def require_spark() -> None:

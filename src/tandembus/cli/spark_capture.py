@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tandembus.cli import data_folder
-from tandembus.cli.failures import INTERRUPTED, Failure
 from tandembus.cli.output import print_json, say
 from tandembus.cli.parameters import duration
-from tandembus.cli.spark import SparkTarget, spark_options
+from tandembus.cli.spark import SparkTarget, run_to_its_end, spark_options
 from tandembus.cli.target import CONNECTION_STRING_VARIABLE, Target, check_certificate, resolve
 from tandembus.client import subscription_path
 
 if TYPE_CHECKING:
-    from tandembus.spark.jobs.capture import CaptureResult
+    from pyspark.sql import SparkSession
 
 SUBSCRIPTION: Final = "capture"
 START_AGAIN: Final = "Nothing is lost. Mend the cause, and start it again with the same --output."
@@ -126,36 +126,36 @@ async def _create(target: Target, topic: str, subscription: str) -> None:
             await namespace.create_subscription(topic, subscription, SubscriptionSettings())
         except EntityAlreadyExists:
             return
-    say(f"created the subscription '{subscription}' of '{topic}': it gets what is sent from now on")
+    if not target.as_json:
+        say(f"created the subscription '{subscription}' of '{topic}': it gets what is sent from now on")
 
 
 def _capture(
     spark: SparkTarget, target: Target, path: str, output: str, checkpoint: str, once: bool, every_s: float
 ) -> None:
-    from tandembus.spark.jobs.capture import CaptureOptions, run_capture
-    from tandembus.spark.jobs.streaming import JobFailed
+    from tandembus.spark.jobs.capture import CaptureOptions, CaptureResult, run_capture
 
     source_options = {} if target.ca_path is None else {"ca": target.ca_path}
     options = CaptureOptions(target.connection_string, path, output, checkpoint, once, every_s, source_options)
-    session = spark.session(f"tandembus capture of {path}")
-    told: list[CaptureResult] = []
+    result = CaptureResult()
 
-    def tell(result: CaptureResult) -> None:
-        told[:] = [result]
+    def tell(so_far: CaptureResult) -> None:
+        nonlocal result
+        result = so_far
         if not spark.as_json:
             say(f"captured {result.rows:,} messages of '{path}' so far")
 
-    try:
-        result = run_capture(session, options, tell)
-        _answer(spark, {"rows": result.rows, "batches": result.batches}, f"captured {result.rows:,} messages")
-    except JobFailed as error:
-        raise Failure(str(error), advice=START_AGAIN, kind="JobFailed") from None
-    except KeyboardInterrupt:
-        rows, batches = (told[0].rows, told[0].batches) if told else (0, 0)
-        _answer(spark, {"rows": rows, "batches": batches}, f"captured {rows:,} messages; start it again to go on")
-        raise SystemExit(INTERRUPTED if once else 0) from None
-    finally:
-        session.stop()
+    def answer(more: str = "") -> None:
+        _answer(spark, asdict(result), f"captured {result.rows:,} messages{more}")
+
+    def job(session: SparkSession) -> int:
+        run_capture(session, options, tell)
+        answer()
+        return 0
+
+    run_to_its_end(
+        spark, f"tandembus capture of {path}", once, job, lambda: answer("; start it again to go on"), START_AGAIN
+    )
 
 
 def _compact(spark: SparkTarget, captured: str, output: str) -> None:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tandembus.cli.failures import INTERRUPTED, TRY_LATER, Failure
+from tandembus.cli.failures import TRY_LATER, Failure
 from tandembus.cli.output import print_json, say
 from tandembus.cli.pair_target import PairTarget, pair_options
 from tandembus.cli.parameters import duration
-from tandembus.cli.spark import SparkTarget, checkpoint_option, cluster_options, require_spark
+from tandembus.cli.spark import SparkTarget, checkpoint_option, cluster_options, require_spark, run_to_its_end
 from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES, backlog_path
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tandembus.spark.jobs.syphon import SyphonOptions, SyphonResult
 
 ANSWER_TIMEOUT_S: Final = 15.0
@@ -127,7 +129,6 @@ async def _queues(target: PairTarget, primary_name: str | None, count: int | Non
 
 
 def _run(spark: SparkTarget, target: PairTarget, options: SyphonOptions) -> None:
-    from tandembus.spark.jobs.streaming import JobFailed
     from tandembus.spark.jobs.syphon import SyphonResult, named, run_syphon
 
     result = SyphonResult()
@@ -138,18 +139,13 @@ def _run(spark: SparkTarget, target: PairTarget, options: SyphonOptions) -> None
         waiting = f", waiting for {named(so_far.dead_destinations)}" if so_far.dead_destinations else ""
         _tell(target, f"moved {so_far.moved:,}, dead letters {so_far.dead_lettered:,}{waiting}")
 
-    session = spark.session("tandembus syphon")
-    try:
+    def job(session: SparkSession) -> int:
+        nonlocal result
         result = run_syphon(session, options, tell)
-    except JobFailed as error:
-        raise Failure(str(error), advice=START_AGAIN, kind="JobFailed") from None
-    except KeyboardInterrupt:
         _answer(target, result)
-        raise SystemExit(INTERRUPTED if options.once else 0) from None
-    finally:
-        session.stop()
-    _answer(target, result)
-    raise SystemExit(TRY_LATER if result.left else 0)
+        return TRY_LATER if result.left else 0
+
+    run_to_its_end(spark, "tandembus syphon", options.once, job, lambda: _answer(target, result), START_AGAIN)
 
 
 def _tell(target: PairTarget, text: str) -> None:

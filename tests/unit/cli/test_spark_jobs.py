@@ -1,15 +1,25 @@
-"""Mistakes with the jobs on Spark that are told before Spark starts."""
+"""The commands of the jobs on Spark: mistakes that are told before it starts, and how a job ends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from click.testing import CliRunner
 
 from tandembus.cli import main
+from tandembus.cli.failures import FAILED, INTERRUPTED, TRY_LATER, Failure
+from tandembus.cli.spark import SparkTarget, run_to_its_end
+from tandembus.cli.spark_syphon import left_behind
+from tandembus.spark.jobs.streaming import JobFailed
+from tandembus.spark.jobs.syphon import SyphonResult
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NOBODY = "Endpoint=sb://127.0.0.1:9/;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
 
@@ -52,3 +62,59 @@ def test_a_syphon_without_backlog_queues_says_so(tmp_path: Path) -> None:
         text = told(["syphon", *namespaces, "--checkpoint", str(tmp_path)])
     assert "There are no backlog queues of 'contoso' on the secondary." in text
     assert "SharedAccessKey" not in text
+
+
+class Session:
+    """Of a Spark that is gone."""
+
+    def stop(self) -> None:
+        raise ConnectionError
+
+
+class Started(SparkTarget):
+    def session(self, app_name: str) -> SparkSession:
+        return cast("SparkSession", Session())
+
+
+def interrupted(_: SparkSession) -> int:
+    raise KeyboardInterrupt
+
+
+def failing(_: SparkSession) -> int:
+    raise JobFailed("the disk is full")
+
+
+@covers("D2", "D3")
+@pytest.mark.parametrize(
+    ("job", "once", "code"),
+    [
+        (lambda _: 0, True, 0),
+        (lambda _: TRY_LATER, True, TRY_LATER),
+        (interrupted, True, INTERRUPTED),
+        (interrupted, False, 0),
+    ],
+)
+def test_a_job_ends_with_the_exit_code_of_what_it_did(
+    job: Callable[[SparkSession], int], once: bool, code: int
+) -> None:
+    told: list[str] = []
+    with pytest.raises(SystemExit) as end:
+        run_to_its_end(Started(None, (), False), "job", once, job, lambda: told.append("told"), "Again.")
+    assert end.value.code == code
+    assert told == (["told"] if job is interrupted else [])
+
+
+@covers("D2", "D3")
+def test_a_job_that_failed_says_why_and_what_to_do() -> None:
+    with pytest.raises(Failure, match="the disk is full") as failure:
+        run_to_its_end(Started(None, (), False), "job", True, failing, lambda: None, "Again.")
+    assert (failure.value.exit_code, failure.value.advice) == (FAILED, "Again.")
+
+
+@covers("D2")
+def test_a_drain_says_what_it_leaves_and_what_to_do_about_it() -> None:
+    assert left_behind(SyphonResult(moved=5)) == []
+    waiting, deferred, in_hands = left_behind(SyphonResult(left=9, deferred=4, in_hands=3))
+    assert waiting.startswith("2 messages are left, whose destinations take none now")
+    assert deferred.startswith("4 messages are left that `tandembus syphon` has put aside: run it with --once")
+    assert in_hands.startswith("3 messages are left that were in the hands of another syphon")

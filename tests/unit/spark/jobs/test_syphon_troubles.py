@@ -6,6 +6,8 @@ import asyncio
 import json
 from collections import Counter
 from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -13,13 +15,17 @@ pytest.importorskip("pyspark")
 
 from tandembus.client import OutgoingMessage, connect
 from tandembus.client.errors import ConnectionLost
-from tandembus.errors import StoreUnavailable
+from tandembus.errors import InvalidArgument, StoreUnavailable
 from tandembus.pairing.client_ports import SharedConnection
 from tandembus.spark.jobs.streaming import JobFailed
+from tandembus.spark.jobs.syphon import check_session
 from tandembus.spark.jobs.syphon_ledger import LeftThere, QueueLedger
 from tests.covers import covers
 from tests.integration.syphons import Pair, bodies, numbered, pair
 from tests.unit.spark.jobs.querying import Query, set_status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def keyed(count: int) -> list[OutgoingMessage]:
@@ -187,3 +193,14 @@ async def test_two_attempts_of_a_task_at_once_lose_nothing_and_keep_the_order() 
         assert list(dict.fromkeys(bodies(await both.at_home("orders")))) == list(range(600))
         assert len(await both.dead_letters()) == 5
         assert await both.left() == 0
+
+
+@covers("D2")
+def test_a_session_that_runs_tasks_twice_on_purpose_is_refused() -> None:
+    def session(value: str) -> SparkSession:
+        context = SimpleNamespace(getConf=lambda: {"spark.speculation": value})
+        return cast("SparkSession", SimpleNamespace(sparkContext=context))
+
+    check_session(session("false"))
+    with pytest.raises(InvalidArgument, match=r"start Spark with spark\.speculation=false"):
+        check_session(session("true"))
