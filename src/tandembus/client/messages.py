@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tandembus.amqp.encoding.codec import decode, skip
+from tandembus.amqp.encoding.codec import encode
 from tandembus.amqp.encoding.descriptors import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -21,6 +21,7 @@ from tandembus.amqp.encoding.descriptors import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
 )
+from tandembus.amqp.encoding.message_parts import Section, cut_map, list_fields, list_of, map_of, split_message
 from tandembus.amqp.encoding.sections import (
     MessageSections,
     application_properties_section,
@@ -33,7 +34,6 @@ from tandembus.amqp.encoding.sections import (
 from tandembus.amqp.encoding.time_to_live import LAST_MS, header_ttl, times_of, ttl_of
 from tandembus.amqp.encoding.values import Described, Typed, timestamp, uint
 from tandembus.clock import SystemClock
-from tandembus.errors import MalformedData
 
 BATCH_FORMAT: Final = 0x80013700
 TAG_BYTES: Final = 16
@@ -56,6 +56,8 @@ GIVEN_BY_THE_SERVICE: Final = frozenset(
         "x-opt-partition-id",
     )
 )
+
+_SERVICE_NAMES: Final = {name.encode(): name for name in GIVEN_BY_THE_SERVICE}
 
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
@@ -149,54 +151,39 @@ def as_new(payload: bytes, without_properties: frozenset[str] = frozenset()) -> 
     """The bytes of a received message, fit to be sent again.
 
     What the service wrote on it goes (delivery count, sequence number, times, lock); body, properties and the
-    sender's own annotations stay as the bytes that came. `without_properties` names application properties to
-    leave out.
+    sender's own annotations stay as the bytes that came, readable or not. `without_properties` names application
+    properties to leave out.
     """
+    names = {name.encode(): name for name in without_properties}
     kept: list[bytes] = []
-    for code, whole, value in _sections_of(payload):
-        if code == HEADER:
-            kept.append(section(HEADER, value[:3] if isinstance(value, list) else []))
-        elif code == MESSAGE_ANNOTATIONS:
-            kept.append(_map_without(code, value, GIVEN_BY_THE_SERVICE))
-        elif code == APPLICATION_PROPERTIES and without_properties:
-            kept.append(_map_without(code, value, without_properties))
-        elif code != DELIVERY_ANNOTATIONS:
-            kept.append(whole)
+    for part in split_message(payload):
+        if part.code == HEADER:
+            kept.append(list_of(HEADER, list_fields(payload, part)[:3]))
+        elif part.code == MESSAGE_ANNOTATIONS:
+            kept.append(_map_without(payload, part, _SERVICE_NAMES))
+        elif part.code == APPLICATION_PROPERTIES and names:
+            kept.append(_map_without(payload, part, names))
+        elif part.code != DELIVERY_ANNOTATIONS:
+            kept.append(payload[part.at : part.end])
     return b"".join(kept)
 
 
 def with_message_id(payload: bytes, message_id: str) -> bytes:
     """The bytes of a message that has no id, with this one; all else stays as it is."""
     before: list[bytes] = []
-    fields: list[object] = [None]
+    fields: list[bytes] = []
     after: list[bytes] = []
-    for code, whole, value in _sections_of(payload):
-        if code == PROPERTIES:
-            fields = value if isinstance(value, list) and value else fields
+    for part in split_message(payload):
+        if part.code == PROPERTIES:
+            fields = list_fields(payload, part)[1:]
         else:
-            (before if code in (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS) else after).append(whole)
-    return b"".join([*before, section(PROPERTIES, [message_id, *fields[1:]]), *after])
+            (before if part.code < PROPERTIES else after).append(payload[part.at : part.end])
+    return b"".join([*before, list_of(PROPERTIES, [encode(message_id), *fields]), *after])
 
 
-def _sections_of(payload: bytes) -> Iterator[tuple[int, bytes, object]]:
-    """Code, whole bytes and, for the sections that somebody looks into, the typed value."""
-    at, end = 0, len(payload)
-    while at < end:
-        descriptor, value_at = decode(payload, at + 1)
-        if payload[at] != 0 or not isinstance(descriptor, int):
-            raise MalformedData("a message consists of described sections")
-        looks_inside = descriptor in (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES)
-        value = decode(payload, value_at, True)[0] if looks_inside else None
-        after = skip(payload, value_at, end)
-        yield descriptor, payload[at:after], value
-        at = after
-
-
-def _map_without(code: int, entries: object, names: frozenset[str]) -> bytes:
-    if not isinstance(entries, dict):
-        raise MalformedData("this section must be a map")
-    remaining = {key: value for key, value in entries.items() if _plain(key) not in names}
-    return section(code, remaining) if remaining else b""
+def _map_without(payload: bytes, part: Section, names: dict[bytes, str]) -> bytes:
+    kept = cut_map(payload, part, names)
+    return map_of(part.code, kept.entries, kept.count)
 
 
 class ReceivedMessage:

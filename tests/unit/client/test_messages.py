@@ -105,6 +105,16 @@ def test_properties_and_body_of_a_message_made_new_are_the_bytes_that_came() -> 
     )
 
 
+def test_a_message_made_new_keeps_what_nobody_can_read() -> None:
+    broken = b"\xa1\x02\xff\xfe"
+    application = b"\x00\x53\x74\xc1\x08\x02\xa1\x01a" + broken
+    properties = b"\x00\x53\x73\xc0\x08\x04\x40\x40\x40" + broken
+    annotations = b"\x00\x53\x72\xc1\x08\x02\xa3\x01a" + broken
+    payload = header_section(True, delivery_count=3) + annotations + properties + application
+    assert as_new(payload) == b"\x00\x53\x70\xc0\x02\x01\x41" + annotations + properties + application
+    assert with_message_id(payload, "m").endswith(b"\xa1\x01m\x40\x40" + broken + application)
+
+
 def test_batches_end_at_their_count_and_at_their_size() -> None:
     payloads = [OutgoingMessage(b"x" * 100, message_id=str(number)).encode() for number in range(5)]
     by_count = list(batches_of(payloads, 2, 1_000_000))

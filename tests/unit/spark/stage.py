@@ -12,6 +12,7 @@ from tandembus.client.addresses import address_of
 from tandembus.client.messages import Payload
 from tandembus.spark.source.batch_reader import BatchReader
 from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.source.marks import sequence_number_of
 from tandembus.spark.source.options import SourceOptions, parse_options
 from tandembus.spark.source.writer import Sent, write_batches
 from tandembus.testing import EmbeddedNamespace
@@ -52,7 +53,7 @@ class Stage:
         async def work(bus: ServiceBus) -> list[ReceivedMessage]:
             node = await bus.management(address_of(entity or self.queue))
             found: list[ReceivedMessage] = []
-            while page := await node.peek(found[-1].sequence_number + 1 if found else 1, 1000):
+            while page := await node.peek(sequence_number_of(found[-1].payload) + 1 if found else 1, 1000):
                 found += page
             return found
 

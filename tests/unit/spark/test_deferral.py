@@ -35,6 +35,7 @@ class CountingLink(Link):
         self.receives = 0
         self.empty_receives = 0
         self.before_second_receive: Callable[[], Awaitable[None]] = nothing
+        self.fails_before_defer: Exception | None = None
         self.fails_after_defer: Exception | None = None
 
     async def management(self, entity: str) -> Management:
@@ -54,10 +55,13 @@ class CountingLink(Link):
         defer, receive = receiver.defer, receiver.receive
 
         async def failing(*messages: ReceivedMessage, properties: Mapping[str, object] | None = None) -> None:
+            before, self.fails_before_defer = self.fails_before_defer, None
+            if before is not None:
+                raise before
             await defer(*messages, properties=properties)
-            failure, self.fails_after_defer = self.fails_after_defer, None
-            if failure is not None:
-                raise failure
+            after, self.fails_after_defer = self.fails_after_defer, None
+            if after is not None:
+                raise after
 
         async def receive_later(max_messages: int = 1, wait_s: float | None = None) -> list[ReceivedMessage]:
             self.receives += 1
@@ -178,6 +182,27 @@ def test_what_is_locked_is_settled_while_the_stream_is_idle(stage: Stage, deferr
     deferring.loop.call(give_up(bus, stage, locked))
     assert deferring.loop.call(stream.latest(planned, 10, 1 << 30)) == planned
     assert stage.peek() == []
+
+
+@covers("D1")
+@pytest.mark.parametrize("given_back", [[], [2], [1, 2, 3]])
+def test_what_was_received_when_the_connection_went_is_not_overtaken(
+    stage: Stage, deferring: Deferring, given_back: list[int]
+) -> None:
+    """Locked as it is, it would come back when others have been planned; whatever of it the service has given back."""
+    deferring.link.fails_before_defer = ConnectionError("gone")
+    with pytest.raises(ConnectionError):
+        deferring.plan(3)
+
+    async def give_back() -> None:
+        node = await deferring.link.management(stage.queue)
+        tokens = [deferring.ledger._held[stage.queue][number] for number in given_back]
+        if tokens:
+            await node.settle(Disposition.ABANDON, tokens)
+        await deferring.link.drop()
+
+    deferring.loop.call(give_back())
+    assert deferring.plan(6) == {0: [(1, 6)]}
 
 
 @covers("D1")

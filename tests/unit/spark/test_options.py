@@ -23,6 +23,14 @@ def test_names_are_read_in_any_case_and_what_is_not_given_has_a_default() -> Non
     assert options.backend == "native"
 
 
+def test_an_entity_that_is_named_twice_is_read_once() -> None:
+    """Two names of one would be two owners of its messages."""
+    options = parse_options(
+        {"connection": CONNECTION, "entities": "Orders, /orders/ ,t/subscriptions/s, T/Subscriptions/S"}
+    )
+    assert options.entities == ("Orders", "t/subscriptions/s")
+
+
 def test_a_sub_queue_is_a_part_of_each_entity() -> None:
     options = parse_options({"connection": CONNECTION, "entities": "a,b", "subQueue": "deadLetter"})
     assert options.entities == ("a/$DeadLetterQueue", "b/$DeadLetterQueue")

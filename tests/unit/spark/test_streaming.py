@@ -370,7 +370,7 @@ def test_sessions_are_consumed_each_in_its_order(stage: Stage) -> None:
 def test_plain_operations_refuse_an_entity_with_sessions(stage: Stage, backend: str) -> None:
     stage.create(requires_session=True)
     query = Query(stage, backend=backend)
-    with pytest.raises(InvalidOperation, match="entities without sessions"):
+    with pytest.raises(InvalidOperation, match="subscriptions without sessions"):
         query.plan()
     query.reader.stop()
 

@@ -288,3 +288,22 @@ def test_an_outage_in_between_is_waited_out_and_everything_arrives_in_order(stag
 
     write_batches(stage.options(entity=stage.queue), "query/1/0", batches())
     assert [int(row["body"]) for row in stage.read()] == list(range(6000))
+
+
+@covers("D1")
+@pytest.mark.parametrize("payload", ["also", "only"])
+def test_a_message_that_cannot_be_read_is_copied_as_it_is(stage: Stage, payload: str) -> None:
+    """By its payload; by its columns it arrives with all bytes as its body, and the mark."""
+    stage.create()
+    other = stage.namespace.create_queue(f"{stage.queue}-2")
+    broken = b"\x00\x53\x74\xc1\x08\x02\xa1\x01a\xa1\x02\xff\xfe\x00\x53\x75\xa0\x01x"
+    stage.send([broken])
+    (row,) = stage.read(payload=payload)
+    stage.write([row], arrow_schema(payload), entity=other)
+    (copy,) = stage.peek(other)
+    assert copy.payload.endswith(broken)
+    if payload == "also":
+        stage.write([{**row, "payload": None}], arrow_schema(payload), entity=other)
+        marked = stage.peek(other)[-1]
+        assert marked.body == row["body"]
+        assert marked.properties == {"tandembus:unreadable": "text that is not UTF-8"}

@@ -7,12 +7,13 @@ deferred messages they are.
 from __future__ import annotations
 
 import logging
+import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
 from tandembus.client import Disposition, Management, ReceivedMessage, Receiver
-from tandembus.client.errors import ClientFailure, SomeLocksLost
+from tandembus.client.errors import ClientFailure, ConnectionLost, SomeLocksLost
 from tandembus.clock import Clock
 from tandembus.errors import InvalidOperation, MessageLockLost, MessageNotFound
 from tandembus.spark.source.link import Link
@@ -44,8 +45,9 @@ class DeferralLedger:
         self._not_after: float | None = None
         self._unsettled: Final[dict[str, set[int]]] = {}
         """Done with, and locked by somebody else when they were to be settled: a driver that died a moment ago."""
-        self._doubtful: Final[dict[str, set[int]]] = {}
-        """Deferred perhaps: the connection was lost before the service had confirmed it."""
+        self._held: Final[dict[str, dict[int, uuid.UUID]]] = {}
+        """Received, and nothing more is known: the connection was lost before the service had confirmed what came next.
+        By number, the lock token."""
 
     async def open(self) -> None:
         """The service knows no owners."""
@@ -75,7 +77,7 @@ class DeferralLedger:
         return found
 
     async def plan(self, entity: str, max_messages: int, max_bytes: int) -> FragmentRanges:
-        numbers = await self._confirmed(entity)
+        numbers = await self._defer_held(entity)
         try:
             await self._defer_more(entity, numbers, max_messages, max_bytes)
         except Exception as error:
@@ -85,16 +87,17 @@ class DeferralLedger:
             log.warning("%s: only what is deferred by now is planned: %s", entity, error)
         return ranges_of(numbers)
 
-    async def _confirmed(self, entity: str) -> list[int]:
-        """Those of the doubtful that are deferred. Active ones are received again, or the service is still at it."""
-        doubtful = self._doubtful.get(entity, set())
-        if not doubtful:
+    async def _defer_held(self, entity: str) -> list[int]:
+        """What was received before a connection was lost comes first, or later messages would overtake it."""
+        held = self._held.get(entity)
+        if not held:
             return []
-        states = await _states(await self._link.management(entity), sorted(doubtful))
-        numbers = [number for number, state in states.items() if state == DEFERRED]
-        doubtful.intersection_update(states)
-        doubtful.difference_update(numbers)
-        return numbers
+        node = await self._link.management(entity)
+        states = await _states(node, sorted(held))
+        await _defer_locked(node, [held[number] for number, state in states.items() if state == ACTIVE])
+        states = await _states(node, sorted(held))
+        held.clear()
+        return [number for number, state in states.items() if state == DEFERRED]
 
     async def _defer_more(self, entity: str, numbers: list[int], max_messages: int, max_bytes: int) -> None:
         """Adds to the numbers. Messages that came too late for the query stay locked until others were looked for."""
@@ -109,10 +112,12 @@ class DeferralLedger:
                 timely: list[ReceivedMessage] = []
                 for message in messages:
                     (late if self._is_late(marks_of(message.payload)) else timely).append(message)
+                self._hold(entity, timely)
                 taken = _within(timely, room, not numbers)
                 room -= sum(len(message.payload) for message in taken)
                 if len(taken) < len(timely):
                     await receiver.release(*timely[len(taken) :])
+                    self._let_go(entity, timely[len(taken) :])
                     room = 0
                 numbers += await self._defer(entity, receiver, taken)
                 if not taken and (numbers or not await self._is_to_wait(entity, give_up_at)):
@@ -125,17 +130,25 @@ class DeferralLedger:
         if not messages:
             return []
         numbers = {message.delivery_id: sequence_number_of(message.payload) for message in messages}
-        doubtful = self._doubtful.setdefault(entity, set())
-        doubtful.update(numbers.values())
         lost: frozenset[int] = frozenset()
         try:
             await receiver.defer(*messages)
         except SomeLocksLost as loss:
             lost = loss.delivery_ids
-        except MessageLockLost:  # the link went before anything was sent
-            lost = frozenset(numbers)
-        doubtful.difference_update(numbers.values())
+        except MessageLockLost as error:
+            raise ConnectionLost(str(error)) from error  # the link went, and they may be ours all the same
+        self._let_go(entity, messages)
         return [number for delivery_id, number in numbers.items() if delivery_id not in lost]
+
+    def _hold(self, entity: str, messages: Sequence[ReceivedMessage]) -> None:
+        held = self._held.setdefault(entity, {})
+        held.update(
+            (sequence_number_of(one.payload), token) for one in messages if (token := one.lock_token) is not None
+        )
+
+    def _let_go(self, entity: str, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            self._held[entity].pop(sequence_number_of(message.payload), None)
 
     async def _is_to_wait(self, entity: str, give_up_at: float) -> bool:
         """Nothing was received. A query that is to end with what is there goes on as long as something is: the service
@@ -166,11 +179,22 @@ class DeferralLedger:
             return await self._link.receiver(entity)
         except InvalidOperation as error:
             raise InvalidOperation(
-                f"{entity} is no stream for backend=azure, which takes entities without sessions ({error})"
+                f"{entity} cannot be a stream: {error} (backend=azure takes queues and subscriptions without sessions)"
             ) from error
 
     async def remember_ends(self) -> None:
         self._not_after = self._clock.now()
+
+
+async def _defer_locked(node: Management, lock_tokens: list[uuid.UUID]) -> None:
+    """Those whose locks have lapsed are received again, by us or by somebody else."""
+    try:
+        if lock_tokens:
+            await node.settle(Disposition.DEFER, lock_tokens)
+    except MessageLockLost:
+        if len(lock_tokens) > 1:  # one that is lost fails the whole call
+            for token in lock_tokens:
+                await _defer_locked(node, [token])
 
 
 async def _settle(node: Management, numbers: list[int], unsettled: set[int]) -> None:

@@ -197,7 +197,10 @@ def _entities(given: Mapping[str, str]) -> tuple[str, ...]:
     name = given.get("subqueue", "").strip().lower()
     if name not in SUB_QUEUES:
         raise InvalidArgument(f"the option subQueue is deadLetter or transferDeadLetter, not {name!r}")
-    return tuple(entity.strip("/") + SUB_QUEUES[name] for entity in _listed(given.get("entities", "")))
+    found: dict[str, str] = {}
+    for entity in _listed(given.get("entities", "")):
+        found.setdefault(entity.strip("/").lower(), entity.strip("/"))  # upper and lower case are one to the service
+    return tuple(entity + SUB_QUEUES[name] for entity in found.values())
 
 
 def _fragments(given: Mapping[str, str]) -> tuple[int, ...]:
