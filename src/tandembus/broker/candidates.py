@@ -50,7 +50,7 @@ class Candidates:
         self._at = 1
         self._is_first = True
         self._slices_left = MOST_SLICES
-        self._passed: set[bytes] = set()
+        self.passed: set[bytes] = set()
         """Sessions that were passed over: also when they become free, since their earlier messages stay behind."""
         self.hashes: dict[int, bytes] = {}
         """Of the sessions of the last slice, where there are any."""
@@ -99,8 +99,8 @@ class Candidates:
         self.hashes = hashes = await hashes_of(self._broker, self._fragment, self._fragment.lane(self._code), numbers)
         for one in set(hashes.values()):
             if not index.can_reserve(one, self._owner):
-                self._passed.add(one)
-        return [number for number in numbers if hashes.get(number) not in self._passed]
+                self.passed.add(one)
+        return [number for number in numbers if hashes.get(number) not in self.passed]
 
     async def _within_bounds(self, numbers: list[int]) -> list[int]:
         found: list[int] = []

@@ -39,6 +39,7 @@ class LedgerOperation:
         "numbers",
         "overlaid",
         "owner",
+        "passed",
         "ranges",
         "reply",
         "request",
@@ -65,6 +66,8 @@ class LedgerOperation:
         """Candidates, ascending: what happened to them meanwhile decides."""
         self.hashes: dict[int, bytes] = {}
         """Of the sessions they belong to, where messages are received session by session."""
+        self.passed: list[bytes] = []
+        """Of those sessions the ones that somebody has got meanwhile."""
         self.sizes: list[int] = []
         self.overlaid: dict[int, int] = {}
         """The delivery counts of those that have an overlay."""

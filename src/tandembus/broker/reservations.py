@@ -126,6 +126,7 @@ async def reserve(
             operation.hashes = candidates.hashes
             operation.is_going_on = len(ranges) > 0
             await _carry_out(fragment, operation)
+            candidates.passed.update(operation.passed)
             ranges = operation.ranges
             is_more = operation.is_open and len(ranges) < MAX_RANGES
         if ranges or not has_found or not is_more:

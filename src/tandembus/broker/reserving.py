@@ -146,8 +146,9 @@ def _take(
             continue
         hash_of_id = operation.hashes.get(one)
         if sessions is not None and hash_of_id is not None and not sessions.can_reserve(hash_of_id, owner.name):
+            operation.passed.append(hash_of_id)
             continue
-        if not _add_to(lane, answer, number, MAX_RANGES):
+        if not _add_to(lane, answer, number):
             break
         is_any = True
         lane.park(number, True)
@@ -222,19 +223,30 @@ def _end_reservations(fragment: Fragment, operation: LedgerOperation) -> None:
 def ranges_of(lane: Lane, numbers: list[int]) -> list[tuple[int, int]]:
     """As ranges, over what is gone for good: between two numbers of a range there is nothing of anybody else."""
     ranges: list[tuple[int, int]] = []
+    first: i64 = -1
+    last: i64 = -1
     for one in numbers:
-        _add_to(lane, ranges, one, NUMBER_MASK)
+        number: i64 = one
+        if first >= 0 and _follows(lane, last, number):
+            last = number
+            continue
+        if first >= 0:
+            ranges.append((int(first), int(last)))
+        first = number
+        last = number
+    if first >= 0:
+        ranges.append((int(first), int(last)))
     return ranges
 
 
-def _add_to(lane: Lane, ranges: list[tuple[int, int]], number: i64, most: i64) -> bool:
-    """Returns False where there are too many ranges already."""
+def _add_to(lane: Lane, ranges: list[tuple[int, int]], number: i64) -> bool:
+    """One more number. Returns False where there are too many ranges already."""
     if ranges:
         first, last = ranges[-1]
         if _follows(lane, last, number):
             ranges[-1] = (first, int(number))
             return True
-    if len(ranges) >= most:
+    if len(ranges) >= MAX_RANGES:
         return False
     ranges.append((int(number), int(number)))
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +14,15 @@ from tests.covers import covers
 from tests.unit.broker.one_queue import OneQueue, message, small
 from tests.unit.broker.reserving_queue import OwnerAt
 from tests.unit.broker.session_queue import SessionQueue, session_queue
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Within so many turns of the loop."""
+    for _ in range(10_000):
+        if is_so():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it has not come to that")
 
 
 @covers("D1")
@@ -82,6 +92,26 @@ async def test_a_session_that_becomes_free_meanwhile_is_left_for_the_next_reques
         queue.disk.go_on.set()
         assert await reserving == list(range(2, SLICE + 2))
         assert await owner.reserve(9) == [1, SLICE + 2], "in its order"
+
+
+@covers("D1")
+async def test_a_session_that_somebody_had_for_a_moment_is_left_for_the_next_request() -> None:
+    async with SessionQueue(small(requires_session=True, block_size=1024)) as queue:
+        ids = ["wanted", *["free"] * SLICE, "wanted"]
+        await queue.stage(*[message(str(at), session_id=one) for at, one in enumerate(ids)]).wait()
+        owner = await OwnerAt(queue).open()
+        queue.fault_next(Fault.HANG)
+        queue.stage_to("other", "keeps the store busy")
+        await queue.disk.is_hanging.wait()
+        reserving = asyncio.create_task(owner.reserve(2 * SLICE))
+        await until(lambda: len(queue.fragment.staged.ledger) > 0)
+        receiver = await queue.accept("wanted")
+        queue.disk.go_on.set()
+        await until(lambda: int(queue.fragment.main.deferred_count) > 0)
+        leave_session(queue.fragment, receiver.lock)
+        assert (await reserving)[:SLICE] == list(range(2, SLICE + 2))
+        assert SLICE + 2 not in await owner.reserved()
+        assert (await owner.reserve(9))[:2] == [1, SLICE + 2], "in its order"
 
 
 @covers("D1")
