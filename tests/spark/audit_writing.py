@@ -18,6 +18,7 @@ class WrittenAudit:
         self._fragments: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self.record = 0
+        self.epoch = 1
         self.now_ms = START_MS
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -35,12 +36,15 @@ class WrittenAudit:
     def leave(self, entity: str, *numbers: int, kind: str = "completed") -> None:
         self.line(kind, entity, {"numbers": list(numbers)})
 
-    def line(self, kind: str, entity: str, columns: dict[str, object], repeats: int = 1) -> None:
+    def line(
+        self, kind: str, entity: str, columns: dict[str, object], repeats: int = 1, part: int = 0, parts: int = 1
+    ) -> None:
         self.record += 1
         self.now_ms += 1000
         fragment = self._fragments.setdefault(entity, len(self._fragments) + 1)
-        line = {"audit": 1, "namespace": self._namespace, "store": self._store, "number": self.record, "part": 0}
-        line |= {"parts": 1, "at": self.now_ms, "epoch": 1, "kind": kind, "fragment": fragment, "lane": _lane(entity)}
+        line = {"audit": 1, "namespace": self._namespace, "store": self._store, "number": self.record, "part": part}
+        line |= {"parts": parts, "at": self.now_ms, "epoch": self.epoch, "kind": kind}
+        line |= {"fragment": fragment, "lane": _lane(entity)}
         self.text((json.dumps({**line, "entity": entity, **columns}) + "\n") * repeats)
 
     def text(self, text: str) -> None:

@@ -1,170 +1,187 @@
-"""The reconciliation finds what was planted, and finds nothing where nothing was."""
+"""The reconciliation finds what was planted, and nothing else; mostly through the command, as people call it."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
+from tandembus.cli import main
+from tandembus.cli.failures import FAILED, NOT_PROVEN
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
-from tandembus.spark.jobs.reconcile_in_flight import InFlight
-from tandembus.spark.jobs.reconcile_result import ReconcileResult
+from tandembus.spark.jobs.reconcile_in_flight import in_flight_of
 from tests.covers import covers
+from tests.spark.audit_histories import BACKLOG, Histories
 from tests.spark.audit_writing import WrittenAudit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BACKLOG = "contoso/x-servicebus-transfer/0"
+
+def reconciled(exit_code: int, *arguments: object) -> dict[str, Any]:
+    """What the command answers; it takes the Spark session that is there."""
+    told = CliRunner().invoke(main, ["spark", "reconcile", *[str(each) for each in arguments], "--json"])
+    assert told.exit_code == exit_code, told.output
+    answer: dict[str, Any] = json.loads(told.stdout)
+    assert all(one["is_balanced"] for one in answer["entities"])
+    return answer
 
 
-def entity(result: ReconcileResult, name: str) -> dict[str, int]:
+def figures(answer: dict[str, Any], name: str, namespace: str = "contoso") -> dict[str, int]:
     """Its counts, but for those that are 0."""
-    row: dict[str, Any] = dict(next(one for one in result.entities if one["entity"] == name))
-    return {key: value for key, value in row.items() if key not in ("entity", "is_balanced") and value}
+    (row,) = [one for one in answer["entities"] if (one["entity"], one["namespace"]) == (name, namespace)]
+    return {key: value for key, value in row.items() if type(value) is int and value}
 
 
-def found(result: ReconcileResult, kind: str) -> list[tuple[str, str]]:
-    return [(one["entity"], one["message_id"]) for one in result.exceptions if one["kind"] == kind]
+def found(answer: dict[str, Any], kind: str) -> list[tuple[str, str]]:
+    return [(one["entity"], one["message_id"]) for one in answer["exceptions"] if one["kind"] == kind]
 
 
 @covers("D5")
 def test_planted_losses_duplicates_and_phantoms_are_found_and_named(spark: SparkSession, tmp_path: Path) -> None:
-    primary = WrittenAudit(tmp_path / "primary" / "audit" / "store-0")
-    secondary = WrittenAudit(tmp_path / "secondary" / "audit" / "store-0", "fabrikam", "cd")
-    primary.line("began", "orders", {"numbers": [1], "counts": [0]})
-    # A message that went well, one pending, one dead-lettered, one expired, one damaged.
-    well, _, dead, expired, damaged = primary.take("orders", "well", "pending", "dead", "expired", "damaged")
-    primary.leave("orders", well)
-    primary.leave("orders", dead, kind="dead_lettered")
-    primary.take("orders/$deadletterqueue", "dead", kind="dead_letter")
-    primary.leave("orders", expired, kind="expired")
-    primary.leave("orders", damaged, kind="damaged")
-    # By way of the backlog: one that came home, one that did not, one that came twice, one dropped as a duplicate.
-    home, away, twice, doubt = secondary.take(BACKLOG, "home", "away", "twice", "doubt", path="Orders")
-    (direct,) = primary.take("orders", "doubt")
-    arrivals = primary.take("orders", "home", "twice", "twice")
-    primary.take("orders", "doubt", kind="duplicate")
-    secondary.leave(BACKLOG, home, away, twice, doubt)
-    primary.leave("orders", *arrivals, direct)
-    # One settled twice, one settled that nobody sent, one id that the sender used twice.
-    (again,) = primary.take("orders", "again")
-    primary.leave("orders", again)
-    primary.leave("orders", again)
-    primary.leave("orders", 4711)
-    primary.leave("orders", *primary.take("orders", "reused", "reused"))
-    # A scheduled message and a cancelled one; a topic's message.
-    later, never = primary.take("orders", "later", "never", kind="scheduled")
-    primary.leave("orders", later, kind="left")
-    primary.take("orders", "later", kind="activated")
-    primary.leave("orders", never, kind="cancelled")
-    primary.take("news", "n1", kind="published")
+    histories = Histories(tmp_path, seed=7)
+    for number in range(60):
+        histories.play(f"Orders/{number}", 8)
+    primary, secondary = histories.primary, histories.secondary
+    # Without an id: two of the backlog that came home, one sent directly, one that is lost.
+    away = secondary.take(BACKLOG, "", "", "", path="nameless")
+    primary.take("nameless", "", "")
+    secondary.leave(BACKLOG, *away)
+    # The same name in the other namespace is another entity.
+    secondary.leave("Orders/0", *secondary.take("Orders/0", "m1"))
+    # Dead letters, a topic's message, a cancelled one, an entity that was deleted.
+    primary.take("nameless/$deadletterqueue", "dead", kind="dead_letter")
+    primary.take("news", "n1", "n2", kind="published")
     primary.take("news/Subscriptions/all", "n1", kind="copied")
-    # The same lines twice, and one that is torn.
+    primary.leave("late", *primary.take("late", "never", kind="scheduled"), kind="cancelled")
+    primary.take("doomed", "d")
+    primary.line("dropped", "doomed", {"numbers": [0]})
+    # Of one session: "first" waits in the backlog while "second" is sent to the primary.
+    (waiting,) = secondary.take(BACKLOG, "first", session="s", path="late")
+    primary.now_ms = secondary.now_ms
+    (second,) = primary.take("late", "second", session="s")
+    primary.now_ms += 600_000
+    (first,) = primary.take("late", "first", session="s")
+    secondary.now_ms = primary.now_ms
+    secondary.leave(BACKLOG, waiting)
+    primary.leave("late", second, first)
+    # The same line twice, and one that is still being written.
     primary.line("accepted", "other", {"numbers": [1], "ids": ["once"]}, repeats=2)
     primary.text('{"audit":1,"names')
-
     (tmp_path / "mine").write_text("of somebody else's")
-
-    result = run_reconcile(
-        spark, ReconcileOptions([str(tmp_path / "primary"), str(tmp_path / "secondary")], output=str(tmp_path))
-    )
+    paths = (tmp_path / "primary", tmp_path / "secondary")
+    answer = reconciled(FAILED, *paths, "--output", tmp_path, "--late-after", "500s")
+    assert answer["verdict"] == "failed"
+    for entity, expected in histories.expected.items():
+        assert Counter(figures(answer, entity)) == Counter({k: v for k, v in expected.items() if v}), entity
+    assert set(found(answer, "lost")) == {*histories.lost, ("nameless", "")}
+    assert figures(answer, "nameless") == {"accepted": 3, "pending": 2, "lost": 1}
+    assert figures(answer, "nameless/$deadletterqueue") == {"accepted": 1, "pending": 1}
+    assert figures(answer, "Orders/0", "fabrikam") == {"accepted": 1, "settled": 1}
+    assert figures(answer, "news") == {"accepted": 2, "settled": 2}
+    assert figures(answer, "news/Subscriptions/all") == {"accepted": 1, "pending": 1}
+    assert figures(answer, "doomed") == {"accepted": 1, "settled": 1}
+    assert figures(answer, "late") == {"accepted": 3, "settled": 3, "late": 2, "reordered": 1}
+    assert found(answer, "reordered") == [("late", "second")]
+    assert figures(answer, "other") == {"accepted": 1, "pending": 1}
+    assert answer["skipped_lines"] == 1
     assert (tmp_path / "mine").exists()
-    assert entity(result, "orders") == {
-        "accepted": 14,
-        "settled": 8,
-        "pending": 2,
-        "dead_lettered": 1,
-        "expired": 1,
-        "lost": 2,
-        "phantom": 1,
-        "duplicate": 2,
-        "reused": 1,
-        "dropped_as_duplicate": 1,
-    }
-    assert entity(result, "orders/$deadletterqueue") == {"accepted": 1, "pending": 1}
-    assert entity(result, "news") == {"accepted": 1, "settled": 1}
-    assert entity(result, "news/Subscriptions/all") == {"accepted": 1, "pending": 1}
-    assert entity(result, "other") == {"accepted": 1, "pending": 1}
-    assert all(one["is_balanced"] for one in result.entities)
-    assert found(result, "lost") == [("orders", "away"), ("orders", "damaged")]
-    assert found(result, "phantom") == [("orders", "#4711")]
-    assert found(result, "duplicate") == [("orders", "again"), ("orders", "twice")]
-    assert found(result, "reused") == [("orders", "reused")]
-    assert result.skipped_count == 1
-    assert not result.is_well()
     kept = [json.loads(line) for path in (tmp_path / "exceptions").glob("*.json") for line in path.open()]
-    assert len(kept) == result.exception_count == len(result.exceptions)
-    assert json.loads(json.dumps(result.document()))["cut_off"].startswith("2023-11-14T22:1")
+    assert len(kept) == answer["exception_count"] == len(answer["exceptions"])
+    places = {(one["kind"], one["entity"], one["message_id"]): one["places"] for one in kept}
+    assert all(places[one["kind"], one["entity"], one["message_id"]] == one["places"] for one in answer["exceptions"])
 
 
 @covers("D5", "N15")
-def test_late_reordered_unknown_and_unrecorded_sends_are_classes_of_their_own(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    primary = WrittenAudit(tmp_path / "primary")
-    secondary = WrittenAudit(tmp_path / "secondary", "fabrikam", "cd")
-    # "first" waits in the backlog while "second" of the same session is sent to the primary.
-    (waiting,) = secondary.take(BACKLOG, "first", session="s", path="orders")
-    primary.now_ms = secondary.now_ms
-    (second,) = primary.take("orders", "second", session="s")
-    primary.now_ms += 600_000
-    (first,) = primary.take("orders", "first", session="s")
-    secondary.leave(BACKLOG, waiting)
-    primary.leave("orders", second, first)
-    # Lines of a store whose oldest file is gone, and of one that began with messages: no phantoms.
-    primary.line("began", "old", {"numbers": [9], "counts": [3]})
-    primary.leave("old", 7)
+def test_what_cannot_be_judged_is_neither_lost_nor_well(spark: SparkSession, tmp_path: Path) -> None:
+    # The primary's oldest file is gone: what came home may have been in it.
     rolled = WrittenAudit(tmp_path / "rolled", store="ef")
-    rolled.record = 100
+    rolled.record, rolled.now_ms = 100, rolled.now_ms + 5000
     rolled.leave("orders", 12)
-    sends = [("orders", "first", "accepted"), ("orders", "gone", "accepted"), ("orders", "doubt", "unknown")]
-    (tmp_path / "sends.jsonl").write_text(
-        "".join(json.dumps({"entity": e, "message_id": i, "outcome": o}) + "\n" for e, i, o in sends)
-    )
-    primary.take("orders", "after the cut-off")
-    cut_off = datetime.fromtimestamp((primary.now_ms - 500) / 1000, timezone.utc)
-    folders = [str(tmp_path / name) for name in ("primary", "secondary", "rolled")]
-    options = ReconcileOptions(folders, cut_off, late_after_s=500.0, sends=str(tmp_path / "sends.jsonl"))
-    result = run_reconcile(spark, options)
-    assert entity(result, "orders") == {
-        "accepted": 3,
-        "settled": 2,
-        "lost": 1,
-        "late": 2,
-        "reordered": 1,
-        "unknown_outcome": 1,
-        "before_audit": 1,
-    }
-    assert entity(result, "old") == {"before_audit": 1}
-    assert found(result, "reordered") == [("orders", "second")]
-    assert found(result, "lost") == [("orders", "gone")]
-    assert found(result, "unknown_outcome") == [("orders", "doubt")]
-    assert all(one["is_balanced"] for one in result.entities)
+    secondary = WrittenAudit(tmp_path / "secondary", "fabrikam", "cd")
+    secondary.leave(BACKLOG, *secondary.take(BACKLOG, "came home?", path="orders"))
+    # A store that was open without an audit in between: "left?" may have left without a record.
+    paused = WrittenAudit(tmp_path / "paused", "paused", "aa")
+    paused.take("paused", "left?")
+    paused.epoch += 2
+    paused.line("began", "paused", {"numbers": [9], "counts": [3]})
+    paused.leave("paused", 7)
+    paused.take("paused", "new")
+    # A record of which one part is damaged, another that is missing, and what is settled without its acceptance.
+    holed = WrittenAudit(tmp_path / "holed", "holed", "bb")
+    holed.take("holed", "a")
+    holed.record += 1
+    holed.text('{"audit":1,"namespace":"holed","store":"bb","number":3,"part":0,"parts":2,"at":"never"}\n')
+    holed.line("completed", "holed", {"numbers": [4]}, parts=2, part=1)
+    holed.leave("holed", 5)
+    sends = [("orders", "gone", "accepted"), ("orders", "doubt", "unknown"), ("orders", "n", "?")]
+    lines = [json.dumps({"entity": entity, "message_id": i, "outcome": o}) + "\n" for entity, i, o in sends]
+    (tmp_path / "sends.jsonl").write_text("".join(lines))
+    holed.take("holed", "after the cut-off")
+    cut_off = datetime.fromtimestamp((holed.now_ms + 60_000) / 1000, timezone.utc)
+    late = WrittenAudit(tmp_path / "paused" / "more", "paused", "dd")
+    late.now_ms += 600_000
+    late.take("paused", "after the cut-off")
+    folders = [tmp_path / name for name in ("rolled", "secondary", "paused", "holed")]
+    arguments = ("--sends", tmp_path / "sends.jsonl", "--cut-off", cut_off.isoformat())
+    answer = reconciled(NOT_PROVEN, *folders, *arguments)
+    assert answer["verdict"] == "incomplete"
+    assert figures(answer, "orders") == {"accepted": 2, "unjudged": 2, "unknown_outcome": 1, "before_audit": 1}
+    assert figures(answer, "paused", "paused") == {"accepted": 2, "pending": 1, "unjudged": 1, "before_audit": 1}
+    assert figures(answer, "holed", "holed") == {"accepted": 2, "unjudged": 2, "before_audit": 2}
+    assert found(answer, "unknown_outcome") == [("orders", "doubt")]
+    missing, damaged = answer["exceptions"][:2]
+    assert missing == {"kind": "missing_records", "namespace": "holed", "store": "bb", "count": 2}
+    assert damaged == {"kind": "damaged_file", "file": str(tmp_path / "holed" / "00000001.jsonl"), "count": 1}
+    assert answer["skipped_sends"] == 1
 
 
 @covers("D5")
-def test_browsing_finds_what_no_record_tells_and_a_missing_record_proves_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    audit = WrittenAudit(tmp_path)
+def test_only_what_records_and_browsing_both_saw_is_judged(spark: SparkSession, tmp_path: Path) -> None:
+    audit = WrittenAudit(tmp_path / "audit")
     audit.leave("orders", *audit.take("orders", "a"))
-    audit.record += 2
-    (here, _) = audit.take("orders", "here", "gone")
+    here, _, left = audit.take("orders", "here", "gone", "left")
+    (ghost,) = audit.take("orders", "there again")
+    audit.leave("orders", ghost)
     audit.take("elsewhere", "not looked for")
-    rows = [("Orders", here, "here", audit.now_ms), ("Orders", 4711, "ghost", audit.now_ms)]
-    result = run_reconcile(spark, ReconcileOptions([str(tmp_path)], in_flight=InFlight(rows, ["orders"])))
-    assert entity(result, "orders") == {"accepted": 3, "settled": 1, "pending": 1, "lost": 1, "phantom": 1}
-    assert entity(result, "elsewhere") == {"accepted": 1, "pending": 1}
-    assert found(result, "lost") == [("orders", "gone")]
-    assert found(result, "phantom") == [("orders", "ghost")]
-    missing = {"kind": "missing_records", "namespace": "contoso", "store": "ab", "count": 2}
-    assert result.exceptions[0] == missing
-    assert result.missing_records
+    seen = audit.record
+    # While it was browsed: one left, one came.
+    audit.leave("orders", left)
+    audit.take("orders", "new")
+    now = audit.now_ms
+    rows = [
+        ("contoso", "Orders", here, "here", now),
+        ("contoso", "Orders", left, "left", now),
+        ("contoso", "Orders", ghost, "there again", now),
+        ("contoso", "Orders", 4711, "ghost", now),
+        ("contoso", "Orders", 4712, "before the audit", now - 3_600_000),
+        ("contoso", "Orders", 1 << 48 | 5, "of an unknown fragment", now),
+        ("contoso", "Orders", 4713, "its record is on its way", now + 500),
+    ]
+    # The sender was told twice that "a" was accepted, and sent "here" again when it had no answer.
+    told = [("a", "accepted"), ("a", "accepted"), ("here", "unknown"), ("here", "accepted"), ("new", "refused")]
+    lines = [json.dumps({"entity": "ORDERS", "message_id": i, "outcome": outcome}) + "\n" for i, outcome in told]
+    (tmp_path / "sends").write_text("".join(lines))
+    in_flight = in_flight_of(spark, rows, [("contoso", "orders")], {"ab": seen})
+    options = ReconcileOptions([str(tmp_path / "audit")], in_flight=in_flight, sends=str(tmp_path / "sends"))
+    answer = json.loads(json.dumps(run_reconcile(spark, options).document()))
+    assert found(answer, "lost") == [("orders", "a"), ("orders", "gone")]
+    assert sorted(found(answer, "phantom")) == [
+        ("orders", "ghost"),
+        ("orders", "new"),
+        ("orders", "of an unknown fragment"),
+        ("orders", "there again"),
+    ]
+    assert figures(answer, "orders")["pending"] == 2
+    assert figures(answer, "orders")["before_audit"] == 1
+    assert figures(answer, "elsewhere") == {"accepted": 1, "pending": 1}
+    assert answer["cut_off"].startswith("2023-11-14T22:1")
 
 
 @covers("D5")

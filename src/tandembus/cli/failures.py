@@ -35,6 +35,7 @@ NOT_AUTHORIZED: Final = 4
 UNREACHABLE: Final = 5
 EXISTS_ALREADY: Final = 6
 TRY_LATER: Final = 7
+NOT_PROVEN: Final = 8
 INTERRUPTED: Final = 130
 
 ACCEPTED: Final = "accepted"

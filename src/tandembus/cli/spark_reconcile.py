@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tandembus.cli.failures import FAILED, NOT_PROVEN
 from tandembus.cli.output import counted, print_json, print_table, say
 from tandembus.cli.pair_target import PRIMARY_VARIABLE, SECONDARY_VARIABLE
 from tandembus.cli.parameters import duration, past_moment
@@ -25,6 +26,7 @@ COLUMNS: Final = (
     "dead_lettered",
     "expired",
     "lost",
+    "unjudged",
     "phantom",
     "duplicate",
     "late",
@@ -75,8 +77,8 @@ def reconcile(
     """Prove that nothing was lost: accepted messages against what became of them, over both namespaces of a pair.
 
     PATH is a namespace's data folder, its folder `audit`, or a file of it; give those of the primary and of the
-    secondary. They are written by `tandembus serve --audit`. The exit code is 1 if something was lost, if something was
-    received that nobody sent, or if records are missing.
+    secondary. They are written by `tandembus serve --audit`. The exit code is 1 if something was lost, or received that
+    nobody sent; 8 if nothing of that was found, but records are missing or not all could be judged.
 
     \b
     Examples:
@@ -85,9 +87,10 @@ def reconcile(
       tandembus spark reconcile hdfs://archive/audit --master yarn --output exceptions --json
 
     \b
-    JSON: {"cut_off", "entities": [{"entity", "accepted", "settled", "pending", "dead_lettered", "expired", "lost",
-           "phantom", "duplicate", "late", "reordered", "unknown_outcome", ...}], "exceptions": [{"kind", "entity",
-           "message_id", "count", "first_at", "settled_at", "places"}], "exception_count", "skipped_lines"}
+    JSON: {"verdict": "well", "failed" or "incomplete", "cut_off", "entities": [{"namespace", "entity", "accepted",
+           "settled", "pending", "dead_lettered", "expired", "lost", "unjudged", "phantom", "duplicate", "late",
+           "reordered", "unknown_outcome", ...}], "exceptions": [{"kind", "namespace", "entity", "message_id", "count",
+           "first_at", "settled_at", "places"}], "exception_count", "skipped_lines", "skipped_sends"}
     """
     namespaces = [
         (checked_connection_string(each), None if ca is None else str(ca)) for each in (primary, secondary) if each
@@ -108,15 +111,24 @@ def reconcile(
     )
     result = run_reconcile(session, options)
     if target.as_json:
-        print_json(result.document())
+        print_json(result.document(exactly_once))
     else:
-        show(result, output)
-    if not result.is_well(exactly_once):
-        raise SystemExit(1)
+        show(result, output, exactly_once)
+    if exit_code := _EXIT_CODES[result.verdict(exactly_once).value]:
+        raise SystemExit(exit_code)
 
 
-def show(result: ReconcileResult, output: str | None) -> None:
-    say("up to ", (result.document()["cut_off"], "bold"))  # type: ignore[arg-type]
+_EXIT_CODES: Final = {"well": 0, "failed": FAILED, "incomplete": NOT_PROVEN}
+_VERDICTS: Final = {
+    "well": "nothing was lost, and nothing was received that nobody sent",
+    "failed": "this is not as it should be",
+    "incomplete": "nothing is proven: not all could be judged",
+}
+
+
+def show(result: ReconcileResult, output: str | None, exactly_once: bool) -> None:
+    document = result.document(exactly_once)
+    say("up to ", (str(document["cut_off"]), "bold"), ": ", _VERDICTS[str(document["verdict"])])
     print_table(["entity", *[name.replace("_", " ") for name in COLUMNS]], [_row(one) for one in result.entities])
     for one in result.exceptions[:SHOWN_EXCEPTIONS]:
         say(_sentence(one))
@@ -124,10 +136,12 @@ def show(result: ReconcileResult, output: str | None) -> None:
     if left > 0:
         where = f"in {output}/exceptions" if output else "with --output FOLDER or --json"
         say(f"and {counted(left, 'more exception')}: all of them {where}")
-    elif output:
+    elif output and result.exception_count:
         say(f"exceptions kept in {output}/exceptions")
     if result.skipped_count:
         say(f"{counted(result.skipped_count, 'line')} could not be read and did not count")
+    if result.skipped_sends:
+        say(f"{counted(result.skipped_sends, 'line')} of the sender's record said nothing that could be compared")
 
 
 def _row(entity: Mapping[str, Any]) -> list[object]:
@@ -135,7 +149,13 @@ def _row(entity: Mapping[str, Any]) -> list[object]:
 
 
 def _sentence(one: Mapping[str, Any]) -> str:
-    if "store" in one:
-        return f"missing records: {one['count']} of store {one['store']} of {one['namespace']}: nothing is proven"
+    match one["kind"]:
+        case "missing_records":
+            return f"missing records: {one['count']} of store {one['store']} of {one['namespace']}"
+        case "damaged_file":
+            return f"damaged: {counted(one['count'], 'line')} of {one['file']}"
+        case "unreached":
+            part = "" if one["fragment"] is None else f" fragment {one['fragment']}"
+            return f"not browsed: {one['entity']}{part} of {one['namespace']}: {one['reason']}"
     states = ", ".join(f"{place['entity']} {place['sequence_number']} {place['state']}" for place in one["places"][:3])
     return f"{one['kind'].replace('_', ' ')}: {one['entity']} {one['message_id']} ({states or 'no record'})"

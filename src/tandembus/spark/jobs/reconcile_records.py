@@ -1,19 +1,22 @@
-"""Audit files as tables: one row for each message and place, with how it came there and how it left.
+"""Audit files as a table of lines, and what is to be known of them before anything is judged: which stores they are of,
+whether all records are there, and where messages have their places.
 
-The format of the files: docs/reconciliation.md. Built-in functions only, so nothing leaves Spark's own engine.
+The format of the files: docs/reconciliation.md. Stores and lanes are few, so they are plain data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.reconcile_stores import Lane, Life, StoreRecords, lanes_of, stores_of
+from tandembus.spark.jobs.usage_files import shown_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
 FORMAT_VERSION: Final = 1
 AUDIT_FOLDER: Final = "audit"
@@ -23,30 +26,30 @@ SCHEMA: Final = (
     "fragment long, lane int, entity string, numbers array<long>, ids array<string>, sessions array<string>, "
     "keys array<string>, paths array<string>, counts array<long>, broken string"
 )
-COLUMNS: Final = ("numbers", "ids", "sessions", "keys", "paths", "counts")
-
-OPENING: Final = ("accepted", "scheduled", "copied", "arrived", "activated", "dead_letter")
-SETTLING: Final = ("completed", "removed", "forwarded", "cancelled", "distributed")
-CLOSING: Final = (*SETTLING, "dead_lettered", "expired", "left", "damaged")
-MAIN_LANE: Final = 0
+COLUMNS: Final = ("ids", "sessions", "keys", "paths", "counts")
+NEEDED: Final = ("audit", "namespace", "store", "number", "part", "parts", "at", "epoch", "kind")
+NOTHING: Final = "nothing"
+DAMAGED_FILES_NAMED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the files hold."""
+    """What the files held when they were read."""
 
-    places: DataFrame
-    """A row for each place: who took it, when, and how it was left."""
-    passing: DataFrame
-    """What took no place: published to a topic, or dropped as a duplicate."""
-    stores: DataFrame
-    """A row for each store: which numbers of records there are."""
-    beginnings: DataFrame
-    """A row for each lane that held messages when the records began."""
+    lines: DataFrame
+    """Kept in Spark's memory until `forget`, so that all tables come from the same lines while files still grow."""
+    stores: Sequence[StoreRecords]
+    lanes: Sequence[Lane]
+    damaged: Sequence[tuple[str, int]]
+    """Files with lines that are none, and how many; but for a last line that was still being written."""
     skipped_count: int
-    """Lines that are none."""
-    kept: tuple[DataFrame, ...]
-    """What stays in memory until the end of the job."""
+    """All lines that are none."""
+    has_copies: bool
+    """Lines that are there more than once."""
+
+    def forget(self) -> None:
+        """Spark takes tables of the same files for the same: without this, the next reading would find these lines."""
+        self.lines.unpersist(blocking=True)
 
 
 def audit_paths(paths: Sequence[str]) -> list[str]:
@@ -65,100 +68,98 @@ def audit_paths(paths: Sequence[str]) -> list[str]:
 def read_records(spark: SparkSession, paths: Sequence[str]) -> Records:
     from pyspark.sql import functions as F  # noqa: N812
 
-    reading = spark.read.schema(SCHEMA).option("columnNameOfCorruptRecord", "broken")
-    # Kept, since all tables come from it: and the lines are then the same for all of them, while files still grow.
-    raw = reading.option("recursiveFileLookup", "true").json(audit_paths(paths)).cache()
-    is_line = F.col("audit").isNotNull() & F.col("broken").isNull() & F.col("number").isNotNull()
-    version, skipped_count = raw.agg(F.max("audit"), F.count_if(~is_line)).collect()[0]
-    if version is None:
-        raise InvalidArgument(
-            f"There are no audit records in {', '.join(paths)}. A namespace writes them when it is served with --audit."
-        )
-    if version > FORMAT_VERSION:
-        raise InvalidArgument(f"Audit records of format {version}: this version reads up to {FORMAT_VERSION}.")
-    lines = raw.where(is_line).drop("broken").dropDuplicates(["store", "number", "part"])
-    entries = _entries(lines).cache()
-    return Records(
-        _places(entries),
-        entries.where(F.col("kind").isin("published", "duplicate")),
-        _stores(lines),
-        _beginnings(entries),
-        skipped_count,
-        (raw, entries),
+    raw = _reading(spark).schema(SCHEMA).json(audit_paths(paths)).withColumn("is_line", _is_line())
+    raw = raw.drop("broken").cache()
+    version, skipped_count = raw.agg(F.max("audit"), F.count_if(~F.col("is_line"))).collect()[0]
+    try:
+        if version is None:
+            raise InvalidArgument(
+                f"There are no audit records in {', '.join(paths)}. A namespace writes them when it is served with "
+                "--audit."
+            )
+        if version > FORMAT_VERSION:
+            raise InvalidArgument(f"Audit records of format {version}: this version reads up to {FORMAT_VERSION}.")
+        lines = raw.where("is_line")
+        lives = [Life(*row) for row in _lives(lines).collect()]
+        lanes = lanes_of(_lanes(lines).collect())
+        damaged = _damaged(spark, paths) if skipped_count else []
+    except BaseException:
+        raw.unpersist()
+        raise
+    return Records(raw, stores_of(lives, lanes), lanes, damaged, skipped_count, any(life.copies > 1 for life in lives))
+
+
+def _reading(spark: SparkSession) -> DataFrameReader:
+    reading = spark.read.option("columnNameOfCorruptRecord", "broken").option("recursiveFileLookup", "true")
+    # The oldest files may give way while they are read: their records are then missing, and that is seen.
+    return reading.option("ignoreMissingFiles", "true")
+
+
+def _is_line() -> Column:
+    """All that must be there is there, and each column has as many values as there are messages."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    is_whole = F.col("broken").isNull()
+    for name in NEEDED:
+        is_whole = is_whole & F.col(name).isNotNull()
+    has_messages = F.col("fragment").isNotNull() & F.col("lane").isNotNull() & F.col("numbers").isNotNull()
+    for name in COLUMNS:
+        has_messages = has_messages & (F.col(name).isNull() | (F.size(name) == F.size("numbers")))
+    return is_whole & ((F.col("kind") == NOTHING) | has_messages)
+
+
+def _lives(lines: DataFrame) -> DataFrame:
+    """For each opening of each store: which records there are, whole ones. A record has several lines, each of which
+    may be there more than once."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    each = lines.groupBy("store", "epoch", "number", "part").agg(
+        F.count("*").alias("copies"), F.max("parts").alias("parts"), F.max("at").alias("at")
     )
-
-
-def _entries(lines: DataFrame) -> DataFrame:
-    """A row for each message of a line."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    columns = [F.coalesce(F.col(name), F.array()).alias(name) for name in COLUMNS]
-    head = ("namespace", "store", "number", "at", "kind", "fragment", "lane", "entity")
-    whole = lines.select(*head, *columns).where(F.size("numbers") > 0)
-    row = whole.select(*head, F.explode(F.arrays_zip(*COLUMNS)).alias("row"))
-    return row.select(
-        *head,
-        F.col("row.numbers").alias("sequence"),
-        F.col("row.numbers").bitwiseAND(F.lit(LOW_BITS)).alias("place"),
-        F.col("row.ids").alias("message_id"),
-        _filled("row.sessions").alias("session"),
-        _filled("row.keys").alias("key"),
-        _filled("row.paths").alias("path"),
-        F.col("row.counts").alias("count"),
+    records = each.groupBy("store", "epoch", "number").agg(
+        (F.count("*") >= F.max("parts")).alias("is_whole"),
+        F.max("copies").alias("copies"),
+        F.max("at").alias("at"),
     )
-
-
-def _filled(name: str) -> Column:
-    """Empty texts are no value."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.when(F.col(name) != "", F.col(name))
-
-
-def _places(entries: DataFrame) -> DataFrame:
-    """One row for each number of each lane: its openings and closings, counted."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    opening, closing = F.col("kind").isin(*OPENING), F.col("kind").isin(*CLOSING)
-
-    def of_opening(name: str) -> Column:
-        return F.max(F.when(opening, F.col(name))).alias(name)
-
-    places = (
-        entries.where(opening | closing)
-        .groupBy("store", "fragment", "lane", "place")
+    return (
+        records.groupBy("store", "epoch")
         .agg(
-            F.max("namespace").alias("namespace"),
-            F.max("entity").alias("entity"),
-            F.max("sequence").alias("sequence"),
-            *[of_opening(name) for name in ("message_id", "session", "key", "path")],
-            F.max(F.when(opening, F.col("kind"))).alias("opened_as"),
-            F.min(F.when(opening, F.col("at"))).alias("opened_at"),
-            F.count_if(opening).alias("openings"),
-            F.max(F.when(closing, F.col("kind"))).alias("closed_as"),
-            F.min(F.when(closing, F.col("at"))).alias("closed_at"),
-            F.count_if(closing).alias("closings"),
+            F.min("number").alias("first"),
+            F.max(F.when(F.col("is_whole"), F.col("number"))).alias("last"),
+            F.count_if("is_whole").alias("count"),
+            F.min("at").alias("first_at"),
+            F.max("at").alias("last_at"),
+            F.max("copies").alias("copies"),
         )
-    )
-    # Who is gone with a whole entity has no record of its own.
-    dropped = entries.where(F.col("kind") == "dropped").groupBy("store", "fragment", "lane")
-    return places.join(F.broadcast(dropped.agg(F.max("at").alias("dropped_at"))), ["store", "fragment", "lane"], "left")
-
-
-def _stores(lines: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return lines.groupBy("store").agg(
-        F.max("namespace").alias("namespace"),
-        F.min("number").alias("first"),
-        F.max("number").alias("last"),
-        F.count_distinct("number").alias("count"),
+        .orderBy("store", "first")
     )
 
 
-def _beginnings(entries: DataFrame) -> DataFrame:
-    """Whatever has a lower number may have been accepted without a record."""
+def _lanes(lines: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    began = entries.where(F.col("kind") == "began").groupBy("store", "fragment", "lane")
-    return began.agg(F.max("place").alias("first_recorded"))
+    number = F.get("numbers", F.lit(0))
+    index = F.when(F.col("entity").isNotNull(), F.shiftright(number, 48))
+    is_dropped = F.col("kind") == "dropped"
+    return lines.groupBy("store", "namespace", "fragment", "lane", "entity").agg(
+        F.max(index).alias("fragment_index"),
+        F.max(F.when(F.col("kind") == "began", number.bitwiseAND(F.lit(LOW_BITS)))).alias("first_recorded"),
+        F.max(F.when(is_dropped, F.col("number"))).alias("dropped_number"),
+        F.max(F.when(is_dropped, F.col("at"))).alias("dropped_at"),
+    )
+
+
+def _damaged(spark: SparkSession, paths: Sequence[str]) -> list[tuple[str, int]]:
+    """Which files have lines that are none. The last line of a file may be one that is being written."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # Another schema: otherwise Spark takes the lines that it has in memory, which have no file.
+    again = _reading(spark).schema(f"{SCHEMA}, looked_again boolean").json(audit_paths(paths))
+    place = F.struct("_metadata.file_block_start", F.monotonically_increasing_id())
+    each = again.select("_metadata.file_path", _is_line().alias("is_line"), place.alias("place"))
+    last = F.max(F.when(F.col("is_line"), F.col("place")))
+    last_damaged = F.max(F.when(~F.col("is_line"), F.col("place")))
+    is_torn = last.isNotNull() & (last_damaged > last)
+    files = each.groupBy("file_path").agg((F.count_if(~F.col("is_line")) - is_torn.cast("int")).alias("count"))
+    rows: Iterable[Any] = files.where("count > 0").orderBy("file_path").limit(DAMAGED_FILES_NAMED).collect()
+    return [(shown_name(row["file_path"]), row["count"]) for row in rows]

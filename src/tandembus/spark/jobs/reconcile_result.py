@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from tandembus.spark.jobs.reconcile_in_flight import EVERY_FRAGMENT, InFlight
+from tandembus.spark.jobs.reconcile_judging import SUMS
 
+if TYPE_CHECKING:
+    from tandembus.spark.jobs.reconcile_names import Names
     from tandembus.spark.jobs.reconcile_records import Records
+    from tandembus.spark.jobs.reconcile_sends import Sends
 
 MISSING: Final = "missing_records"
-BALANCED: Final = ("settled", "pending", "dead_lettered", "expired", "lost")
+DAMAGED: Final = "damaged_file"
+UNREACHED: Final = "unreached"
+BALANCED: Final = ("settled", "pending", "dead_lettered", "expired", "lost", "unjudged")
+
+
+class Verdict(Enum):
+    WELL = "well"
+    """Proven: nothing lost, nothing that nobody sent; if asked for, nothing twice."""
+    FAILED = "failed"
+    INCOMPLETE = "incomplete"
+    """Nothing of that was found, but not all could be judged: nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,72 +35,105 @@ class ReconcileResult:
     entities: Sequence[Mapping[str, Any]]
     """Counts of each entity, by name."""
     exceptions: Sequence[Mapping[str, Any]]
-    """The first of them: the worst come first."""
+    """What the records lack, then messages, the worst first; not always all of them."""
     exception_count: int
     cut_off: datetime
     skipped_count: int
     """Lines of the files that are no records."""
+    skipped_sends: int = 0
+    """Lines of a sender's record that say nothing that could be compared."""
 
     def total(self, name: str) -> int:
         return sum(int(entity[name]) for entity in self.entities)
 
     @property
-    def missing_records(self) -> bool:
-        """Whether numbers are missing in between: then nothing is proven."""
-        return any(one["kind"] == MISSING for one in self.exceptions)
+    def is_complete(self) -> bool:
+        """All records are there, and all messages could be judged."""
+        lacking = (MISSING, DAMAGED, UNREACHED)
+        return self.total("unjudged") == 0 and not any(one["kind"] in lacking for one in self.exceptions)
+
+    def verdict(self, exactly_once: bool = False) -> Verdict:
+        if self.total("lost") or self.total("phantom") or (exactly_once and self.total("duplicate")):
+            return Verdict.FAILED
+        return Verdict.WELL if self.is_complete else Verdict.INCOMPLETE
 
     def is_well(self, exactly_once: bool = False) -> bool:
-        """Nothing lost, nothing that nobody sent; if asked for, nothing twice."""
-        is_complete = not self.missing_records and self.total("lost") == 0 and self.total("phantom") == 0
-        return is_complete and not (exactly_once and self.total("duplicate"))
+        return self.verdict(exactly_once) is Verdict.WELL
 
-    def document(self) -> dict[str, object]:
+    def document(self, exactly_once: bool = False) -> dict[str, object]:
         return {
+            "verdict": self.verdict(exactly_once).value,
             "cut_off": _moment(self.cut_off),
             "entities": [dict(entity) for entity in self.entities],
             "exceptions": [dict(one) for one in self.exceptions],
             "exception_count": self.exception_count,
             "skipped_lines": self.skipped_count,
+            "skipped_sends": self.skipped_sends,
         }
 
 
 def result_of(
-    entities: DataFrame, exceptions: DataFrame, records: Records, cut_off: datetime | None, max_exceptions: int
+    rows: Iterable[Mapping[str, Any]],
+    listed: Sequence[Mapping[str, Any]],
+    names: Names,
+    records: Records,
+    in_flight: InFlight | None,
+    sends: Sends | None,
+    cut_off: datetime | None,
 ) -> ReconcileResult:
-    gaps = [_gap(row.asDict()) for row in records.stores.where("count < last - first + 1").collect()]
-    rows = [row.asDict() for row in entities.drop("entity_key").collect()]
-    exception_count = sum([row.pop("exception_count") for row in rows])
-    last_ms = max([row.pop("last_at") or 0 for row in rows], default=0)
-    most = max_exceptions if exception_count else 0
-    listed = [_exception(row.asDict(recursive=True)) for row in exceptions.limit(most).collect()] if most else []
+    rows = list(rows)
+    lacking = [*_gaps(records), *_damage(records), *_unreached(in_flight)]
+    last_ms = max([row["last_at"] or 0 for row in rows], default=0)
     return ReconcileResult(
-        [{**row, "is_balanced": row["accepted"] == sum(row[name] for name in BALANCED)} for row in rows],
-        gaps + listed,
-        len(gaps) + exception_count,
+        [_entity(row, names) for row in rows],
+        [*lacking, *[_exception(one) for one in listed]],
+        len(lacking) + sum([row["exception_count"] for row in rows]),
         cut_off or datetime.fromtimestamp(last_ms / 1000, timezone.utc),
         records.skipped_count,
+        0 if sends is None else sends.skipped_count,
     )
 
 
-def _gap(row: dict[str, Any]) -> dict[str, object]:
-    missing = row["last"] - row["first"] + 1 - row["count"]
-    return {"kind": MISSING, "namespace": row["namespace"], "store": row["store"], "count": missing}
+def _entity(row: Mapping[str, Any], names: Names) -> dict[str, object]:
+    return {
+        "namespace": names.namespace(row["space"]),
+        "entity": names.entity(row["space"], row["entity_key"]),
+        **{name: row[name] for name in SUMS},
+        "is_balanced": row["accepted"] == sum([row[name] for name in BALANCED]),
+    }
 
 
-def _exception(row: dict[str, Any]) -> dict[str, object]:
-    for name in ("first_at", "settled_at"):
-        row[name] = _moment_of_ms(row[name])
-    places = row["places"] or []
-    row["places"] = [
-        {
-            "namespace": place["namespace"],
-            "entity": place["place_entity"],
-            "sequence_number": place["sequence"],
-            "state": place["state"],
-        }
-        for place in places
+def _gaps(records: Records) -> list[dict[str, object]]:
+    return [
+        {"kind": MISSING, "namespace": store.namespace, "store": store.store, "count": store.missing_count}
+        for store in records.stores
+        if store.missing_count
     ]
-    return row
+
+
+def _damage(records: Records) -> list[dict[str, object]]:
+    return [{"kind": DAMAGED, "file": file, "count": count} for file, count in records.damaged]
+
+
+def _unreached(in_flight: InFlight | None) -> list[dict[str, object]]:
+    if in_flight is None:
+        return []
+    targets = {target.number: target for target in in_flight.targets}
+    return [
+        {
+            "kind": UNREACHED,
+            "namespace": targets[number].namespace,
+            "entity": targets[number].entity,
+            "fragment": None if fragment == EVERY_FRAGMENT else fragment,
+            "reason": reason,
+        }
+        for (number, fragment), reason in sorted(in_flight.unreached.items())
+    ]
+
+
+def _exception(row: Mapping[str, Any]) -> dict[str, object]:
+    moments = {name: _moment_of_ms(row[name]) for name in ("first_at", "settled_at")}
+    return {**row, **moments}
 
 
 def _moment_of_ms(at_ms: int | None) -> str | None:

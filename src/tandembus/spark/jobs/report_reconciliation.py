@@ -17,6 +17,7 @@ FIGURES: Final = (
     "dead_lettered",
     "expired",
     "lost",
+    "unjudged",
     "phantom",
     "duplicate",
     "late",
@@ -25,8 +26,8 @@ FIGURES: Final = (
 )
 BAD: Final = ("lost", "phantom")
 """What must not be."""
-MISSING: Final = "missing_records"
-"""An exception that is about the records and not about a message: with it, nothing is proven."""
+LACKING: Final = ("missing_records", "damaged_file", "unreached")
+"""Exceptions that are about the records and not about a message: with one, nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Reconciliation:
 
     @property
     def is_proof(self) -> bool:
-        return not any(each.get("kind") == MISSING for each in self.exceptions)
+        is_lacking = any(each.get("kind") in LACKING for each in self.exceptions)
+        return not is_lacking and self.total("unjudged") == 0
 
     def total(self, figure: str) -> int:
         return sum([each.figures[figure] for each in self.entities])
