@@ -29,6 +29,26 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"the tested package ({build.FOLDER}) is not built from {SOURCES}: run `make install`")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several processes some wait for clients and some compute, all the time: the files of each folder are spread
+    over the whole run. Those of tests/chaos, the longest, are not among the last."""
+    if not hasattr(config, "workerinput"):
+        return
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    folders: dict[str, list[str]] = {}
+    for file in files:
+        folders.setdefault("/".join(file.split("/")[:2]), []).append(file)
+    places = {
+        file: (place + 0.5) / len(of_folder) * (0.8 if folder == "tests/chaos" else 1.0)
+        for folder, of_folder in folders.items()
+        for place, file in enumerate(of_folder)
+    }
+    items[:] = [item for file in sorted(files, key=lambda one: places[one]) for item in files[file]]
+
+
 FIGURES = "figures"
 """Of a report: what a test of the fault matrix wants to be read, not only passed."""
 

@@ -1,6 +1,6 @@
 """Runs the tests that failed once more, one after the other: second_try.py RESULTS PYTEST-ARGUMENT...
 
-Thousands of tests with real sockets, processes and clocks run four files at once on whatever machine there is. A test
+Thousands of tests with real sockets, processes and clocks run six files at once on whatever machine there is. A test
 that passes by itself is named as unsteady, for somebody to mend, and does not hold up a change that has nothing to do
 with it. Few may: many are no accident. And none that looks for lost messages: what such a test finds once, it found.
 
