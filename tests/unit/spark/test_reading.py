@@ -209,9 +209,13 @@ def test_batches_are_bounded_in_rows_and_bytes(stage: Stage, monkeypatch: pytest
     stage.send(numbered(25))
     payloads = [message.payload for message in stage.peek()]
     monkeypatch.setattr(columns, "BATCH_ROWS", 10)
-    assert [batch.num_rows for batch in columns.batches_of("q", payloads)] == [10, 10, 5]
+    assert [batch.num_rows for batch in columns.batches_of("q", [payloads])] == [10, 10, 5]
+    pages = [payloads[:4], payloads[4:9], payloads[9:12], payloads[12:]]
+    batches = list(columns.batches_of("q", pages))
+    assert [batch.num_rows for batch in batches] == [9, 10, 6]
+    assert [message for batch in batches for message in batch["sequence_number"].to_pylist()] == list(range(1, 26))
     monkeypatch.setattr(columns, "BATCH_BYTES", 2 * len(payloads[0]) + 10)
-    batches = list(columns.batches_of("q", payloads))
+    batches = list(columns.batches_of("q", pages))
     assert all(batch.num_rows <= 2 for batch in batches)
     assert all(batch.schema.equals(arrow_schema()) for batch in batches)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -50,9 +49,8 @@ def read_slices(options: SourceOptions, slices: list[Slice], *, are_listed: bool
         try:
             for part in slices:
                 pages = messages_of(link, loop, browser_for(link), part)
-                messages = chain.from_iterable(pages)
                 count = 0
-                for batch in batches_of(part.entity, messages, options.payload, share_of(options)):
+                for batch in batches_of(part.entity, pages, options.payload, share_of(options)):
                     count += batch.num_rows
                     yield batch
                 if are_listed and count < part.count:

@@ -19,20 +19,31 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 def batches_of(
-    entity: str, messages: Iterable[bytes], payload: str = "none", max_bytes: int = BATCH_BYTES
+    entity: str, pages: Iterable[list[bytes]], payload: str = "none", max_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of encoded messages of one entity, in their order."""
+    """Batches of encoded messages of one entity, in their order. Pages stay whole where they fit."""
     limit = min(BATCH_BYTES, max_bytes)
     chunk: list[bytes] = []
     size = 0
-    for message in messages:
-        if chunk and (len(chunk) == BATCH_ROWS or size + len(message) > limit):
+    for part, part_size in _parts(pages, limit):
+        if chunk and (len(chunk) + len(part) > BATCH_ROWS or size + part_size > limit):
             yield batch_of(entity, chunk, payload)
             chunk, size = [], 0
-        chunk.append(message)
-        size += len(message)
+        chunk += part
+        size += part_size
     if chunk:
         yield batch_of(entity, chunk, payload)
+
+
+def _parts(pages: Iterable[list[bytes]], limit: int) -> Iterator[tuple[list[bytes], int]]:
+    """Pages with their sizes; of one that is larger than a batch, each message by itself."""
+    for page in pages:
+        size = sum(map(len, page))
+        if len(page) <= BATCH_ROWS and size <= limit:
+            yield page, size
+        else:
+            for message in page:
+                yield [message], len(message)
 
 
 def batch_of(entity: str, messages: list[bytes], payload: str = "none") -> pa.RecordBatch:
@@ -71,20 +82,27 @@ def _arrays(entity: str, rows: Rows) -> list[pa.Array]:
     ends, names = pa.array(rows.map_ends, pa.int32()), pa.array(rows.map_names, text)
     return [
         *_where_from(entity, rows.numbers),
-        pa.array(rows.message_ids, text),
-        pa.array(rows.session_ids, text),
-        pa.array(rows.partition_keys, text),
-        pa.array(rows.subjects, text),
-        pa.array(rows.content_types, text),
-        pa.array(rows.correlation_ids, text),
-        pa.array(rows.reply_tos, text),
-        pa.array(rows.tos, text),
+        _texts(rows.message_ids),
+        _texts(rows.session_ids),
+        _texts(rows.partition_keys),
+        _texts(rows.subjects),
+        _texts(rows.content_types),
+        _texts(rows.correlation_ids),
+        _texts(rows.reply_tos),
+        _texts(rows.tos),
         pa.array(rows.enqueued, pa.int64()).cast(time),
         pa.array(rows.expires, pa.int64()).cast(time),
         pa.array(rows.delivery_counts, pa.int32()),
         pa.array(rows.states, text),
-        pa.array(rows.reasons, text),
+        _texts(rows.reasons),
         pa.MapArray.from_arrays(ends, names, pa.array(rows.map_values, text)),
         pa.MapArray.from_arrays(ends, names, pa.array(rows.map_types, text)),
         pa.array(rows.bodies, pa.binary()),
     ]
+
+
+def _texts(values: list[str | None]) -> pa.Array:
+    """Most messages have few of them: a column of nothing is made at once."""
+    if values and values[0] is None and values.count(None) == len(values):
+        return pa.nulls(len(values), pa.string())
+    return pa.array(values, pa.string())
