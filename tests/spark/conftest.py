@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,10 +31,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory, namespace: EmbeddedNamespace
         **{
             **quick_settings(),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.eventLog.enabled": True,
+            "spark.eventLog.compress": False,
+            "spark.eventLog.dir": make_folder(folder / "events").as_uri(),
         },
     )
     yield session
     session.stop()
+
+
+def make_folder(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture(scope="session")

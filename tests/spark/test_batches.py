@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,6 +65,9 @@ def test_the_connection_string_shows_nowhere(
         "append"
     ).save()
     texts += [str(failure.value), str(refusal.value), *capfd.readouterr()]
+    events = Path(spark.conf.get("spark.eventLog.dir").removeprefix("file:"))
+    texts += [file.read_text() for file in events.rglob("events_*")]
+    assert queue in texts[-1]
     assert all(key not in text for text in texts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,13 @@ from click.testing import CliRunner
 
 from tandembus.cli import main
 from tandembus.errors import InvalidArgument
+from tandembus.metering.bills import Used, day_of
 from tandembus.spark.jobs.report import ReportOptions, run_report
 from tandembus.spark.jobs.report_charts import TimeAxis, ticks_up_to, time_ticks
 from tandembus.spark.jobs.report_reconciliation import FIGURES, read_reconciliation
 from tandembus.spark.jobs.report_series import timeline
 from tandembus.spark.jobs.report_text import duration, escaped, label, short, size, tick_moment
-from tandembus.spark.jobs.usage_result import Earlier, UsageResult, write_result
+from tandembus.spark.jobs.usage_result import Earlier, Gap, UsageResult, write_result
 from tests.covers import covers
 from tests.unit.spark.reports import HOSTILE, NOON, outage, page, point, reconciliation, used_by
 
@@ -48,6 +50,32 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def named(names: list[str]) -> list[tuple[str, set[str]]]:
+    """The elements, with their attributes, of a page on which these names stand wherever names can."""
+    rows = [Used(name, name, name, name, day_of(NOON), 1, 1, len(names) - place, 1) for place, name in enumerate(names)]
+    gaps = tuple(Gap(name, NOON, NOON) for name in names)
+    skipped = tuple((name, 1) for name in names)
+    result = UsageResult(1, 1, (NOON, NOON), tuple(rows), 1, (), gaps, len(names), skipped)
+    return [(tag, set(attributes)) for tag, attributes in Reader(page(result, None, title=" ".join(names))).elements]
+
+
+@covers("D4")
+def test_fifty_hostile_names_make_the_same_page_as_harmless_ones() -> None:
+    parts = (
+        "<script>a()</script>",
+        "</svg><b>",
+        '"><img src=x onerror=a>',
+        "' onload='a",
+        "<!--",
+        "]]>",
+        "&#60;b&#62;",
+    )
+    hostile = [f"{first}{second}{number:02}" for number, (first, second) in enumerate(product(parts, repeat=2))]
+    hostile.append("</title></style></head>49")
+    assert len(hostile) == 50
+    assert named(hostile) == named([f"name {number:02}" for number in range(50)])
 
 
 @covers("D4")

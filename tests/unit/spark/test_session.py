@@ -36,7 +36,7 @@ def test_what_was_submitted_without_naming_a_master_here_is_not_taken_for_local(
     prepare_environment(None, environment)
     assert "SPARK_LOCAL_IP" not in environment
     settings = default_settings(None, environment)
-    assert {"spark.master", "spark.sql.shuffle.partitions"}.isdisjoint(settings)
+    assert {"spark.master", "spark.sql.shuffle.partitions", "spark.driver.extraJavaOptions"}.isdisjoint(settings)
     assert default_settings(None, {})["spark.master"] == "local[*]"
 
 

@@ -43,6 +43,7 @@ LINE_SCHEMA: Final = (
 )
 PARSING: Final = {"columnNameOfCorruptRecord": "damaged", "mode": "PERMISSIVE", "allowSingleQuotes": "false"}
 RECORD_START: Final = '{"second":'
+LONGEST_LINE: Final = (1 << 31) - 1
 RECORD: Final = "record"
 NOTE: Final = "note"
 SKIPPED: Final = "skipped"
@@ -126,7 +127,8 @@ def _kind(text: str) -> Column:
     line = "line."
     # Spark reads the first value of a line and lets the rest go: two records without a line end between are damage.
     # In a name the quotation marks would be escaped.
-    whole = f.col(line + "damaged").isNull() & (f.locate(RECORD_START, f.col(text), 2) == 0)
+    rest = f.substring(f.col(text), 2, LONGEST_LINE)
+    whole = f.col(line + "damaged").isNull() & ~f.contains(rest, f.lit(RECORD_START))
     figures = [f.col(line + name).between(0, LARGEST) for name in FIGURES]
     names = [f.col(line + name).isNotNull() for name in NAMES]
     is_record = whole & f.col(line + "second").between(0, LAST_SECOND)
