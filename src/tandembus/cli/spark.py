@@ -8,8 +8,8 @@ from __future__ import annotations
 import atexit
 import importlib
 import importlib.util
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -32,6 +32,11 @@ JOBS: Final[dict[str, str]] = {
 }
 """Command -> module and attribute."""
 
+NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
+NO_SOURCE: Final = (
+    "PYSPARK_PYTHON must name a Python with 'tandembus[spark]', on this machine as on those of the cluster (see "
+    "docs/clusters.md)."
+)
 INSTALL: Final = "`pip install 'tandembus[spark]'` installs Spark, and Java with it."
 Command = Callable[..., Any]
 
@@ -55,12 +60,28 @@ class SparkTarget:
         named = {} if self.master is None else {"spark.master": self.master}
         is_running = SparkContext._active_spark_context is not None
         try:
-            session = spark_session(**{"spark.app.name": app_name, **named, **dict(self.conf)})
+            with explained_failures(
+                f"Is the master right ({self.master or 'local'}), and can it be reached from here?"
+            ):
+                session = spark_session(**{"spark.app.name": app_name, **named, **dict(self.conf)})
         except SparkUnavailable as error:
             raise Failure(str(error), advice=INSTALL, kind="SparkUnavailable") from None
         if not is_running:
             atexit.register(session.stop)
         return session
+
+
+@contextmanager
+def explained_failures(advice: str) -> Iterator[None]:
+    """What Spark itself refuses, in a sentence."""
+    from tandembus.spark.jobs.streaming import reason_of, spark_errors
+
+    try:
+        yield
+    except spark_errors() as error:
+        if NOT_FOUND in str(error):
+            raise Failure("Spark's Python has no tandembus.", advice=NO_SOURCE, kind="SparkFailed") from None
+        raise Failure(reason_of(error), advice=advice, kind="SparkFailed") from None
 
 
 def run_to_its_end(
@@ -77,15 +98,13 @@ def run_to_its_end(
 
     session = spark.session(app_name)
     try:
-        code = job(session)
+        with explained_failures(advice):
+            code = job(session)
     except JobFailed as error:
         raise Failure(str(error), advice=advice, kind="JobFailed") from None
     except KeyboardInterrupt:
         interrupted()
         code = INTERRUPTED if once else 0
-    finally:
-        with suppress(Exception):  # Where Spark is gone, there is nothing to stop.
-            session.stop()
     raise SystemExit(code)
 
 

@@ -12,7 +12,7 @@ import click
 from tandembus.cli import data_folder
 from tandembus.cli.output import print_json, say
 from tandembus.cli.parameters import duration
-from tandembus.cli.spark import SparkTarget, run_to_its_end, spark_options
+from tandembus.cli.spark import SparkTarget, explained_failures, run_to_its_end, spark_options
 from tandembus.cli.target import CONNECTION_STRING_VARIABLE, Target, check_certificate, resolve
 from tandembus.client import subscription_path
 
@@ -162,10 +162,8 @@ def _compact(spark: SparkTarget, captured: str, output: str) -> None:
     from tandembus.spark.jobs.compaction import run_compaction
 
     session = spark.session("tandembus compaction")
-    try:
+    with explained_failures("Nothing that was captured is changed. Mend the cause, and repeat it."):
         result = run_compaction(session, captured, output)
-    finally:
-        session.stop()
     facts = {"rows": result.rows, "duplicates": result.duplicates, "files": result.files}
     _answer(spark, facts, f"{result.rows:,} messages in {result.files} files; copies left out: {result.duplicates:,}")
 

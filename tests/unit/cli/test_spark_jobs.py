@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tandembus.cli import main
 from tandembus.cli.failures import FAILED, INTERRUPTED, TRY_LATER, Failure
-from tandembus.cli.spark import SparkTarget, run_to_its_end
+from tandembus.cli.spark import NO_SOURCE, SparkTarget, run_to_its_end
 from tandembus.cli.spark_syphon import left_behind
 from tandembus.spark.jobs.streaming import JobFailed
 from tandembus.spark.jobs.syphon import SyphonResult
@@ -64,16 +64,11 @@ def test_a_syphon_without_backlog_queues_says_so(tmp_path: Path) -> None:
     assert "SharedAccessKey" not in text
 
 
-class Session:
-    """Of a Spark that is gone."""
-
-    def stop(self) -> None:
-        raise ConnectionError
-
-
 class Started(SparkTarget):
+    """With a session that is not asked for anything."""
+
     def session(self, app_name: str) -> SparkSession:
-        return cast("SparkSession", Session())
+        return cast("SparkSession", None)
 
 
 def interrupted(_: SparkSession) -> int:
@@ -109,6 +104,25 @@ def test_a_job_that_failed_says_why_and_what_to_do() -> None:
     with pytest.raises(Failure, match="the disk is full") as failure:
         run_to_its_end(Started(None, (), False), "job", True, failing, lambda: None, "Again.")
     assert (failure.value.exit_code, failure.value.advice) == (FAILED, "Again.")
+
+
+@covers("D6")
+def test_what_spark_refuses_is_told_in_a_sentence() -> None:
+    errors = pytest.importorskip("pyspark.errors")
+
+    def refused(text: str) -> Callable[[SparkSession], int]:
+        def job(_: SparkSession) -> int:
+            raise errors.PySparkException(text)
+
+        return job
+
+    for text, told, advice in (
+        ("no such path\nmore", "no such path", "Again."),
+        ("[DATA_SOURCE_NOT_FOUND] Failed", "Spark's Python has no tandembus.", NO_SOURCE),
+    ):
+        with pytest.raises(Failure) as failure:
+            run_to_its_end(Started(None, (), False), "job", True, refused(text), lambda: None, "Again.")
+        assert (failure.value.message, failure.value.advice) == (told, advice)
 
 
 @covers("D2")

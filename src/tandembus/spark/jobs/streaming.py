@@ -60,8 +60,21 @@ def _number(batch: Batch | None) -> int | None:
     return None if batch is None else batch["batchId"]
 
 
+def spark_errors() -> tuple[type[Exception], ...]:
+    """For `except`: what Spark raises, and what its Java side does."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
+
+
 def reason_of(error: BaseException) -> str:
-    """What was raised first, deep in a worker's traceback that Spark passed on as text."""
+    """What was raised first: deep in a worker's traceback that Spark passed on as text, or in Java."""
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        while java.getCause() is not None:
+            java = java.getCause()
+        return str(java.getMessage() or java.toString()).splitlines()[0]
     text = str(error)
     raised = _OURS.findall(text) or _ANY.findall(text)
     if raised:
