@@ -158,11 +158,12 @@ def crossing(points: list[dict[str, float]], start_s: float) -> str:
     (one, two) = points[-2:]
     more = two["messages"] - one["messages"]
     slopes = {kind: (two[kind] - one[kind]) / more for kind in ("program_s", "spark_s")}
+    told = f"of each further million, {slopes['program_s'] * 1e6:.0f} s and {slopes['spark_s'] * 1e6:.0f} s"
     if slopes["spark_s"] >= slopes["program_s"]:
-        return "none: the program is faster per message, too, on this machine"
+        return f"none: the program is faster per message, too, on this machine ({told})"
     ahead_s = two["spark_s"] + start_s - two["program_s"]
     at = two["messages"] + ahead_s / (slopes["program_s"] - slopes["spark_s"])
-    return f"about {max(at, 0.0):,.0f} messages, the start of Spark included"
+    return f"about {max(at, 0.0):,.0f} messages, the start of Spark included ({told})"
 
 
 def _reader(spark: SparkSession, node: Tandembus, backend: str) -> Any:
@@ -292,8 +293,9 @@ def namespaces(folder: Path) -> Iterator[Tandembus]:
 @click.command()
 @click.option("--messages", default=100_000, show_default=True, help="Rows of the source and the sink.")
 @click.option("--big", is_flag=True, help="The syphon with a million messages, too.")
+@click.option("--syphon-only", is_flag=True, help="Neither the source nor the sink.")
 @click.option("--quick", is_flag=True, help="Few messages: shows that it works, not how fast; writes no result.")
-def main(messages: int, big: bool, quick: bool) -> None:
+def main(messages: int, big: bool, syphon_only: bool, quick: bool) -> None:
     """Measure Spark's source, sink and syphon."""
     counts = [1_000, 2_000] if quick else [10_000, 100_000, *([1_000_000] if big else [])]
     messages = 2_000 if quick else messages
@@ -311,12 +313,14 @@ def main(messages: int, big: bool, quick: bool) -> None:
             for index in range(BACKLOGS):
                 secondary.create_queue(backlog_path(PRIMARY_NAME, index))
             click.echo("warming up: the first jobs load what all need")
-            measure_source(spark, primary, WARM_UP, Table(), folder / "first")
-            measure_sink(spark, primary, WARM_UP, Table())
+            if not syphon_only:
+                measure_source(spark, primary, WARM_UP, Table(), folder / "first")
+                measure_sink(spark, primary, WARM_UP, Table())
             measure_syphon(spark, primary, secondary, [WARM_UP], Table(), folder / "first")
             click.echo("measuring")
-            measure_source(spark, primary, messages, table, folder)
-            measure_sink(spark, primary, messages, table)
+            if not syphon_only:
+                measure_source(spark, primary, messages, table, folder)
+                measure_sink(spark, primary, messages, table)
             measure_syphon(spark, primary, secondary, counts, table, folder)
         finally:
             spark.stop()
