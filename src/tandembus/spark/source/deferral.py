@@ -94,7 +94,7 @@ class DeferralLedger:
             return []
         node = await self._link.management(entity)
         states = await _states(node, sorted(held))
-        await _defer_locked(node, [held[number] for number, state in states.items() if state == ACTIVE])
+        await _defer_locked(node, held, [number for number, state in states.items() if state == ACTIVE])
         states = await _states(node, sorted(held))
         held.clear()
         return [number for number, state in states.items() if state == DEFERRED]
@@ -186,15 +186,17 @@ class DeferralLedger:
         self._not_after = self._clock.now()
 
 
-async def _defer_locked(node: Management, lock_tokens: list[uuid.UUID]) -> None:
-    """Those whose locks have lapsed are received again, by us or by somebody else."""
+async def _defer_locked(node: Management, held: dict[int, uuid.UUID], numbers: list[int]) -> None:
+    """Those whose locks have lapsed are held no more: they are received again, by us or by somebody else."""
     try:
-        if lock_tokens:
-            await node.settle(Disposition.DEFER, lock_tokens)
+        if numbers:
+            await node.settle(Disposition.DEFER, [held[number] for number in numbers])
     except MessageLockLost:
-        if len(lock_tokens) > 1:  # one that is lost fails the whole call
-            for token in lock_tokens:
-                await _defer_locked(node, [token])
+        if len(numbers) == 1:
+            del held[numbers[0]]
+        else:  # one that is lost fails the whole call
+            for number in numbers:
+                await _defer_locked(node, held, [number])
 
 
 async def _settle(node: Management, numbers: list[int], unsettled: set[int]) -> None:
