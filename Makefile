@@ -50,6 +50,9 @@ test-interpreted: install
 
 # One process: its tests share one Spark session, which takes seconds to start.
 test-spark: install
+	@mkdir -p $(RESULTS)
+	@$(BIN)/python -c "from tests.spark.starting import keep_classes; keep_classes()" 2>$(RESULTS)/java.log \
+	    || echo "notice: Java starts slowly, without an archive of its classes: see $(RESULTS)/java.log"
 	SCALE=$(SCALE) $(BIN)/python -m pytest tests/spark --junitxml=$(RESULTS)/spark.xml $(PYTEST_ARGS) \
 	    || SCALE=$(SCALE) $(BIN)/python tools/second_try.py $(RESULTS)/spark.xml
 

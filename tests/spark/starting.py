@@ -15,36 +15,38 @@ from tandembus.spark.java import ensure_java
 ROOT = Path(__file__).parent.parent.parent
 CACHE = ROOT / ".build" / "spark"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-LONGEST_S = 200.0
+LONGEST_S = 600.0
 
 
 def class_archive() -> Path:
-    """Java's classes as they are in memory, kept from one run to the next: Java then starts in half the time.
-
-    Made by a Java of its own, which takes as long as it saves the next one; all others of a run have it. A damaged one
-    is ignored by Java.
-    """
+    """Java's classes as they are in memory, kept from one run to the next: Java then starts in half the time. A damaged
+    one is ignored by Java."""
     import pyspark
 
     version = subprocess.run([str(ensure_java()), "-version"], capture_output=True, check=True).stderr
-    key = hashlib.sha256(version + pyspark.__version__.encode()).hexdigest()[:16]
-    archive = CACHE / f"classes-{key}.jsa"
-    if not archive.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            command = [sys.executable, "-c", "from tests.spark.starting import train; train()"]
-            search = os.pathsep.join([str(ROOT), *map(os.path.abspath, filter(None, sys.path))])
-            environment = {**os.environ, "PYTHONPATH": search, "SPARK_LOCAL_DIRS": folder}
-            subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=LONGEST_S)
-            (Path(folder) / "classes.jsa").rename(archive)
-    return archive
+    return CACHE / f"classes-{hashlib.sha256(version + pyspark.__version__.encode()).hexdigest()[:16]}.jsa"
+
+
+def keep_classes() -> None:
+    """To be called before the tests: a Java of its own makes the archive, all others have it. Without it they take
+    longer."""
+    archive = class_archive()
+    if archive.exists():
+        return
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        command = [sys.executable, "-c", "from tests.spark.starting import train; train()"]
+        search = os.pathsep.join([str(ROOT), *map(os.path.abspath, filter(None, sys.path))])
+        environment = {**os.environ, "PYTHONPATH": search, "SPARK_LOCAL_DIRS": folder}
+        subprocess.run(command, cwd=folder, env=environment, check=True, timeout=LONGEST_S)
+        (Path(folder) / "classes.jsa").rename(archive)
 
 
 def train() -> None:
     """What most tests use, done once in the current folder; Java writes down at its end what it needed for that."""
     spark = spark_session(
         master="local[2]",
-        **settings_with(f"-XX:ArchiveClassesAtExit={Path.cwd() / 'classes.jsa'}"),
+        **settings_with(f"{QUICK} -XX:ArchiveClassesAtExit={Path.cwd() / 'classes.jsa'} -Xshare:auto -Xlog:disable"),
         **{"spark.sql.warehouse.dir": "warehouse"},
     )
     rows = spark.createDataFrame([(1, "a")], "n long, t string").mapInArrow(lambda batches: batches, "n long, t string")
@@ -63,20 +65,21 @@ def train() -> None:
     java.wait(LONGEST_S)
 
 
-def settings_with(option: str) -> dict[str, object]:
+def settings_with(options: str) -> dict[str, object]:
     return {
         "spark.sql.shuffle.partitions": 1,
         "spark.sql.adaptive.enabled": False,
-        "spark.driver.extraJavaOptions": f"{QUICK} {option} -Xshare:auto -Xlog:disable",
+        "spark.driver.extraJavaOptions": options,
     }
 
 
 def quick_java() -> str:
     """Options of a Java that lives for a minute: it starts sooner, and leaves the cores to others."""
-    return f"{QUICK} -XX:SharedArchiveFile={class_archive()} -Xshare:auto -Xlog:disable"
+    archive = class_archive()
+    return f"{QUICK} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable" if archive.exists() else QUICK
 
 
 def quick_settings() -> dict[str, object]:
     """Of a driver, and of executors where there are some."""
-    settings = settings_with(f"-XX:SharedArchiveFile={class_archive()}")
-    return {**settings, "spark.executor.extraJavaOptions": settings["spark.driver.extraJavaOptions"]}
+    options = quick_java()
+    return {**settings_with(options), "spark.executor.extraJavaOptions": options}
