@@ -76,7 +76,7 @@ def test_each_message_is_captured_in_one_row_also_after_a_restart(
         output,
         f"{output}/_checkpoint",
         once=True,
-        source_options={"maxMessages": "40"},
+        source_options={"maxMessages": "60"},
     )
     send_all(namespace, queue, [each.encode() for each in numbered(100)])
     assert run_capture(spark, options).rows == 100

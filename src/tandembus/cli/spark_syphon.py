@@ -66,8 +66,8 @@ async def syphon(
 ) -> Callable[[], None]:
     """Bring large backlogs home to the primary, on Spark.
 
-    Follows the rules of `tandembus syphon`, which is the one to run while the backlog is below some hundred thousand
-    messages. Any number of those may run beside it; of this one, the last that was started for a pair.
+    Follows the rules of `tandembus syphon`, which is the one to run on a single machine: this one is for backlogs that
+    several should share. Any number of those may run beside it; of this one, the last that was started for a pair.
 
     Runs until Ctrl-C, or with --once until nothing more can be moved. Nothing is lost however it ends, and started
     again it goes on. Needs Send on the primary, Listen on the secondary, which must be a tandembus namespace.

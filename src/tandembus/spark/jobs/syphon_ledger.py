@@ -95,9 +95,9 @@ class QueueLedger:
         for fragment, some in without(spans, await self.reserved()).items():
             for first, last in some:
                 async for payloads in self.pages(fragment, first, last):
-                    there = [browsed(payload) for payload in payloads]
-                    deferred += sum(each.is_deferred for each in there)
-                    in_hands += sum(not each.is_deferred for each in there)
+                    deferred_here = sum(map(_is_deferred, payloads))
+                    deferred += deferred_here
+                    in_hands += len(payloads) - deferred_here
         return LeftThere(deferred, in_hands)
 
     async def pages(self, fragment: int, first: int, last: int) -> AsyncIterator[list[bytes]]:
@@ -183,6 +183,13 @@ async def _bury(receiver: Receiver, numbers: set[int], reason: str, description:
             numbers -= {each.sequence_number for each in ours}
     if others:
         await receiver.release(*others)
+
+
+def _is_deferred(payload: bytes) -> bool:
+    try:
+        return browsed(payload).is_deferred
+    except MalformedData:
+        return False
 
 
 def _place_of(payload: bytes) -> tuple[int, str]:
