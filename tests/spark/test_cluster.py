@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.dataset
@@ -17,9 +18,11 @@ from tandembus.client import connect
 from tandembus.errors import EntityNotFound
 from tandembus.pairing.aliases import backlog_path
 from tandembus.pairing.payloads import to_backlog
+from tandembus.spark.jobs.usage_result import read_result
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.integration.syphons import bodies, everything_in, numbered, send_all, wait_until
+from tests.spark.audit_writing import WrittenAudit
 from tests.spark.cluster import standalone_cluster, started_commands
 
 QUEUES = [backlog_path("contoso", index) for index in range(2)]
@@ -29,8 +32,14 @@ PATIENCE_S = 130.0
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as address:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the workers and executors write."""
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def master(folder: Path) -> Iterator[str]:
+    with standalone_cluster(folder) as address:
         yield address
 
 
@@ -52,10 +61,10 @@ async def reserved_in(secondary: EmbeddedNamespace) -> int:
     return sum(one.message_count for owners in found for one in owners)
 
 
-@covers("D2", "D3", "D6")
+@covers("D1", "D2", "D3", "D6")
 @pytest.mark.timeout(290)
 def test_jobs_run_on_a_standalone_cluster_and_survive_a_kill_of_their_driver(
-    master: str, primary: EmbeddedNamespace, secondary: EmbeddedNamespace, tmp_path: Path
+    master: str, folder: Path, primary: EmbeddedNamespace, secondary: EmbeddedNamespace, tmp_path: Path
 ) -> None:
     primary.create_queue("orders")
     primary.create_topic("events")
@@ -82,18 +91,65 @@ def test_jobs_run_on_a_standalone_cluster_and_survive_a_kill_of_their_driver(
     assert json.loads(log.read_text().splitlines()[-1])["rows"] == 200, log.read_text()
     rows = pyarrow.dataset.dataset(captured, partitioning="hive").to_table(["body"]).to_pylist()
     assert sorted(int(row["body"]) for row in rows) == list(range(200))
-    with started_commands([syphon], secrets, log) as driver:
+    with started_commands([[*syphon, *logging_events(tmp_path / "events")]], secrets, log) as driver:
         wait_for(lambda: sum(secondary.counts(queue).active for queue in QUEUES) == 0, driver, log)
+        lines = command_lines()
         os.killpg(driver.pid, signal.SIGINT)
         assert driver.wait(PATIENCE_S) == 0, log.read_text()
     told = json.loads(log.read_text().splitlines()[-1])
     assert (told["left"], told["dead_lettered"]) == (0, 0)
     assert asyncio.run(reserved_in(secondary)) == 0
+    written = [file.read_bytes() for place in (tmp_path, folder) for file in place.rglob("*") if file.is_file()]
+    assert any(b"SparkListenerApplicationStart" in text for text in written)
+    assert any(b"CoarseGrainedExecutorBackend" in text for text in (*lines, *written))
+    for key in (key_of(primary), key_of(secondary)):
+        assert not any(key in text for text in (*lines, *written))
     # What was under way at the kill may have come twice: the first arrivals are in order, and none is missing.
     first_arrivals = list(dict.fromkeys(bodies(everything_in(primary, "orders"))))
     for index in range(len(QUEUES)):
         of_queue = [number for number in first_arrivals if number // COUNT == index]
         assert of_queue == list(range(index * COUNT, (index + 1) * COUNT))
+
+
+@covers("D4", "D5", "D6")
+@pytest.mark.timeout(290)
+def test_jobs_that_read_files_leave_their_results_on_the_machine_of_the_command(master: str, tmp_path: Path) -> None:
+    audit = WrittenAudit(tmp_path / "audit")
+    audit.leave("orders", *audit.take("orders", "m1"))
+    (tmp_path / "meter").mkdir()
+    names = {"second": 1_794_830_400, "namespace": "contoso", "entity": "orders", "operation": "send"}
+    figures = {"reason": "normal", "calls": 1, "messages": 1, "operations": 1, "bytes": 100}
+    (tmp_path / "meter" / "00000001.jsonl").write_text(json.dumps({**names, **figures}) + "\n")
+    bill, report, log = tmp_path / "bill", tmp_path / "report.html", tmp_path / "driver.log"
+    few_parts = ["--conf", "spark.sql.shuffle.partitions=1", "--json"]
+    commands = [
+        ["spark", "usage", str(tmp_path), "--output", str(bill), *few_parts],
+        ["spark", "reconcile", str(tmp_path), *few_parts],
+        ["spark", "report", "--usage", str(bill), "--output", str(report), "--json"],
+    ]
+    with started_commands(commands, {"TANDEMBUS_SPARK_MASTER": master}, log) as driver:
+        assert driver.wait(2 * PATIENCE_S) == 0, log.read_text()
+    assert pyarrow.dataset.dataset(bill / "lines").count_rows() == read_result(bill).records == 1
+    assert report.read_text().startswith("<!DOCTYPE html>")
+
+
+def logging_events(folder: Path) -> list[str]:
+    folder.mkdir()
+    settings = {"enabled": "true", "compress": "false", "dir": f"file:{folder}"}
+    return [part for name, value in settings.items() for part in ("--conf", f"spark.eventLog.{name}={value}")]
+
+
+def key_of(namespace: EmbeddedNamespace) -> bytes:
+    return namespace.connection_string.partition("SharedAccessKey=")[2].partition(";")[0].encode()
+
+
+def command_lines() -> list[bytes]:
+    """Of all processes on this machine."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found.append((process / "cmdline").read_bytes())
+    return found
 
 
 def is_there(namespace: EmbeddedNamespace, path: str) -> bool:

@@ -20,6 +20,8 @@ SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set where `spark-submit` started this program: the Java side runs already and knows its master."""
 THROUGHPUT: Final = "-XX:+UseParallelGC"
 """Jobs on one machine want to be done soon; the short pauses that Java aims at otherwise cost CPU time."""
+TASK_PIECE_BYTES: Final = 16 * 1024 * 1024
+"""What Spark hands a Python task in one piece, at most: rows may be large."""
 SECRET_OPTIONS: Final = "(?i)url|connection|password|secret|token|key"
 
 
@@ -62,6 +64,7 @@ def default_settings(master: str | None, environment: Mapping[str, str] = os.env
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.redaction.options.regex": SECRET_OPTIONS,
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(TASK_PIECE_BYTES),
     }
     if master is None and SUBMITTED not in environment:
         settings["spark.master"] = DEFAULT_MASTER
