@@ -127,6 +127,9 @@ class AuditTrail:
             path = _text_of(properties, PATH_PROPERTY)
             session_id = _text_of(properties, SESSION_PROPERTY) or session_id
         partition_key = message.partition_key
+        if not session_id and not partition_key and not path:
+            out.write(_NO_TEXTS)
+            return
         _write_text(out, session_id)
         _write_text(out, partition_key)
         _write_text(out, path)
@@ -152,6 +155,10 @@ class AuditTrail:
 
 
 _HEAD_BYTES: Final = 26
+_NO_TEXTS: Final = bytes(6)
+"""Session, partition key and path of a message that has none of them."""
+_SHORT_TEXT: Final = 0xA1
+"""The constructor of an AMQP string of up to 255 bytes, behind which its length stands."""
 
 
 def page_of(trails: list[AuditTrail]) -> bytes:
@@ -198,13 +205,16 @@ def entries_in(page: bytes) -> list[AuditEntry]:
         at += _HEAD_BYTES
         if kind < FIRST_CLOSING:
             encoded_id, at = _read_bytes(page, at)
-            session_id, at = _read_bytes(page, at)
-            partition_key, at = _read_bytes(page, at)
-            path, at = _read_bytes(page, at)
             entry.message_id = _id_text(encoded_id)
-            entry.session_id = session_id.decode()
-            entry.partition_key = partition_key.decode()
-            entry.path = path.decode()
+            if page[at : at + len(_NO_TEXTS)] == _NO_TEXTS:
+                at += len(_NO_TEXTS)
+            else:
+                session_id, at = _read_bytes(page, at)
+                partition_key, at = _read_bytes(page, at)
+                path, at = _read_bytes(page, at)
+                entry.session_id = session_id.decode()
+                entry.partition_key = partition_key.decode()
+                entry.path = path.decode()
         entries.append(entry)
     return entries
 
@@ -225,8 +235,10 @@ def _id_text(encoded: bytes) -> str:
     if not encoded:
         return ""
     try:
+        if encoded[0] == _SHORT_TEXT:
+            return encoded[2:].decode()
         value, _ = decode(encoded, 0)
-    except MalformedData:
+    except (MalformedData, UnicodeDecodeError):
         value = encoded
     return value.hex() if isinstance(value, bytes) else str(value)
 
