@@ -6,12 +6,10 @@ import json
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
-from tandembus.cli import main
 from tandembus.cli.failures import FAILED, NOT_PROVEN
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
@@ -19,28 +17,10 @@ from tandembus.spark.jobs.reconcile_in_flight import in_flight_of
 from tests.covers import covers
 from tests.spark.audit_histories import BACKLOG, Histories
 from tests.spark.audit_writing import WrittenAudit
+from tests.spark.reconciling import figures, found, reconciled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def reconciled(exit_code: int, *arguments: object) -> dict[str, Any]:
-    """What the command answers; it takes the Spark session that is there."""
-    told = CliRunner().invoke(main, ["spark", "reconcile", *[str(each) for each in arguments], "--json"])
-    assert told.exit_code == exit_code, told.output
-    answer: dict[str, Any] = json.loads(told.stdout)
-    assert all(one["is_balanced"] for one in answer["entities"])
-    return answer
-
-
-def figures(answer: dict[str, Any], name: str, namespace: str = "contoso") -> dict[str, int]:
-    """Its counts, but for those that are 0."""
-    (row,) = [one for one in answer["entities"] if (one["entity"], one["namespace"]) == (name, namespace)]
-    return {key: value for key, value in row.items() if type(value) is int and value}
-
-
-def found(answer: dict[str, Any], kind: str) -> list[tuple[str, str]]:
-    return [(one["entity"], one["message_id"]) for one in answer["exceptions"] if one["kind"] == kind]
 
 
 @covers("D5")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.spark.jobs.reconcile_in_flight import InFlight, browse
 from tandembus.spark.jobs.reconcile_judging import entities_of, exceptions_of, identities_of
@@ -91,12 +91,15 @@ def _result(spark: SparkSession, records: Records, units: DataFrame, options: Re
         int(options.late_after_s * 1000),
         has_backlog=any(row["is_backlog"] for row in written),
     )
-    # Not kept: that costs more than to judge once more where there are exceptions.
+    # Not kept: that costs more than to judge once more where there are exceptions, and those are few.
     identities = identities.where(f"coalesce(seen_at, 0) <= {cut_off_ms}")
     rows = [row.asDict() for row in entities_of(identities).collect()]
-    listing = Listing(spark, exceptions_of(identities), units, records.lanes, names)
-    has_exceptions = any(row["exception_count"] for row in rows)
-    listed = listing.first(options.max_exceptions) if has_exceptions else []
-    if options.output is not None and has_exceptions:
-        listing.keep(options.output)
+    listed: list[dict[str, Any]] = []
+    if options.output is not None or any(row["exception_count"] for row in rows):
+        exceptions = exceptions_of(identities).cache()
+        listing = Listing(spark, exceptions, units, records.lanes, names)
+        listed = listing.first(options.max_exceptions)
+        if options.output is not None:
+            listing.keep(options.output)
+        exceptions.unpersist()
     return result_of(rows, listed, names, records, options.in_flight, sends, options.cut_off)

@@ -19,6 +19,8 @@ OUTSTANDING: Final = tuple([STATE[name] for name in ("lost", "phantom", "unjudge
 
 
 class Listing:
+    """`exceptions` are asked for several times."""
+
     def __init__(
         self, spark: SparkSession, exceptions: DataFrame, units: DataFrame, lanes: Sequence[Lane], names: Names
     ) -> None:
@@ -75,9 +77,8 @@ class Listing:
         placed = named.join(self._places(self._exceptions.select(*IDENTITY).distinct()), IDENTITY, "left")
         # A message without any record has no place.
         placed = placed.withColumn("places", F.coalesce("places", F.array()))
-        ordered = placed.orderBy("rank", "entity_key", "message_id", "space")
         columns = ("kind", "namespace", "entity", "message_id", "count", "first_at", "settled_at", "places")
-        ordered.select(*columns).write.mode("overwrite").json(f"{folder.rstrip('/')}/{EXCEPTIONS_FOLDER}")
+        placed.select(*columns).write.mode("overwrite").json(f"{folder.rstrip('/')}/{EXCEPTIONS_FOLDER}")
 
     def _places(self, concerned: DataFrame) -> DataFrame:
         """Of messages without an id, only those that are in question: they share one with all others."""

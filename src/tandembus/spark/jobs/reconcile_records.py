@@ -69,7 +69,7 @@ def read_records(spark: SparkSession, paths: Sequence[str]) -> Records:
     from pyspark.sql import functions as F  # noqa: N812
 
     raw = _reading(spark).schema(SCHEMA).json(audit_paths(paths)).withColumn("is_line", _is_line())
-    raw = raw.drop("broken").cache()
+    raw = raw.drop("broken", "counts").cache()
     version, skipped_count = raw.agg(F.max("audit"), F.count_if(~F.col("is_line"))).collect()[0]
     try:
         if version is None:

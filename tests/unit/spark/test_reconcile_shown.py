@@ -1,0 +1,74 @@
+"""What a reconciliation says to people, and what verdict it comes to."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from tandembus.cli.spark_reconcile import COLUMNS, show
+from tandembus.spark.jobs.reconcile_judging import SUMS
+from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
+from tests.covers import covers
+
+NOW = datetime(2026, 11, 16, tzinfo=timezone.utc)
+
+
+def result(exceptions: list[dict[str, Any]] | None = None, **figures: int) -> ReconcileResult:
+    row = {"namespace": "contoso", "entity": "orders", **dict.fromkeys(SUMS, 0), **figures}
+    listed = exceptions or []
+    return ReconcileResult([row], listed, len(listed) + 30, NOW, 2, 3)
+
+
+@covers("D5")
+@pytest.mark.parametrize(
+    ("found", "verdict", "exactly_once"),
+    [
+        (result(accepted=5, settled=5), Verdict.WELL, Verdict.WELL),
+        (result(duplicate=1), Verdict.WELL, Verdict.FAILED),
+        (result(lost=1), Verdict.FAILED, Verdict.FAILED),
+        (result(phantom=1, unjudged=1), Verdict.FAILED, Verdict.FAILED),
+        (result(unjudged=1), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
+        (result([{"kind": "missing_records"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
+        (result([{"kind": "damaged_file"}], duplicate=1), Verdict.INCOMPLETE, Verdict.FAILED),
+        (result([{"kind": "unreached"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
+        (result([{"kind": "late"}], late=1), Verdict.WELL, Verdict.WELL),
+    ],
+)
+def test_a_verdict_is_well_only_where_all_could_be_judged(
+    found: ReconcileResult, verdict: Verdict, exactly_once: Verdict
+) -> None:
+    assert found.verdict() is verdict
+    assert found.verdict(exactly_once=True) is exactly_once
+    assert found.document(exactly_once=True)["verdict"] == exactly_once.value
+
+
+@covers("D5")
+def test_people_are_told_what_could_not_be_judged_and_where_messages_were(capsys: pytest.CaptureFixture[str]) -> None:
+    place = {"namespace": "contoso", "entity": "orders", "sequence_number": 7, "state": "lost"}
+    message = {"entity": "orders", "message_id": "a", "count": 1, "first_at": None, "settled_at": None}
+    exceptions: list[dict[str, Any]] = [
+        {"kind": "missing_records", "namespace": "contoso", "store": "ab", "count": 2},
+        {"kind": "damaged_file", "file": "audit/1.jsonl", "count": 1},
+        {"kind": "unreached", "namespace": "contoso", "entity": "orders", "fragment": 3, "reason": "it is out"},
+        {"kind": "unreached", "namespace": "contoso", "entity": "news", "fragment": None, "reason": "not found"},
+        {"kind": "lost", **message, "places": [place]},
+        {"kind": "unknown_outcome", **message, "places": []},
+    ]
+    show(result(exceptions), "folder", exactly_once=False)
+    told = " ".join(capsys.readouterr().out.split())
+    for sentence in (
+        "nothing is proven: not all could be judged",
+        "missing records: 2 of store ab of contoso",
+        "damaged: 1 line of audit/1.jsonl",
+        "not browsed: orders fragment 3 of contoso: it is out",
+        "not browsed: news of contoso: not found",
+        "lost: orders a (orders 7 lost)",
+        "unknown outcome: orders a (no record)",
+        "and 30 more exceptions: all of them in folder/exceptions",
+        "2 lines could not be read and did not count",
+        "3 lines of the sender's record said nothing that could be compared",
+    ):
+        assert sentence in told
+    assert all(name in SUMS for name in COLUMNS)
