@@ -133,8 +133,9 @@ class EntityLedger:
         )
         if not prospects:
             _require_none(out)
-        given = {index: list(one.answer) for index, one in prospects.items() if one.answer}
-        open_ones = dict(prospects)
+        is_repeated = any(one.answer for one in prospects.values())
+        given: Ranges = {}
+        open_ones = {} if is_repeated else dict(prospects)
         while not given and (chosen := shares_of(open_ones, max_messages, max_bytes, request)):
             answers, late = await self._ask(
                 list(chosen), functools.partial(self._give, owner, epoch, request, chosen, up_to)
@@ -143,9 +144,10 @@ class EntityLedger:
             out |= late
             # What they had is somebody else's by now, or lies beyond `up_to`: others may have more.
             open_ones = {index: one for index, one in open_ones.items() if index not in chosen and index not in out}
-        if given:
-            given, late = await self._close(owner, epoch, request, [index for index in every if index not in out])
-            out |= late
+        if given or is_repeated:
+            others = [index for index in every if index not in given and index not in out]
+            closed, late = await self._close(owner, epoch, request, others)
+            given, out = given | closed, out | late
         return Reservation(dict(sorted(given.items())), tuple(sorted(out)))
 
     async def _close(
