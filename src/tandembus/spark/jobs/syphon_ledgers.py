@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tandembus.client import ClientFailure
 from tandembus.errors import StaleEpoch
 from tandembus.pairing.client_ports import SharedConnection
-from tandembus.spark.jobs.streaming import JobFailed
+from tandembus.spark.jobs.streaming import JobFailed, spark_errors
 from tandembus.spark.jobs.syphon_driver import FATAL, explained
 from tandembus.spark.jobs.syphon_home import Pair
 from tandembus.spark.jobs.syphon_ledger import OWNER, PATIENCE_S, LeftThere, QueueLedger
@@ -57,12 +58,13 @@ class Ledgers:
         self._troubles.clear()
 
     def learn(self, query: StreamingQuery) -> None:
-        """The epochs of queues that the query has opened."""
-        for batch in query.recentProgress if None in self.epochs.values() else ():
-            offset = batch["sources"][0]["endOffset"]
-            epochs = epochs_in(json.loads(offset) if isinstance(offset, str) else offset or {})
-            for queue, ledger in self._ledgers.items():
-                if not ledger.is_open and queue in epochs:
+        """The epochs of queues that the query has opened; where Spark is gone, they stay its secret."""
+        if None not in self.epochs.values():
+            return
+        with suppress(*spark_errors(), OSError):
+            for batch in query.recentProgress:
+                epochs = epochs_in(json.loads(batch["sources"][0]["endOffset"]) or {})
+                for queue in self._ledgers.keys() & epochs.keys():
                     self._ledgers[queue] = self._ledger(queue, epochs[queue])
 
     def left_there(self) -> LeftThere:

@@ -89,7 +89,7 @@ class Told:
     """A query of Spark, with what it tells of its last batch."""
 
     def __init__(self, offset: dict[str, Any]) -> None:
-        self.recentProgress = [{"sources": [{"endOffset": offset}]}]
+        self.recentProgress = [{"sources": [{"endOffset": told}]} for told in ("null", json.dumps(offset))]
 
 
 async def set_status(both: Pair, queue: str, status: str) -> None:

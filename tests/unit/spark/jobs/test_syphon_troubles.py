@@ -18,7 +18,7 @@ from tandembus.client.errors import ConnectionLost
 from tandembus.errors import InvalidArgument, StoreUnavailable
 from tandembus.pairing.client_ports import SharedConnection
 from tandembus.spark.jobs.streaming import JobFailed
-from tandembus.spark.jobs.syphon import check_session
+from tandembus.spark.jobs.syphon import SyphonResult, check_session
 from tandembus.spark.jobs.syphon_ledger import LeftThere, QueueLedger
 from tests.covers import covers
 from tests.integration.syphons import Pair, bodies, numbered, pair
@@ -204,3 +204,17 @@ def test_a_session_that_runs_tasks_twice_on_purpose_is_refused() -> None:
     check_session(session("false"))
     with pytest.raises(InvalidArgument, match=r"start Spark with spark\.speculation=false"):
         check_session(session("true"))
+
+
+def test_destinations_are_dead_from_a_refusal_until_they_take_messages() -> None:
+    def told(result: SyphonResult, waiting_for: list[str], took: list[str]) -> list[str]:
+        counts = {"moved": len(took), "moved_bytes": 0, "dead_lettered": 0}
+        result.add({"observedMetrics": {"syphon": {**counts, "waiting_for": waiting_for, "took": took}}})
+        return result.dead_destinations
+
+    result = SyphonResult()
+    assert told(result, ["b", "a"], ["c"]) == ["a", "b"]
+    assert told(result, [], ["c"]) == ["a", "b"], "nobody has asked them"
+    assert told(result, ["b"], ["a", "b"]) == ["b"], "it took some, and then none"
+    assert told(result, [], ["b"]) == []
+    assert (result.moved, result.batches) == (5, 4)
