@@ -14,6 +14,7 @@ from tandembus.cli.failures import FAILED, NOT_PROVEN
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
 from tandembus.spark.jobs.reconcile_in_flight import in_flight_of
+from tandembus.spark.jobs.reconcile_records import read_records
 from tests.covers import covers
 from tests.spark.audit_histories import BACKLOG, Histories
 from tests.spark.audit_writing import WrittenAudit
@@ -130,7 +131,10 @@ def test_only_what_records_and_browsing_both_saw_is_judged(spark: SparkSession, 
     (ghost,) = audit.take("orders", "there again")
     audit.leave("orders", ghost)
     audit.take("elsewhere", "not looked for")
-    seen = audit.record
+    before = read_records(spark, [str(tmp_path / "audit")])
+    before.forget()
+    seen_until = {store.store: store.last for store in before.stores}
+    assert seen_until == {"ab": audit.record}
     # While it was browsed: one left, one came.
     audit.leave("orders", left)
     audit.take("orders", "new")
@@ -148,7 +152,7 @@ def test_only_what_records_and_browsing_both_saw_is_judged(spark: SparkSession, 
     told = [("a", "accepted"), ("a", "accepted"), ("here", "unknown"), ("here", "accepted"), ("new", "refused")]
     lines = [json.dumps({"entity": "ORDERS", "message_id": i, "outcome": outcome}) + "\n" for i, outcome in told]
     (tmp_path / "sends").write_text("".join(lines))
-    in_flight = in_flight_of(spark, rows, [("contoso", "orders")], {"ab": seen})
+    in_flight = in_flight_of(spark, rows, [("contoso", "orders")], seen_until)
     options = ReconcileOptions([str(tmp_path / "audit")], in_flight=in_flight, sends=str(tmp_path / "sends"))
     answer = json.loads(json.dumps(run_reconcile(spark, options).document()))
     assert found(answer, "lost") == [("orders", "a"), ("orders", "gone")]
