@@ -20,6 +20,8 @@ SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set where `spark-submit` started this program: the Java side runs already and knows its master."""
 THROUGHPUT: Final = "-XX:+UseParallelGC"
 """Jobs on one machine want to be done soon; the short pauses that Java aims at otherwise cost CPU time."""
+OWN_DEFAULTS: Final = frozenset(("SPARK_HOME", "SPARK_CONF_DIR"))
+"""Where one of these is set, there may be a spark-defaults.conf, whose options for Java stay as they are."""
 TASK_PIECE_BYTES: Final = 16 * 1024 * 1024
 """What Spark hands a Python task in one piece, at most: rows may be large."""
 SECRET_OPTIONS: Final = "(?i)url|connection|password|secret|token|key"
@@ -70,7 +72,8 @@ def default_settings(master: str | None, environment: Mapping[str, str] = os.env
         settings["spark.master"] = DEFAULT_MASTER
     if _is_local(master, environment):
         settings["spark.sql.shuffle.partitions"] = str(_local_cores(master or DEFAULT_MASTER))
-        settings["spark.driver.extraJavaOptions"] = THROUGHPUT
+        if OWN_DEFAULTS.isdisjoint(environment):
+            settings["spark.driver.extraJavaOptions"] = THROUGHPUT
     return settings
 
 

@@ -40,6 +40,11 @@ def test_what_was_submitted_without_naming_a_master_here_is_not_taken_for_local(
     assert default_settings(None, {})["spark.master"] == "local[*]"
 
 
+def test_options_for_java_in_defaults_of_the_users_own_stay() -> None:
+    assert "spark.driver.extraJavaOptions" in default_settings("local[2]", {})
+    assert "spark.driver.extraJavaOptions" not in default_settings("local[2]", {"SPARK_CONF_DIR": "/etc/spark"})
+
+
 def test_what_the_user_has_set_stays() -> None:
     environment = {"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_PYTHON": "/opt/python", "SPARK_LOCAL_IP": "10.0.0.1"}
     prepare_environment("local[2]", environment)
