@@ -189,10 +189,10 @@ def guarantee_with(windows_s: Mapping[str, float | None]) -> str:
     if not detecting:
         return "each message arrives at least once: no queue or topic of the primary has duplicate detection"
     shortest = min(detecting, key=lambda name: (detecting[name], name))
-    where = f"{'the' if without else 'all'} {len(detecting)} queues and topics with"
     once = (
-        f"each message with a message id arrives exactly once at {where} duplicate detection, unless the job is "
-        f"interrupted for longer than ids are remembered ({detecting[shortest] / 60:g} min at '{shortest}')"
+        f"each message with a message id arrives exactly once at queues and topics with duplicate detection "
+        f"({len(detecting)} of {len(windows_s)}), unless the job is interrupted for longer than ids are remembered "
+        f"({detecting[shortest] / 60:g} min at '{shortest}')"
     )
     return f"{once}; at least once at those without: {named(without)}" if without else once
 

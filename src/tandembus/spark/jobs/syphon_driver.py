@@ -122,7 +122,7 @@ class BacklogDriver:
             batches = await self._planned(True)
         if not batches and self._troubles:
             told = "; ".join(f"{queue}: {why}" for queue, why in sorted(self._troubles.items()))
-            raise StoreUnavailable(f"messages may be left in {len(self._troubles)} backlog queues: {told}")
+            raise StoreUnavailable(f"messages may be left in backlog queues that could not be used: {told}")
         return batches
 
     async def _planned(self, retry_all: bool) -> dict[str, QueueBatch]:

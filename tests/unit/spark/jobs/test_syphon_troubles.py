@@ -50,7 +50,7 @@ async def test_a_drain_empties_what_it_can_and_fails_with_the_names_of_queues_th
             await both.divert("orders", numbered(20, queue * 100), queue)
         fault = await both.secondary.inject_fault(f"entity/{both.queues[1]}", "unavailable")
         query = Query(both)
-        with pytest.raises(StoreUnavailable, match=f"messages may be left in 1 backlog queues: {both.queues[1]}: "):
+        with pytest.raises(StoreUnavailable, match=f"messages may be left in backlog queues .*: {both.queues[1]}: "):
             await query.drain()
         assert sorted(bodies(await both.at_home("orders"))) == [*range(20), *range(200, 220)]
         await both.secondary.heal(fault)
@@ -65,7 +65,7 @@ async def test_a_fragment_that_is_out_is_told_by_a_drain_and_brought_home_when_i
         query = Query(both, max_messages=50)
         query.offset = await query.plan()  # Nothing is sent yet: all of it stays reserved.
         fault = await both.secondary.inject_fault(f"fragment/{both.queues[0]}/3", "unavailable")
-        with pytest.raises(StoreUnavailable, match=r"messages may be left in 1 backlog queues.*ragment.* 3"):
+        with pytest.raises(StoreUnavailable, match=r"messages may be left in backlog queues.*ragment.* 3"):
             await query.drain()
         await both.secondary.heal(fault)
         await query.drain()
