@@ -71,7 +71,11 @@ def outage() -> UsageResult:
 def reconciliation(lost: int = 0) -> Reconciliation:
     figures = {**dict.fromkeys(FIGURES, 0), "accepted": 5750, "settled": 5700 - lost, "pending": 50, "lost": lost}
     return Reconciliation(
-        (Reconciled("orders", figures), Reconciled(HOSTILE[1], {**figures, "lost": 0})),
+        "failed" if lost else "well",
+        (
+            Reconciled("contoso", "orders", figures),
+            Reconciled(HOSTILE[2], HOSTILE[1], {**figures, "settled": 5700, "lost": 0}),
+        ),
         ({"kind": "lost", "entity": HOSTILE[0], "message_id": HOSTILE[1], "at": HOSTILE[2]},) if lost else (),
         "2026-11-16T12:02:00Z",
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
@@ -13,9 +15,11 @@ from click.testing import CliRunner
 from tandembus.cli import main
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import Used, day_of
+from tandembus.spark.jobs.reconcile_judging import SUMS
+from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
 from tandembus.spark.jobs.report import ReportOptions, run_report
 from tandembus.spark.jobs.report_charts import TimeAxis, ticks_up_to, time_ticks
-from tandembus.spark.jobs.report_reconciliation import FIGURES, read_reconciliation
+from tandembus.spark.jobs.report_reconciliation import read_reconciliation
 from tandembus.spark.jobs.report_series import timeline
 from tandembus.spark.jobs.report_text import duration, escaped, label, short, size, tick_moment
 from tandembus.spark.jobs.usage_result import Earlier, Gap, UsageResult, write_result
@@ -129,19 +133,72 @@ def test_a_loss_is_not_overlooked() -> None:
     assert "Nothing was lost" not in read.text
 
 
+def reconciled(
+    verdict: Verdict, exceptions: Sequence[dict[str, object]] = (), exception_count: int | None = None, **figures: int
+) -> dict[str, object]:
+    """A document as the job writes it; the verdict it would come to is the given one."""
+    rows = [
+        {"namespace": name, "entity": "orders", **dict.fromkeys(SUMS, 0), "accepted": 7, "settled": 7, **figures}
+        for name in ("contoso", "fabrikam")
+    ]
+    count = len(exceptions) if exception_count is None else exception_count
+    found = ReconcileResult(rows, exceptions, count, datetime.fromtimestamp(NOON, timezone.utc), 4, 2)
+    document = found.document(exactly_once=True)
+    assert document["verdict"] == verdict.value
+    return document
+
+
+def shown(document: dict[str, object], folder: Path) -> Reader:
+    file = folder / "reconciled.json"
+    file.write_text(json.dumps(document))
+    return Reader(page(outage(), read_reconciliation(file)))
+
+
+def notes(read: Reader) -> list[str]:
+    """The kinds of the notes: what is coloured, and how."""
+    kinds = [str(attributes.get("class")).split() for _, attributes in read.elements]
+    return [kind[1] for kind in kinds if kind[0] == "note" and len(kind) > 1]
+
+
+@covers("D4")
+def test_the_verdict_is_that_of_the_job(tmp_path: Path) -> None:
+    failed = shown(reconciled(Verdict.FAILED, duplicate=1), tmp_path)
+    assert notes(failed) == ["bad"]
+    assert "2 duplicates, where each message was to be settled exactly once" in failed.text
+    assert "0 phantoms, 2 duplicates" in failed.text
+    assert "Nothing was lost" not in failed.text
+    well = shown({**reconciled(Verdict.FAILED, duplicate=1), "verdict": "well"}, tmp_path)
+    assert notes(well) == ["good"]
+    assert "and nothing was received that nobody sent. Settled more than once: 2." in well.text
+
+
+@covers("D4")
+def test_what_could_not_be_judged_is_said(tmp_path: Path) -> None:
+    unreached: dict[str, object] = {
+        "kind": "unreached",
+        "namespace": "fabrikam",
+        "entity": "orders",
+        "fragment": 3,
+        "reason": "it is out",
+    }
+    read = shown(reconciled(Verdict.INCOMPLETE, [unreached], settled=4, unjudged=3), tmp_path)
+    assert notes(read) == ["bad"]
+    assert "Nothing is proven: 6 messages could not be judged; 1 place could not be browsed." in read.text
+    assert "of 14 accepted; nothing is proven" in read.text
+    assert "contoso: orders: unjudged 3" in read.text, "in the chart"
+    assert "fragment 3, reason it is out" in read.text
+    assert "Lines of the sender's record that could not be compared: 2" in read.text
+
+
 @covers("D4")
 def test_a_reconciliation_without_all_records_is_no_proof(tmp_path: Path) -> None:
-    file = tmp_path / "reconciled.json"
-    row = {**dict.fromkeys(FIGURES, 0), "entity": "orders", "accepted": 7, "settled": 7, "is_balanced": True}
     place = {"namespace": "contoso", "entity": "orders", "sequence_number": 7, "state": None}
-    exceptions = [
+    exceptions: list[dict[str, object]] = [
         {"kind": "missing_records", "namespace": "contoso", "store": "store-0", "count": 5},
         {"kind": "late", "entity": "orders", "message_id": "a", "settled_at": None, "places": [place]},
     ]
-    document = {"entities": [row], "exceptions": exceptions, "cut_off": None, "exception_count": 9, "skipped_lines": 4}
-    file.write_text(json.dumps(document))
-    text = Reader(page(outage(), read_reconciliation(file))).text
-    assert "Audit records are missing, so nothing is proven" in text
+    text = shown(reconciled(Verdict.INCOMPLETE, exceptions, 9), tmp_path).text
+    assert "Nothing is proven: audit records are missing." in text
     assert "Nothing was lost" not in text
     assert "The first 2 of 9 exceptions" in text
     assert "places namespace contoso, entity orders, sequence number 7" in text
@@ -263,8 +320,7 @@ def kept(folder: Path) -> Path:
 def test_a_report_is_made_without_spark_from_what_the_usage_job_kept(tmp_path: Path) -> None:
     output = tmp_path / "reports" / "outage.html"
     found = tmp_path / "reconciled.json"
-    row = {**dict.fromkeys(FIGURES, 0), "entity": "orders", "accepted": 7, "settled": 7}
-    found.write_text(json.dumps({"entities": [row], "exceptions": [], "cut_off": "2026-11-16T12:00:00Z"}))
+    found.write_text(json.dumps(reconciled(Verdict.WELL)))
     arguments = ["--usage", str(kept(tmp_path)), "--reconciliation", str(found), "--output", str(output)]
     result = CliRunner().invoke(main, ["spark", "report", *arguments])
     assert result.exit_code == 0, result.output
@@ -295,9 +351,12 @@ def test_metering_files_need_a_session(tmp_path: Path) -> None:
         ("", "no JSON"),
         ("[]", "no result"),
         ('{"entities": 3}', "no result"),
-        ('{"entities": [3]}', "expected to be objects"),
-        ('{"entities": [{"entity": "orders", "lost": "3"}]}', "lost of 'orders' is no count"),
-        ('{"entities": [{"entity": "orders", "lost": -3}]}', "is no count"),
+        ('{"entities": []}', "no verdict"),
+        ('{"verdict": "fine", "entities": []}', "no verdict"),
+        ('{"verdict": ["well"], "entities": []}', "no verdict"),
+        ('{"verdict": "well", "entities": [3]}', "expected to be objects"),
+        ('{"verdict": "well", "entities": [{"entity": "orders", "lost": "3"}]}', "lost of 'orders' is no count"),
+        ('{"verdict": "well", "entities": [{"entity": "orders", "lost": -3}]}', "is no count"),
     ],
 )
 def test_another_file_is_no_reconciliation(text: str, reason: str, tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from tandembus.metering.bills import Bill, Group, largest_first
 from tandembus.metering.failover_costs import FailoverBill, failover_bill
 from tandembus.metering.money import money
 from tandembus.metering.slot import FAILOVER, LONGPOLL, NORMAL, PING, SYPHON
-from tandembus.spark.jobs.report_charts import WIDTH, Bar, Series, bars, columns, lines
-from tandembus.spark.jobs.report_reconciliation import BAD, FIGURES, Reconciliation
+from tandembus.spark.jobs.report_charts import Bar, Series, bars, columns, lines
+from tandembus.spark.jobs.report_parts import counted, figure, folded, section, table_of, with_table, words
+from tandembus.spark.jobs.report_reconciliation import Reconciliation
+from tandembus.spark.jobs.report_reconciliation_section import reconciliation_section
 from tandembus.spark.jobs.report_series import Timeline, timeline
 from tandembus.spark.jobs.report_text import duration, entity_name, escaped, moment, short, size
 from tandembus.spark.jobs.usage_result import UsageResult
@@ -19,7 +21,6 @@ from tandembus.spark.jobs.usage_result import UsageResult
 STYLE: Final = Path(__file__).with_name("report.css")
 TOP_ENTITIES: Final = 12
 DAYS: Final = 31
-EXCEPTIONS: Final = 100
 NAMED_LINES: Final = 20
 TABLE_STEPS: Final = 24
 # Nothing may be loaded and nothing may run, whatever a name holds.
@@ -27,8 +28,6 @@ POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none';
 FIGURES_OF_GROUPS: Final = ("messages", "billable", "size")
 REASONS: Final = ((NORMAL, 1), (FAILOVER, 2), (SYPHON, 3), (PING, 5), (LONGPOLL, 6))
 """Of traffic, each with its colour."""
-OUTCOMES: Final = (("settled", 3), ("pending", 6), ("dead_lettered", 2), ("expired", 5), ("lost", 4))
-"""What becomes of an accepted message, with its colour."""
 
 
 def render_report(result: UsageResult, bill: Bill, reconciliation: Reconciliation | None, title: str) -> str:
@@ -44,7 +43,7 @@ def render_report(result: UsageResult, bill: Bill, reconciliation: Reconciliatio
         _timeline_section(result, times),
         _backlog_section(times),
         _syphon_section(times),
-        _reconciliation_section(reconciliation),
+        reconciliation_section(reconciliation),
         _footer(bill),
     ]
     return (
@@ -66,7 +65,7 @@ def _header(result: UsageResult, bill: Bill, title: str) -> str:
     prices = ", ".join([f"{each.name} of {each.as_of}" for each in bill.book.lists])
     return (
         f"<header><h1>{escaped(title)}</h1><p class='dim'>{names}<br>{when}<br>"
-        f"{_counted(result.records, 'record')} in {_counted(result.files, 'file')}; "
+        f"{counted(result.records, 'record')} in {counted(result.files, 'file')}; "
         f"prices: {escaped(prices)}, in {escaped(bill.book.currency)}</p></header><main>"
     )
 
@@ -84,14 +83,22 @@ def _tiles(result: UsageResult, bill: Bill, failover: FailoverBill, reconciliati
         ),
     ]
     if reconciliation is not None:
-        lost, phantom = (reconciliation.total(each) for each in BAD)
-        tiles.append(("Lost", f"{lost:,}", f"of {reconciliation.total('accepted'):,} accepted; {phantom:,} phantoms"))
+        tiles.append(_lost(reconciliation))
     drawn = [
         f'<li><span class="what">{escaped(what)}</span><span class="figure">{escaped(figure)}</span>'
         f'<span class="more">{escaped(more)}</span></li>'
         for what, figure, more in tiles
     ]
     return f'<ul class="tiles">{"".join(drawn)}</ul>'
+
+
+def _lost(found: Reconciliation) -> tuple[str, str, str]:
+    rest = counted(found.total("phantom"), "phantom")
+    if found.verdict == "incomplete":
+        rest = "nothing is proven"
+    elif found.verdict == "failed" and found.total("duplicate"):
+        rest += f", {counted(found.total('duplicate'), 'duplicate')}"
+    return "Lost", f"{found.total('lost'):,}", f"of {found.total('accepted'):,} accepted; {rest}"
 
 
 def _missing(result: UsageResult) -> str:
@@ -125,7 +132,7 @@ def _items(texts: Iterable[str]) -> str:
 
 def _bill_section(bill: Bill) -> str:
     if not bill.lines:
-        return _section("bill", "The bill", "<p>Nothing was counted, so nothing is charged for.</p>")
+        return section("bill", "The bill", "<p>Nothing was counted, so nothing is charged for.</p>")
     several = len({line.used.namespace for line in bill.lines}) > 1
     chosen, rest = largest_first(bill.by("namespace", "entity"), TOP_ENTITIES)
     entities = [*chosen, *([rest] if rest else [])]
@@ -139,10 +146,10 @@ def _bill_section(bill: Bill) -> str:
     ]
     months.append((f"base charge, {bill.base_hours:,} h, once for all namespaces", "", money(bill.base_cost)))
     currency = bill.book.currency
-    return _section(
+    return section(
         "bill",
         "The bill",
-        _table("In all", ("", "operations", currency), months, ("total", f"{bill.charged:,}", money(bill.cost))),
+        table_of("In all", ("", "operations", currency), months, ("total", f"{bill.charged:,}", money(bill.cost))),
         _beside("entities", "Billable operations by entity", entities, currency, several),
         _operations(bill),
         _days(bill),
@@ -152,8 +159,8 @@ def _bill_section(bill: Bill) -> str:
 def _beside(identity: str, title: str, groups: Sequence[Group], currency: str, several: bool) -> str:
     rows = [Bar(_named(group, several), (group.operations,), f"{group.operations:,}") for group in groups]
     figures = [(_named(group, several), *_figures(group)) for group in groups]
-    table = _table("", ("entity", *FIGURES_OF_GROUPS, currency), figures)
-    return _with_table(_figure(title, bars(identity, title, rows)), table)
+    table = table_of("", ("entity", *FIGURES_OF_GROUPS, currency), figures)
+    return with_table(figure(title, bars(identity, title, rows)), table)
 
 
 def _operations(bill: Bill) -> str:
@@ -163,7 +170,7 @@ def _operations(bill: Bill) -> str:
     ordered, _ = largest_first(bill.by("operation"), len(groups))
     rows = [
         Bar(
-            _words(group.key[0]),
+            words(group.key[0]),
             tuple([by_reason.get((group.key[0], reason), 0) for reason, _ in REASONS]),
             f"{group.operations:,}",
         )
@@ -172,9 +179,9 @@ def _operations(bill: Bill) -> str:
     title = "Billable operations by kind and reason"
     chart = bars("operations", title, rows, REASONS)
     by_size, _ = largest_first(groups, len(groups))
-    figures = [(_words(group.key[0]), group.key[1], *_figures(group)) for group in by_size]
-    table = _table("", ("operation", "reason", *FIGURES_OF_GROUPS, bill.book.currency), figures, figures_from=2)
-    return _with_table(_figure(title, chart), table)
+    figures = [(words(group.key[0]), group.key[1], *_figures(group)) for group in by_size]
+    table = table_of("", ("operation", "reason", *FIGURES_OF_GROUPS, bill.book.currency), figures, figures_from=2)
+    return with_table(figure(title, chart), table)
 
 
 def _figures(group: Group) -> tuple[str, str, str, str]:
@@ -188,14 +195,6 @@ def _named(group: Group, several: bool) -> str:
     return f"{namespace}: {entity_name(entity)}" if several else entity_name(entity)
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _with_table(chart: str, table: str) -> str:
-    return f'<div class="beside">{chart}{table}</div>'
-
-
 def _days(bill: Bill) -> str:
     days = bill.by("day")
     if len(days) < 2:
@@ -204,8 +203,8 @@ def _days(bill: Bill) -> str:
     title = "Billable operations by day" + ("" if len(days) <= DAYS else f", the last {DAYS} of {len(days):,} days")
     rows = [Bar(group.key[0], (group.operations,), f"{short(group.operations)}") for group in last]
     figures = [(group.key[0], f"{group.operations:,}", money(group.cost)) for group in last]
-    table = _table("", ("day (UTC)", "billable", bill.book.currency), figures)
-    return _with_table(_figure(title, bars("days", title, rows)), table)
+    table = table_of("", ("day (UTC)", "billable", bill.book.currency), figures)
+    return with_table(figure(title, bars("days", title, rows)), table)
 
 
 # The failover.
@@ -215,7 +214,7 @@ def _failover_section(bill: Bill, failover: FailoverBill) -> str:
     title = "What the failover cost"
     use = failover.use
     if use.is_nothing:
-        return _section(
+        return section(
             "failover", title, "<p>No message went through a backlog in this time, and nobody waited for one.</p>"
         )
     rows = [
@@ -253,17 +252,17 @@ def _failover_section(bill: Bill, failover: FailoverBill) -> str:
         Bar("with the failover", (normal + use.further_operations,), f"{normal + use.further_operations:,}"),
         Bar("without", (normal,), f"{normal:,}"),
     ]
-    chart = _figure(
+    chart = figure(
         "Operations of the same messages", bars("compared", "Operations with and without the failover", compared)
     )
-    table = _table("", ("", "messages", "operations", "size", bill.book.currency), rows, total)
-    return _section("failover", title, *notes, _with_table(chart, table))
+    table = table_of("", ("", "messages", "operations", "size", bill.book.currency), rows, total)
+    return section("failover", title, *notes, with_table(chart, table))
 
 
 def _timeline_section(result: UsageResult, times: Timeline | None) -> str:
     title = "Timeline"
     if times is None:
-        return _section("timeline", title, "<p>Nothing was counted.</p>")
+        return section("timeline", title, "<p>Nothing was counted.</p>")
     axis = times.axis
     step = duration(axis.step_s)
     per_step = "per second" if axis.step_s == 1 else f"in each {step}"
@@ -283,39 +282,39 @@ def _timeline_section(result: UsageResult, times: Timeline | None) -> str:
     explained += [" Shaded: a process was killed, and counts may be missing."] if gaps else []
     explained += [" Triangles below the axis: pings that were accepted."] if pings else []
     rows = _over_time(times, ("ordinary", "to_backlog", "home", "pings"))
-    table = _table("", ("from (UTC)", "sent", "to the backlog", "brought home", "pings"), rows)
-    return _section(
+    table = table_of("", ("from (UTC)", "sent", "to the backlog", "brought home", "pings"), rows)
+    return section(
         "timeline",
         title,
-        f"{_figure(f'Messages sent {per_step}', chart)}{''.join(explained)}</p>",
-        _folded("The same as a table", table),
+        f"{figure(f'Messages sent {per_step}', chart)}{''.join(explained)}</p>",
+        folded("The same as a table", table),
     )
 
 
 def _backlog_section(times: Timeline | None) -> str:
     title = "Backlog depth"
     if times is None or not times.has_failover:
-        return _section("backlog", title, "<p>The backlog was empty all the time.</p>")
+        return section("backlog", title, "<p>The backlog was empty all the time.</p>")
     chart = lines(
         "depth", title, "messages", times.axis, [Series("waiting in the backlog", 2, times.depth)], is_filled=True
     )
     told = f"<p>At most {max(times.depth):,} messages waited; {times.depth[-1]:,} at the end.</p>"
-    table = _table("", ("from (UTC)", "waiting at the end of the step"), _over_time(times, ("depth",)))
-    return _section("backlog", title, told, _figure("Messages waiting", chart), _folded("The same as a table", table))
+    table = table_of("", ("from (UTC)", "waiting at the end of the step"), _over_time(times, ("depth",)))
+    return section("backlog", title, told, figure("Messages waiting", chart), folded("The same as a table", table))
 
 
 def _syphon_section(times: Timeline | None) -> str:
     title = "Syphon progress"
     if times is None or not times.has_failover:
-        return _section("syphon", title, "<p>There was nothing to bring home.</p>")
+        return section("syphon", title, "<p>There was nothing to bring home.</p>")
     diverted, home = times.diverted_so_far[-1], times.home_so_far[-1]
     share = f" ({100 * min(home, diverted) // diverted} %)" if diverted else ""
     series = [Series("sent to the backlog", 2, times.diverted_so_far), Series("brought home", 3, times.home_so_far)]
     chart = lines("syphon", title, "messages so far", times.axis, series)
     told = f"<p>{home:,} of {diverted:,} messages were brought home{share}.</p>"
     rows = _over_time(times, ("diverted_so_far", "home_so_far"))
-    table = _table("", ("from (UTC)", "sent to the backlog so far", "brought home so far"), rows)
-    return _section("syphon", title, told, _figure("Messages so far", chart), _folded("The same as a table", table))
+    table = table_of("", ("from (UTC)", "sent to the backlog so far", "brought home so far"), rows)
+    return section("syphon", title, told, figure("Messages so far", chart), folded("The same as a table", table))
 
 
 def _over_time(times: Timeline, names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -331,90 +330,6 @@ def _over_time(times: Timeline, names: Sequence[str]) -> list[tuple[str, ...]]:
     return rows[:: max(every, 1)]
 
 
-# The reconciliation.
-
-
-def _reconciliation_section(found: Reconciliation | None) -> str:
-    title = "Reconciliation"
-    if found is None:
-        told = (
-            "<p>Not given. <code>tandembus spark reconcile --json</code> makes one, of the audit records of both "
-            "namespaces.</p>"
-        )
-        return _section("reconciliation", title, told)
-    lost, phantom = (found.total(each) for each in BAD)
-    if lost or phantom:
-        verdict = _verdict("bad", f"{lost:,} lost, {phantom:,} phantoms.", "Look at the exceptions below.")
-    elif not found.is_proof:
-        verdict = _verdict("bad", "Audit records are missing,", "so nothing is proven. Look at the exceptions below.")
-    else:
-        verdict = _verdict("good", "Nothing was lost,", "and nothing was settled that had not been accepted.")
-    until = f"<p class='dim'>Accepted until {escaped(found.cut_off)}.</p>" if found.cut_off else ""
-    if found.skipped_lines:
-        until += f"<p>Lines of audit files that could not be read: {found.skipped_lines:,}</p>"
-    ordered = sorted(
-        found.entities,
-        key=lambda each: (-sum(each.figures[bad] for bad in BAD), -each.figures["accepted"], each.entity),
-    )
-    shown = ordered[:TOP_ENTITIES]
-    legend = [(_words(name), colour) for name, colour in OUTCOMES]
-    rows = [
-        Bar(each.entity, tuple([each.figures[name] for name, _ in OUTCOMES]), f"{each.figures['accepted']:,} accepted")
-        for each in shown
-    ]
-    chart = bars("reconciliation-chart", "What became of accepted messages", rows, legend, WIDTH) if rows else ""
-    figures = [(each.entity, *[f"{each.figures[name]:,}" for name in FIGURES]) for each in ordered]
-    totals = ("in all", *[f"{found.total(name):,}" for name in FIGURES])
-    headings = ("entity", *[_words(name) for name in FIGURES])
-    more = (
-        ""
-        if len(ordered) <= TOP_ENTITIES
-        else f"<p class='dim'>The chart shows {TOP_ENTITIES} of {len(ordered):,} entities.</p>"
-    )
-    return _section(
-        "reconciliation",
-        title,
-        verdict,
-        until,
-        _figure("What became of accepted messages", chart) if chart else "<p>There was nothing to reconcile.</p>",
-        more,
-        _table("By entity", headings, figures, totals),
-        _exceptions(found),
-    )
-
-
-def _verdict(kind: str, first: str, rest: str) -> str:
-    return f'<div class="note {kind}"><strong>{first}</strong> {rest}</div>'
-
-
-def _exceptions(found: Reconciliation) -> str:
-    if not found.exceptions:
-        return ""
-    shown = found.exceptions[:EXCEPTIONS]
-    rows = [
-        (
-            _words(_plain(each.get("kind"))),
-            _plain(each.get("entity")),
-            _plain(each.get("message_id")),
-            _plain({name: value for name, value in each.items() if name not in ("kind", "entity", "message_id")}),
-        )
-        for each in shown
-    ]
-    count = max(found.exception_count, len(found.exceptions))
-    caption = "Exceptions" if len(shown) == count else f"The first {len(shown):,} of {count:,} exceptions"
-    return _table(caption, ("kind", "entity", "message id", "more"), rows, figures_from=9)
-
-
-def _plain(value: object) -> str:
-    """Whatever an exception tells, for people."""
-    if isinstance(value, dict):
-        told = {name: _plain(each) for name, each in value.items()}
-        return ", ".join([f"{_words(str(name))} {text}" for name, text in told.items() if text])
-    if isinstance(value, list):
-        return "; ".join([_plain(each) for each in value])
-    return "" if value is None else str(value)
-
-
 def _footer(bill: Bill) -> str:
     seen = "; ".join([f"{each.name}: list prices of {each.as_of}, seen {each.seen}" for each in bill.book.lists])
     others = "as many other operations as are included" if bill.others is None else f"{bill.others:,} other operations"
@@ -423,51 +338,3 @@ def _footer(bill: Bill) -> str:
         "Without connections and, where the list has no price for it, bandwidth. Made by tandembus from what the meter "
         "counted; days and times are in UTC.</p></footer>"
     )
-
-
-# Parts.
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def _section(identity: str, title: str, *parts: str) -> str:
-    return f'<section aria-labelledby="{identity}-h"><h2 id="{identity}-h">{title}</h2>{"".join(parts)}</section>'
-
-
-def _figure(title: str, chart: str) -> str:
-    return f"<figure><figcaption>{escaped(title)}</figcaption>{chart}</figure>"
-
-
-def _folded(summary: str, table: str) -> str:
-    return f"<details><summary>{escaped(summary)}</summary>{table}</details>"
-
-
-def _table(
-    caption: str,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    total: Sequence[str] | None = None,
-    figures_from: int = 1,
-) -> str:
-    """The first column names the row; figures are set right, from the given column on."""
-    head = "".join([_cell("th", text, place >= figures_from, ' scope="col"') for place, text in enumerate(headings)])
-    body = [_row(row, figures_from) for row in rows]
-    if total is not None:
-        body.append(_row(total, figures_from, ' class="total"'))
-    told = f"<caption>{escaped(caption)}</caption>" if caption else ""
-    return f'<div class="table"><table>{told}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-
-
-def _row(row: Sequence[str], figures_from: int, attributes: str = "") -> str:
-    cells = [
-        _cell("td" if place else "th", text, place >= figures_from, "" if place else ' scope="row"')
-        for place, text in enumerate(row)
-    ]
-    return f"<tr{attributes}>{''.join(cells)}</tr>"
-
-
-def _cell(tag: str, text: str, is_figure: bool, attributes: str) -> str:
-    kind = ' class="n"' if is_figure else ""
-    return f"<{tag}{kind}{attributes}>{escaped(text)}</{tag}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,29 +27,37 @@ FIGURES: Final = (
 )
 BAD: Final = ("lost", "phantom")
 """What must not be."""
-LACKING: Final = ("missing_records", "damaged_file", "unreached")
-"""Exceptions that are about the records and not about a message: with one, nothing is proven."""
+VERDICTS: Final = ("well", "failed", "incomplete")
+"""As the job says them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
+    namespace: str
     entity: str
     figures: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.namespace}: {self.entity}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
+    verdict: str
+    """The job's own: what counts as a failure depends on how it was called."""
     entities: tuple[Reconciled, ...]
     exceptions: tuple[Mapping[str, object], ...]
     cut_off: str
     exception_count: int = 0
     """All of them; `exceptions` may be the first only."""
     skipped_lines: int = 0
+    skipped_sends: int = 0
 
     @property
-    def is_proof(self) -> bool:
-        is_lacking = any(each.get("kind") in LACKING for each in self.exceptions)
-        return not is_lacking and self.total("unjudged") == 0
+    def lacking(self) -> Mapping[str, int]:
+        """Exceptions that are about the records and not about a message, by kind."""
+        return Counter([str(each.get("kind")) for each in self.exceptions if "message_id" not in each])
 
     def total(self, figure: str) -> int:
         return sum([each.figures[figure] for each in self.entities])
@@ -64,14 +73,21 @@ def read_reconciliation(path: Path) -> Reconciliation:
         raise InvalidArgument(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("entities"), list):
         raise InvalidArgument(f"{path}: no result of `tandembus spark reconcile --json`")
+    verdict = document.get("verdict")
+    if verdict not in VERDICTS:
+        raise InvalidArgument(
+            f"{path}: has no verdict ({', '.join(VERDICTS)}): make it anew with `tandembus spark reconcile --json`"
+        )
     listed = document.get("exceptions")
     exceptions = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     return Reconciliation(
+        verdict,
         tuple([_entity(path, row) for row in document["entities"]]),
         tuple(exceptions),
         str(document.get("cut_off") or ""),
         _count(path, "exception_count", document.get("exception_count", len(exceptions))),
         _count(path, "skipped_lines", document.get("skipped_lines", 0)),
+        _count(path, "skipped_sends", document.get("skipped_sends", 0)),
     )
 
 
@@ -80,7 +96,7 @@ def _entity(path: Path, row: object) -> Reconciled:
         raise InvalidArgument(f"{path}: entities are expected to be objects, with a figure for each outcome")
     whose = f"of {row.get('entity')!r}"
     figures = {name: _count(path, f"{name} {whose}", row.get(name, 0)) for name in FIGURES}
-    return Reconciled(str(row.get("entity")), figures)
+    return Reconciled(str(row.get("namespace") or ""), str(row.get("entity")), figures)
 
 
 def _count(path: Path, what: str, value: object) -> int:
