@@ -43,6 +43,14 @@ class TwoFragments:
         return {0: [(3, 3)], 1: [(1, 5)]}
 
 
+class NothingYet(TwoFragments):
+    """Has something from the third request on."""
+
+    async def reserve(self, owner: str, epoch: int, request: int, *_: object) -> Reservation:
+        self.requests.append(request)
+        return Reservation({0: [(1, 5)]} if len(self.requests) > 2 else {})
+
+
 class LinkTo(Link):
     def __init__(self, reservations: TwoFragments) -> None:
         super().__init__(OPTIONS)
@@ -72,3 +80,14 @@ async def test_a_query_that_is_to_end_does_not_end_while_a_fragment_is_out() -> 
         with pytest.raises(FragmentUnavailable, match="fragments 1 are out of reach"):
             await ledger.plan("orders", 10, 1000)
     assert fragments.requests == [1, 1]
+
+
+@covers("D1")
+async def test_a_request_keeps_its_number_until_it_gets_something() -> None:
+    """A try that was given up may still reserve messages: the next one with its number is told of them."""
+    fragments = NothingYet()
+    ledger = NativeLedger(LinkTo(fragments), OPTIONS)
+    await ledger.open()
+    for _ in range(4):
+        await ledger.plan("orders", 10, 1000)
+    assert fragments.requests == [1, 1, 1, 2]

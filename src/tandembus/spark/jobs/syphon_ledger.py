@@ -69,11 +69,13 @@ class QueueLedger:
         return await self._ask(lambda node: node.reserved(OWNER, self.epoch))
 
     async def reserve(self, max_messages: int, up_to: Mapping[int, int] | None) -> Reservation:
-        """The request keeps its number until it is answered: what was reserved for it is then answered, too."""
+        """The request keeps its number until it gets something: so a try that is still under way somewhere, and
+        reserves messages later, is answered with the next one."""
         reservation = await self._ask(
             lambda node: node.reserve(OWNER, self.epoch, self._request, max_messages, MAX_BATCH_BYTES, up_to)
         )
-        self._request += 1
+        if reservation.ranges:
+            self._request += 1
         return reservation
 
     async def ends(self) -> dict[int, int]:
