@@ -10,7 +10,17 @@ from pathlib import Path
 from tests.spark.audit_writing import WrittenAudit
 
 BACKLOG = "contoso/x-servicebus-transfer/0"
-WAYS = ("direct", "backlog", "lost on the way", "twice", "dropped at home", "scheduled", "reused")
+WAYS = (
+    "direct",
+    "backlog",
+    "lost on the way",
+    "purged",
+    "twice",
+    "waits twice",
+    "dropped at home",
+    "scheduled",
+    "reused",
+)
 ENDS = ("completed", "removed", "dead_lettered", "expired", "damaged", "again", "pending", "pending")
 
 
@@ -60,20 +70,26 @@ class Histories:
         expected = self.expected[entity]
         there = self.secondary.take(BACKLOG, message_id, path=entity.upper())
         self.primary.now_ms = self.secondary.now_ms
-        if way == "lost on the way":
+        if way in ("lost on the way", "purged"):
             expected["lost"] += 1
             self.lost.add((entity, message_id))
         elif way == "twice":
             expected["settled"] += 1
             expected["duplicate"] += 1
             self.primary.leave(entity, *self.primary.take(entity, message_id, message_id))
+        elif way == "waits twice":
+            expected["accepted"] += 1
+            expected["settled"] += 1
+            expected["pending"] += 1
+            expected["duplicate"] += 1
+            self.primary.leave(entity, self.primary.take(entity, message_id, message_id)[0])
         else:
             home = self.primary.take(entity, message_id)
             if way == "dropped at home":
                 self.primary.take(entity, message_id, kind="duplicate")
                 expected["dropped_as_duplicate"] += 1
             self._end(entity, message_id, home)
-        self.secondary.leave(BACKLOG, *there)
+        self.secondary.leave(BACKLOG, *there, kind="removed" if way == "purged" else "completed")
 
     def _end(self, entity: str, message_id: str, numbers: list[int], end: str | None = None) -> None:
         expected, end = self.expected[entity], end or self._random.choice(ENDS)

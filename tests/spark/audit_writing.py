@@ -36,6 +36,12 @@ class WrittenAudit:
     def leave(self, entity: str, *numbers: int, kind: str = "completed") -> None:
         self.line(kind, entity, {"numbers": list(numbers)})
 
+    def drop(self, entity: str) -> None:
+        """Whoever makes an entity of this name again begins anew."""
+        self.line("dropped", entity, {"numbers": [0]})
+        self._fragments[entity] = 1000 + self.record
+        self._numbers.pop(entity, None)
+
     def line(
         self, kind: str, entity: str, columns: dict[str, object], repeats: int = 1, part: int = 0, parts: int = 1
     ) -> None:

@@ -30,10 +30,17 @@ def test_planted_losses_duplicates_and_phantoms_are_found_and_named(spark: Spark
     for number in range(60):
         histories.play(f"Orders/{number}", 8)
     primary, secondary = histories.primary, histories.secondary
-    # Without an id: two of the backlog that came home, one sent directly, one that is lost.
-    away = secondary.take(BACKLOG, "", "", "", path="nameless")
+    # Without an id: of three of the backlog, two came home, or one and another was sent there.
+    secondary.leave(BACKLOG, *secondary.take(BACKLOG, "", "", "", path="nameless"))
     primary.take("nameless", "", "")
-    secondary.leave(BACKLOG, *away)
+    # Here one may be lost, and another sent there: nobody can tell.
+    secondary.leave(BACKLOG, *secondary.take(BACKLOG, "", "", path="doubtful"))
+    primary.take("doubtful", "", "")
+    # A backlog queue that was deleted before its syphon was done.
+    deleted = BACKLOG.replace("/0", "/1")
+    secondary.take(deleted, "brought home", "left behind", path="deleted")
+    primary.take("deleted", "brought home")
+    secondary.drop(deleted)
     # The same name in the other namespace is another entity.
     secondary.leave("Orders/0", *secondary.take("Orders/0", "m1"))
     # Dead letters, a topic's message, a cancelled one, an entity that was deleted.
@@ -42,7 +49,7 @@ def test_planted_losses_duplicates_and_phantoms_are_found_and_named(spark: Spark
     primary.take("news/Subscriptions/all", "n1", kind="copied")
     primary.leave("late", *primary.take("late", "never", kind="scheduled"), kind="cancelled")
     primary.take("doomed", "d")
-    primary.line("dropped", "doomed", {"numbers": [0]})
+    primary.drop("doomed")
     # Of one session: "first" waits in the backlog while "second" is sent to the primary.
     (waiting,) = secondary.take(BACKLOG, "first", session="s", path="late")
     primary.now_ms = secondary.now_ms
@@ -61,8 +68,10 @@ def test_planted_losses_duplicates_and_phantoms_are_found_and_named(spark: Spark
     assert answer["verdict"] == "failed"
     for entity, expected in histories.expected.items():
         assert Counter(figures(answer, entity)) == Counter({k: v for k, v in expected.items() if v}), entity
-    assert set(found(answer, "lost")) == {*histories.lost, ("nameless", "")}
+    assert set(found(answer, "lost")) == {*histories.lost, ("nameless", ""), ("deleted", "left behind")}
     assert figures(answer, "nameless") == {"accepted": 3, "pending": 2, "lost": 1}
+    assert figures(answer, "doubtful") == {"accepted": 4, "pending": 2, "unjudged": 2}
+    assert figures(answer, "deleted") == {"accepted": 2, "pending": 1, "lost": 1}
     assert figures(answer, "nameless/$deadletterqueue") == {"accepted": 1, "pending": 1}
     assert figures(answer, "Orders/0", "fabrikam") == {"accepted": 1, "settled": 1}
     assert figures(answer, "news") == {"accepted": 2, "settled": 2}
@@ -131,6 +140,11 @@ def test_only_what_records_and_browsing_both_saw_is_judged(spark: SparkSession, 
     (ghost,) = audit.take("orders", "there again")
     audit.leave("orders", ghost)
     audit.take("elsewhere", "not looked for")
+    # Deleted and made again: what is found there is in the new one. "renewed" was deleted while it was browsed.
+    audit.leave("again", *audit.take("again", "old"))
+    audit.drop("again")
+    audit.take("again", "young")
+    audit.take("renewed", "old")
     before = read_records(spark, [str(tmp_path / "audit")])
     before.forget()
     seen_until = {store.store: store.last for store in before.stores}
@@ -138,6 +152,8 @@ def test_only_what_records_and_browsing_both_saw_is_judged(spark: SparkSession, 
     # While it was browsed: one left, one came.
     audit.leave("orders", left)
     audit.take("orders", "new")
+    audit.drop("renewed")
+    audit.take("renewed", "young")
     now = audit.now_ms
     rows = [
         ("contoso", "Orders", here, "here", now),
@@ -147,12 +163,15 @@ def test_only_what_records_and_browsing_both_saw_is_judged(spark: SparkSession, 
         ("contoso", "Orders", 4712, "before the audit", now - 3_600_000),
         ("contoso", "Orders", 1 << 48 | 5, "of an unknown fragment", now),
         ("contoso", "Orders", 4713, "its record is on its way", now + 500),
+        ("contoso", "again", 1, "young", now),
+        ("contoso", "renewed", 1, "old", now),
     ]
     # The sender was told twice that "a" was accepted, and sent "here" again when it had no answer.
     told = [("a", "accepted"), ("a", "accepted"), ("here", "unknown"), ("here", "accepted"), ("new", "refused")]
     lines = [json.dumps({"entity": "ORDERS", "message_id": i, "outcome": outcome}) + "\n" for i, outcome in told]
     (tmp_path / "sends").write_text("".join(lines))
-    in_flight = in_flight_of(spark, rows, [("contoso", "orders")], seen_until)
+    browsed = [("contoso", name) for name in ("orders", "again", "renewed")]
+    in_flight = in_flight_of(spark, rows, browsed, seen_until)
     options = ReconcileOptions([str(tmp_path / "audit")], in_flight=in_flight, sends=str(tmp_path / "sends"))
     answer = json.loads(json.dumps(run_reconcile(spark, options).document()))
     assert found(answer, "lost") == [("orders", "a"), ("orders", "gone")]
@@ -164,6 +183,7 @@ def test_only_what_records_and_browsing_both_saw_is_judged(spark: SparkSession, 
     ]
     assert figures(answer, "orders")["pending"] == 2
     assert figures(answer, "orders")["before_audit"] == 1
+    assert figures(answer, "again") == figures(answer, "renewed") == {"accepted": 2, "settled": 1, "pending": 1}
     assert figures(answer, "elsewhere") == {"accepted": 1, "pending": 1}
     assert answer["cut_off"].startswith("2023-11-14T22:1")
 

@@ -79,7 +79,10 @@ def _judged(counted: DataFrame, late_after_ms: int) -> DataFrame:
 
     col, zero = F.col, F.lit(0)
     has_id = col("message_id") != ""
-    came_home = F.least("moved", col("home_accepted") + col("dropped_as_duplicate"))
+    arrived = col("home_accepted") + col("dropped_as_duplicate")
+    # Without ids, what stands at home may as well have been sent there: enough of it proves nothing.
+    is_uncertain = ~has_id & (arrived >= col("moved"))
+    came_home = F.when(is_uncertain, zero).otherwise(F.least("moved", arrived))
     copies = col("backlog_accepted") + col("home_accepted") - came_home
     told = col("sent") + col("unknown")
     expected = (
@@ -89,10 +92,13 @@ def _judged(counted: DataFrame, late_after_ms: int) -> DataFrame:
         .otherwise(copies)
     )
     surplus = F.greatest(col("settled_units") - expected, zero)
+    # While some of it is in the backlog, what is at home may be on its way.
+    is_all_moved = col("moved") == col("backlog_accepted")
+    waiting = F.when(has_id & is_all_moved, F.greatest(col("home_accepted") - expected - surplus, zero)).otherwise(zero)
     never_recorded = F.greatest(col("sent") - copies - col("dropped_as_duplicate"), zero)
     never_in_doubt = F.least(never_recorded, col("sent_in_doubt"))
     never_home = col("moved") - came_home
-    never_home_in_doubt = F.least(never_home, col("moved_in_doubt"))
+    never_home_in_doubt = F.when(is_uncertain, never_home).otherwise(F.least(never_home, col("moved_in_doubt")))
     refused = F.when(told == 0, F.least("refused", copies)).otherwise(zero)
     took_ms = col("settled_at") - col("first_at")
     is_late = F.coalesce((took_ms > late_after_ms).cast("int"), zero)
@@ -105,7 +111,7 @@ def _judged(counted: DataFrame, late_after_ms: int) -> DataFrame:
         "lost": col("units_lost") + never_home - never_home_in_doubt + never_recorded - never_in_doubt,
         "unjudged": col("units_unjudged") + never_home_in_doubt + never_in_doubt,
         "phantom": col("units_phantom") + refused,
-        "duplicate": surplus + col("units_again"),
+        "duplicate": surplus + waiting + col("units_again"),
         "late": F.when(has_id, is_late).otherwise(col("late_units")),
         "reordered": col("reordered"),
         "unknown_outcome": col("unknown"),

@@ -33,7 +33,6 @@ CLOSING: Final = {
 CODES: Final = {**OPENING, "duplicate": DUPLICATE, "published": PUBLISHED, **CLOSING}
 FIRST_CLOSING: Final = 32
 LAST_SETTLING: Final = 36
-COMPLETED: Final = CLOSING["completed"]
 DEAD_LETTERED: Final = CLOSING["dead_lettered"]
 EXPIRED: Final = CLOSING["expired"]
 LEFT: Final = CLOSING["left"]
@@ -137,6 +136,7 @@ def _entries(spark: SparkSession, records: Records) -> DataFrame:
     )
 
 
+_PART_SCHEMA: Final = "target int, index long"
 _ARRAYS: Final = ("numbers", "ids", "sessions", "keys", "paths")
 
 
@@ -148,13 +148,24 @@ def _filled(text: Column) -> Column:
 
 
 def _found(spark: SparkSession, records: Records, in_flight: InFlight) -> DataFrame:
-    """What was browsed, as entries behind all records of the same place."""
+    """What was browsed, as entries behind all records of the same place. It is in no lane that was dropped before;
+    where one was dropped meanwhile it says nothing: it may be of the old or of the new entity of this name."""
     from pyspark.sql import functions as F  # noqa: N812
 
     targets = {target.key: target.number for target in in_flight.targets}
-    known = [(lane.number, targets[key], lane.fragment_index) for lane in records.lanes if (key := lane.key) in targets]
-    lanes = F.broadcast(spark.createDataFrame(known, "lane_number int, target int, index long"))
-    found = in_flight.found.withColumn("index", F.shiftright("sequence", 48)).join(lanes, ["target", "index"], "left")
+    known: list[tuple[int, int, int]] = []
+    renewed: list[tuple[int, int]] = []
+    for lane in [each for each in records.lanes if each.key in targets]:
+        target = targets[lane.key]
+        if lane.dropped_number is None:
+            known.append((lane.number, target, lane.fragment_index))
+        elif lane.dropped_number > _seen_until(in_flight, lane.store):
+            renewed.append((target, lane.fragment_index))
+    found = in_flight.found.withColumn("index", F.shiftright("sequence", 48))
+    if renewed:
+        found = found.join(F.broadcast(spark.createDataFrame(renewed, _PART_SCHEMA)), ["target", "index"], "left_anti")
+    lanes = F.broadcast(spark.createDataFrame(known, f"lane_number int, {_PART_SCHEMA}"))
+    found = found.join(lanes, ["target", "index"], "left")
     is_known = F.col("lane_number").isNotNull()
     low = F.col("sequence").bitwiseAND(F.lit(LOW_BITS))
     return found.select(
@@ -266,10 +277,14 @@ def _with_identity(units: DataFrame) -> DataFrame:
     entity = F.coalesce(F.when(is_backlog, F.col("path")), F.col("entity"), F.lit("?"))
     numbered = F.concat(F.lit("#"), F.col("sequence").cast("string"))
     is_closed = following.between(FIRST_CLOSING, FOUND - 1)
+    is_dropped = F.col("dropped_number") >= F.col("number")
+    # However a message has left the backlog, by the syphon or by somebody's hand: it has to be at home.
+    has_left = F.when(is_closed, following <= LAST_SETTLING).when(following < FIRST_CLOSING, F.lit(False))
+    has_left = F.coalesce(has_left.otherwise(is_dropped), F.lit(False))
     closed_at = (
         F.when(~is_open | (code == PUBLISHED), F.col("at"))
         .when(is_closed, F.col("next_at"))
-        .when(F.col("dropped_number") >= F.col("number"), F.col("dropped_at"))
+        .when(is_dropped, F.col("dropped_at"))
     )
     return units.select(
         "lane_number",
@@ -285,6 +300,6 @@ def _with_identity(units: DataFrame) -> DataFrame:
         F.col("is_main"),
         F.when(is_open, F.col("at")).alias("opened_at"),
         closed_at.alias("closed_at"),
-        (is_backlog & is_open & F.coalesce(following == COMPLETED, F.lit(False))).alias("is_moved"),
+        (is_backlog & is_open & has_left).alias("is_moved"),
         F.coalesce(F.col("at") <= F.col("backlog_doubt_at"), F.lit(False)).alias("is_moved_in_doubt"),
     )
