@@ -8,10 +8,14 @@ from __future__ import annotations
 import atexit
 import importlib
 import importlib.util
+import logging
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -59,16 +63,46 @@ class SparkTarget:
 
         named = {} if self.master is None else {"spark.master": self.master}
         is_running = SparkContext._active_spark_context is not None
+        advice = f"Is the master right ({self.master or 'local'}), and can it be reached from here?"
         try:
-            with explained_failures(
-                f"Is the master right ({self.master or 'local'}), and can it be reached from here?"
-            ):
+            with explained_failures(advice), signals_held(lambda: SparkContext._gateway is None):
                 session = spark_session(**{"spark.app.name": app_name, **named, **dict(self.conf)})
         except SparkUnavailable as error:
             raise Failure(str(error), advice=INSTALL, kind="SparkUnavailable") from None
         if not is_running:
             atexit.register(session.stop)
         return session
+
+
+@contextmanager
+def signals_held(is_launching: Callable[[], bool]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM while Java is launched are obeyed when Spark is up: it would be left behind otherwise. From
+    then on they raise KeyboardInterrupt and do nothing else: Spark's own handler calls Java in the midst of calls."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        if not is_launching():
+            raise KeyboardInterrupt
+
+    logging.getLogger().addFilter(_is_no_interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if asked:
+        raise KeyboardInterrupt
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """The bridge to Java logs each call that an interrupt has cut off, with its trace."""
+    return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
 @contextmanager
@@ -96,8 +130,8 @@ def run_to_its_end(
     done until then, `advice` what to do when it failed."""
     from tandembus.spark.jobs.streaming import JobFailed
 
-    session = spark.session(app_name)
     try:
+        session = spark.session(app_name)
         with explained_failures(advice):
             code = job(session)
     except JobFailed as error:

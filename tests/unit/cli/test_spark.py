@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from tandembus.cli.spark import SparkTarget, checkpoint_option, spark_options
+from tandembus.cli.spark import SparkTarget, checkpoint_option, signals_held, spark_options
 
 
 @click.command()
@@ -61,3 +64,35 @@ def test_a_machine_without_spark_is_told_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "Spark is not installed" in done.stderr
+
+
+@pytest.fixture
+def own_handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def start(number: int, is_launching: bool, steps: list[str]) -> None:
+    with signals_held(lambda: is_launching):
+        os.kill(os.getpid(), number)
+        steps.append("up")
+
+
+@pytest.mark.usefixtures("own_handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("is_launching", [True, False])
+def test_an_interrupt_waits_only_while_java_is_launched(number: int, is_launching: bool) -> None:
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        start(number, is_launching, steps)
+    assert steps == (["up"] if is_launching else [])
+
+
+@pytest.mark.usefixtures("own_handlers")
+def test_when_spark_is_up_its_own_handler_of_interrupts_is_gone() -> None:
+    with signals_held(lambda: False):
+        signal.signal(signal.SIGINT, lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)

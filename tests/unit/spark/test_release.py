@@ -66,3 +66,18 @@ def test_a_service_without_reservations_is_told(plain_namespace: EmbeddedNamespa
     result = run(stage, "orders")
     assert result.exit_code == 1
     assert "has no reservations" in result.stderr
+
+
+def test_dead_letters_are_handed_back_too(stage: Stage) -> None:
+    stage.create()
+    stage.send(numbered(2))
+
+    async def bury_and_reserve(bus: ServiceBus) -> None:
+        receiver = await bus.receiver(stage.queue)
+        await receiver.dead_letter(*await receiver.receive(2, 5.0))
+        reservations = await bus.reservations(f"{stage.queue}/$DeadLetterQueue")
+        await reservations.reserve("undertaker", await reservations.open_owner("undertaker"), 1, 4, 1 << 30)
+
+    stage.run(bury_and_reserve)
+    done = json.loads(run(stage, stage.queue, "--sub-queue", "dead-letter", "--owner", "undertaker", "--json").stdout)
+    assert done["released"] == 2
