@@ -228,7 +228,7 @@ class Limits:
     max_owners: int = setting(64, "owners of reservations of one entity or sub-queue", minimum=1, maximum=1024)
     max_owner_length: int = setting(128, "characters of the name of an owner", minimum=1, maximum=1024)
     max_reserve_messages: int = setting(100_000, "messages reserved by one request", minimum=1)
-    max_ranges: int = setting(4_096, "ranges of numbers in one request to settle or release", minimum=1)
+    max_ranges: int = setting(4_096, "ranges of numbers in one request to settle or release", minimum=4_096)
     max_browse_bytes: int = setting(512 * KIB, "bytes in one answer to a browse (at least one message)", minimum=1)
 
     # HTTP

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandembus.client.reservations import MAX_RANGES
 from tandembus.config import (
     EMULATOR_KEY,
     ConfigurationError,
@@ -127,6 +128,7 @@ def test_lists_come_from_text_too() -> None:
         ("amqp_port = 5672.0", ["amqp_port", "whole number"]),
         ("amqp_port = 65536", ["amqp_port", "65536", "65535"]),
         ("amqp_port = -1", ["amqp_port", "-1", "0"]),
+        (f"[limits]\nmax_ranges = {MAX_RANGES - 1}", ["limits.max_ranges", str(MAX_RANGES - 1), str(MAX_RANGES)]),
         ("name = 5", ["name", "5", "text"]),
         ("name = 'a b'", ["name", "letters"]),
         ("name = ''", ["name"]),

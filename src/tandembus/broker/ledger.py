@@ -91,12 +91,10 @@ class Owner:
     def numbers(self, first: i64, last: i64, block_size: i64, limit: i64) -> list[int]:
         """Up to `limit` of its numbers from `first` to `last`, ascending."""
         found: list[int] = []
-        for index in sorted(self.bits):
-            start = i64(index) * block_size
-            if start + block_size <= first:
-                continue
-            if start > last or len(found) >= limit:
+        for index in self._blocks(first // block_size, last // block_size):
+            if len(found) >= limit:
                 break
+            start = i64(index) * block_size
             bits = self.bits[index]
             offset: i64 = max(first - start, i64(0))
             end: i64 = min(block_size, last - start + 1)
@@ -109,6 +107,13 @@ class Owner:
                     found.append(int(start + offset))
                 offset += 1
         return found
+
+    def _blocks(self, first: i64, last: i64) -> list[int]:
+        """Those in which it has anything, ascending. Whoever settles asks for many short ranges: each is looked up, and
+        only a range that is longer than all there is goes through all."""
+        if last - first < len(self.bits):
+            return [index for index in range(int(first), int(last) + 1) if index in self.bits]
+        return sorted([index for index in self.bits if first <= index <= last])
 
 
 @final

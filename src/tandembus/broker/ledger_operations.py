@@ -16,7 +16,7 @@ LOOK: Final = 2
 COMPLETE: Final = 3
 RELEASE: Final = 4
 GIVE_UP: Final = 5
-"""The owner goes, once it has nothing reserved any more."""
+"""The owner goes, if it has nothing reserved any more; else whoever uses it is refused, and `count` is what is left."""
 
 OPERATOR: Final = -1
 """In the place of an epoch: whoever may release what an owner has left behind."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tandembus.broker.browsing import state_of
 from tandembus.broker.candidates import SLICE, Candidates, Wanted, sizes
 from tandembus.broker.fragment import Fragment
-from tandembus.broker.ledger import Ledger, check_request
+from tandembus.broker.ledger import Ledger, Owner, check_request
 from tandembus.broker.ledger_operations import (
     COMPLETE,
     GIVE_UP,
@@ -35,6 +35,9 @@ from tandembus.store.messaging_store import NUMBER_BITS, NUMBER_MASK
 Range = tuple[int, int]
 
 BROWSE_SLICE = 1024
+EVERY: Sequence[Range] = [(0, NUMBER_MASK)]
+RANGES_IN_A_ROW = 256
+"""Looked up before others get their turn."""
 TRIES = 3
 """How often messages are looked for, when receivers have taken all that were found."""
 UNIT_BYTES = 65_536
@@ -146,7 +149,7 @@ async def complete(
     """Settle what this owner has reserved of these ranges; returns how many messages it were. That there is nothing
     to do is answered after a commit, too: somebody may have done it just now."""
     count = 0
-    async for numbers in _slices(fragment, code, owner, epoch, ranges):
+    async for numbers in _Slices(fragment, code, owner, epoch, ranges):
         lane = fragment.lane(code)
         operation = LedgerOperation(COMPLETE, code, owner, epoch)
         operation.numbers = numbers
@@ -164,17 +167,39 @@ async def complete(
 async def release(fragment: Fragment, code: int, owner: str, epoch: int | None, ranges: Sequence[Range] | None) -> int:
     """Make what this owner has reserved of these ranges, or at all, available again, in its old place. Without an epoch
     it is the operator's word; all of it, and the owner is given up: whoever still uses it is refused from then on."""
-    as_operator = OPERATOR if epoch is None else epoch
-    gives_up = epoch is None and ranges is None
+    if epoch is None and ranges is None:
+        return await _give_up(fragment, code, owner)
+    operator_or_epoch = OPERATOR if epoch is None else epoch
+    return await _hand_back(fragment, code, owner, operator_or_epoch, EVERY if ranges is None else ranges, False)
+
+
+async def _give_up(fragment: Fragment, code: int, owner: str) -> int:
+    """Refuse whoever uses it first, then hand back what it has by then. Somebody may open it again meanwhile, and is
+    refused, too. What is damaged stays until it is taken out."""
     count = 0
-    async for numbers in _slices(fragment, code, owner, as_operator, [(0, NUMBER_MASK)] if ranges is None else ranges):
-        operation = LedgerOperation(RELEASE, code, owner, as_operator)
+    is_going_on = True
+    while True:
+        giving_up = LedgerOperation(GIVE_UP, code, owner, OPERATOR)
+        await _carry_out(fragment, giving_up)
+        if giving_up.count == 0 or not is_going_on:
+            return count
+        released = await _hand_back(fragment, code, owner, OPERATOR, EVERY, True)
+        count += released
+        is_going_on = released > 0
+
+
+async def _hand_back(
+    fragment: Fragment, code: int, owner: str, epoch: int, ranges: Sequence[Range], is_fencing: bool
+) -> int:
+    count = 0
+    async for numbers in _Slices(fragment, code, owner, epoch, ranges):
+        operation = LedgerOperation(RELEASE, code, owner, epoch)
         operation.numbers = numbers
-        operation.is_fencing = gives_up
+        operation.is_fencing = is_fencing
         await _carry_out(fragment, operation)
         count += int(operation.count)
-    if gives_up or count == 0:
-        await _carry_out(fragment, LedgerOperation(GIVE_UP if gives_up else RELEASE, code, owner, as_operator))
+    if count == 0:
+        await _carry_out(fragment, LedgerOperation(RELEASE, code, owner, epoch))
     return count
 
 
@@ -195,26 +220,29 @@ class _Slices:
 
     async def __anext__(self) -> list[int]:
         """Raises StaleEpoch, also when there is nothing to do."""
-        ledger = ledger_of(self._fragment, self._code)
-        if self._epoch == OPERATOR and self._owner not in ledger.owners:
-            raise StopAsyncIteration
-        owner = ledger.find(self._owner, self._epoch)
         found: list[int] = []
-        while self._position < len(self._ranges) and len(found) < SLICE:
+        owner = self._known()
+        while owner is not None and self._position < len(self._ranges) and len(found) < SLICE:
             first, last = self._ranges[self._position]
-            part = ledger.numbers(owner, max(first, self._at), last, SLICE - len(found))
+            part = ledger_of(self._fragment, self._code).numbers(owner, max(first, self._at), last, SLICE - len(found))
             found += part
             if part:
                 self._at = part[-1] + 1  # ranges may overlap
             if len(found) < SLICE:
                 self._position += 1
+                if self._position % RANGES_IN_A_ROW == 0:
+                    await asyncio.sleep(0)
+                    owner = self._known()
         if not found:
             raise StopAsyncIteration
         return found
 
-
-def _slices(fragment: Fragment, code: int, owner: str, epoch: int, ranges: Sequence[Range]) -> _Slices:
-    return _Slices(fragment, code, owner, epoch, ranges)
+    def _known(self) -> Owner | None:
+        """None where nothing is left of it that an operator could mean."""
+        ledger = ledger_of(self._fragment, self._code)
+        if self._epoch == OPERATOR and self._owner not in ledger.owners:
+            return None
+        return ledger.find(self._owner, self._epoch)
 
 
 def owners(fragment: Fragment, code: int) -> list[tuple[str, int, int]]:

@@ -82,8 +82,8 @@ def _carry_out(fragment: Fragment, operation: LedgerOperation, changes: Changes)
         _complete(lane, owner, operation, changes)
     elif kind == RELEASE:
         _release(fragment, lane, owner, operation)
-    elif kind == GIVE_UP and owner.message_count == 0:
-        lane.ledger.forget(owner)
+    elif kind == GIVE_UP:
+        _give_up(fragment, lane, owner, operation)
 
 
 def _open(fragment: Fragment, lane: Lane, operation: LedgerOperation) -> None:
@@ -206,6 +206,15 @@ def _release(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOper
     operation.numbers = released
     operation.count = len(released)
     ledger.touch(owner)
+
+
+def _give_up(fragment: Fragment, lane: Lane, owner: Owner, operation: LedgerOperation) -> None:
+    """Forget the owner, or refuse whoever uses it: what it has got just now is handed back next."""
+    operation.count = owner.message_count
+    if owner.message_count == 0:
+        lane.ledger.forget(owner)
+    else:
+        _begin_epoch(lane, owner, _next_epoch(fragment, owner))
 
 
 def _end_reservations(fragment: Fragment, operation: LedgerOperation) -> None:

@@ -48,9 +48,12 @@ class EntityLedger:
         self._fragments = fragments
         self._lane = lane
 
-    def _fragment(self, index: int) -> FragmentLedger:
+    def _fragment_exists(self, index: int) -> None:
         if not 0 <= index < len(self._fragments):
             raise InvalidArgument(f"There is no fragment {index}: the entity has {len(self._fragments)}.")
+
+    def _fragment(self, index: int) -> FragmentLedger:
+        self._fragment_exists(index)
         fragment = self._fragments[index]
         if fragment is None:
             raise _unavailable([index], None)
@@ -172,10 +175,6 @@ class EntityLedger:
     ) -> Awaitable[Sequence[Range]]:
         share = shares[index]
         return fragment.reserve(self._lane, owner, epoch, request, share.messages, share.size_bytes, up_to.get(index))
-
-    def _fragment_exists(self, index: int) -> None:
-        if not 0 <= index < len(self._fragments):
-            raise InvalidArgument(f"There is no fragment {index}: the entity has {len(self._fragments)}.")
 
     async def reserved(self, owner: str, epoch: int | None) -> Ranges:
         found = await self._ask_all(lambda _, one: one.reserved(self._lane, owner, epoch))
