@@ -133,7 +133,7 @@ def _row(group: Group, columns: int) -> list[object]:
 def _show_total(bill: Bill) -> None:
     say()
     rows: list[tuple[str, int | None, str]] = []
-    for each in bill.stretches:
+    for each in bill.stretches_in_use:
         beside = f", beside {each.others:,} others" if each.others else ""
         rows.append((f"{each.month:%B %Y} at {each.prices.name}{beside}", each.charged, money(each.cost)))
     rows.append(

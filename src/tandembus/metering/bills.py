@@ -8,6 +8,7 @@ share of the month's, and lines add up to the total to the last digit.
 from __future__ import annotations
 
 from bisect import bisect_right
+from calendar import monthrange
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
@@ -20,6 +21,8 @@ from tandembus.metering.slot import UNIT_BYTES
 
 HOUR_S: Final = 3600
 HOURS_A_DAY: Final = 24
+CLOCKS_SINCE: Final = date(2020, 1, 1)
+"""An earlier day is that of a machine whose clock was not set yet."""
 SHARE_STEP: Final = Decimal("1e-12")
 """Shares of a month's cost end here; what is cut off one goes to the next, so that no part is lost."""
 PRECISION: Final = 60
@@ -115,7 +118,8 @@ class Bill:
     """Of everything that was used, by any number of namespaces of one subscription.
 
     `others`: operations that every month has beside these; None: as many as are included, so that each of these is
-    charged. `period`: the first and the last second of what was counted, for the base charge.
+    charged. `period`: the first and the last second of what was counted, for the base charge: a namespace costs as much
+    in hours, days and months in which nobody uses it.
     """
 
     def __init__(
@@ -132,16 +136,15 @@ class Bill:
         self.stretches: Final[list[Stretch]] = []
         with localcontext() as context:
             context.prec = PRECISION
-            for of_stretch in _by_stretch(ordered, book):
-                self._include(of_stretch, period)
+            used_in = _by_stretch(ordered, book)
+            hours_of = _hours(book, _since_clocks(ordered, period))
+            for month, start in sorted({*used_in, *hours_of}):
+                self._include(month, book.at(start), used_in.get((month, start), []), hours_of.get((month, start), 0))
 
-    def _include(self, used: list[Used], period: tuple[int, int] | None) -> None:
-        prices = self.book.at(used[0].day)
+    def _include(self, month: date, prices: PriceList, used: list[Used], hours: int) -> None:
         charged = [prices.charged(each.operation, each.operations) for each in used]
-        month = used[0].day.replace(day=1)
         before = self._before(month, prices)
         cost = prices.further_operations_cost(before, sum(charged))
-        hours = _hours({each.day for each in used}, period)
         self.stretches.append(Stretch(month, prices, before, sum(charged), cost, hours, prices.base_cost(hours)))
         shares = shared(cost, charged)
         self.lines.extend([Line(*each) for each in zip(used, charged, shares, strict=True)])
@@ -151,6 +154,11 @@ class Bill:
         if earlier is not None:
             return earlier.others + earlier.charged
         return prices.included_operations if self.others is None else self.others
+
+    @property
+    def stretches_in_use(self) -> list[Stretch]:
+        """Those with operations; the others have their hours only."""
+        return [each for each in self.stretches if each.charged]
 
     @property
     def operations(self) -> int:
@@ -224,23 +232,45 @@ def day_of(second: int) -> date:
     return datetime.fromtimestamp(second, timezone.utc).date()
 
 
-def _by_stretch(ordered: Iterable[Used], book: PriceBook) -> list[list[Used]]:
-    stretches: dict[tuple[int, int, date], list[Used]] = {}
+def _stretch(day: date, book: PriceBook) -> tuple[date, date]:
+    """A month's first day, and the date of the list that counts."""
+    return day.replace(day=1), book.at(day).as_of
+
+
+def _by_stretch(ordered: Iterable[Used], book: PriceBook) -> dict[tuple[date, date], list[Used]]:
+    stretches: dict[tuple[date, date], list[Used]] = {}
     for each in ordered:
-        stretches.setdefault((each.day.year, each.day.month, book.at(each.day).as_of), []).append(each)
-    return list(stretches.values())
+        stretches.setdefault(_stretch(each.day, book), []).append(each)
+    return stretches
 
 
-def _hours(days: set[date], period: tuple[int, int] | None) -> int:
-    """Started hours of these days between the first and the last second."""
+def _since_clocks(ordered: Sequence[Used], period: tuple[int, int] | None) -> tuple[int, int] | None:
+    """A second that no clock ever had must not make a bill of decades."""
+    known = [each.day for each in ordered if each.day >= CLOCKS_SINCE]
+    if period is None or not known:
+        return period
+    return max(period[0], _first_hour(known[0]) * HOUR_S), period[1]
+
+
+def _hours(book: PriceBook, period: tuple[int, int] | None) -> dict[tuple[date, date], int]:
+    """Started hours from the first to the last second, by stretch."""
+    hours: dict[tuple[date, date], int] = {}
     if period is None:
-        return 0
-    first, last = period[0] // HOUR_S, period[1] // HOUR_S
-    hours = 0
-    for day in days:
-        start = (day - EPOCH).days * HOURS_A_DAY
-        hours += max(min(last, start + HOURS_A_DAY - 1) - max(first, start) + 1, 0)
+        return hours
+    hour, end = period[0] // HOUR_S, period[1] // HOUR_S + 1
+    starts = [_first_hour(each.as_of) for each in book.lists]
+    while hour < end:
+        day = day_of(hour * HOUR_S)
+        month_end = _first_hour(day.replace(day=monthrange(day.year, day.month)[1])) + HOURS_A_DAY
+        until = min([end, month_end, *[start for start in starts if start > hour]])
+        stretch = _stretch(day, book)
+        hours[stretch] = hours.get(stretch, 0) + until - hour
+        hour = until
     return hours
+
+
+def _first_hour(day: date) -> int:
+    return (day - EPOCH).days * HOURS_A_DAY
 
 
 def _group(key: tuple[str, ...], lines: Sequence[Line]) -> Group:

@@ -157,7 +157,7 @@ class FailoverBill:
 
 
 def failover_bill(bill: Bill) -> FailoverBill:
-    by_stretch = [(each, failover_use(_used_in(bill, each))) for each in bill.stretches]
+    by_stretch = [(each, failover_use(_used_in(bill, each))) for each in bill.stretches_in_use]
     whole = failover_use([line.used for line in bill.lines])
     costs = [_costs(stretch, use) for stretch, use in by_stretch]
     totals = [sum(each, ZERO) for each in zip(*costs, strict=True)]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import Bill, PriceBook, Used, day_of, largest_first, shared
+from tandembus.metering.failover_costs import failover_bill
 from tandembus.metering.price_files import load_prices
 from tandembus.metering.prices import Standard
 from tests.covers import covers
@@ -105,9 +106,44 @@ def test_the_base_charge_is_by_the_started_hour_once_for_all_namespaces() -> Non
     assert bill(*rows).base_hours == 0
 
 
-def test_hours_of_days_without_any_use_are_not_charged() -> None:
-    """A second that no clock ever had must not make a bill of decades."""
-    assert bill(used(1, day=date(1970, 1, 1)), used(1), period=(0, NOON)).base_hours == 24 + 13
+@covers("D4")
+def test_hours_days_and_months_without_any_use_have_their_base_charge() -> None:
+    """As the calculator takes a month: whole, whatever is done in it."""
+    days = [date(2026, 11, 16), date(2026, 11, 26), date(2027, 2, 1)]
+    last = NOON + 77 * 86_400
+    assert day_of(last) == days[-1]
+    made = bill(*[used(1, day=day) for day in days], period=(NOON, last))
+    assert made.base_hours == 77 * 24 + 1
+    assert [(f"{each.month:%Y-%m}", each.base_hours, each.base_cost) for each in made.stretches] == [
+        ("2026-11", 12 + 14 * 24, US.base_cost(12 + 14 * 24)),
+        ("2026-12", 744, US.base_cost(US.month_hours)),
+        ("2027-01", 744, US.base_cost(US.month_hours)),
+        ("2027-02", 13, US.base_cost(13)),
+    ]
+    assert [each.month.month for each in made.stretches_in_use] == [11, 2]
+    assert failover_bill(made).use.is_nothing
+
+
+def test_hours_are_priced_by_the_list_of_their_day() -> None:
+    dearer = replace(US, as_of=date(2026, 12, 10), standard=replace(US.standard, base_per_hour=Decimal(1)))
+    made = Bill([used(1)], PriceBook([US, dearer]), period=(NOON, NOON + 30 * 86_400))
+    assert [(each.prices.as_of, each.base_hours) for each in made.stretches] == [
+        (US.as_of, 12 + 14 * 24),
+        (US.as_of, 9 * 24),
+        (dearer.as_of, 6 * 24 + 13),
+    ]
+
+
+def test_a_clock_that_was_not_set_makes_no_bill_of_decades() -> None:
+    rows = [used(1, day=date(1970, 1, 1)), used(1)]
+    assert bill(*rows, period=(0, NOON)).base_hours == 13
+    assert bill(rows[0], period=(0, 3600)).base_hours == 2
+
+
+def test_even_millennia_have_a_bill() -> None:
+    made = bill(used(1), used(1, day=date(9999, 12, 31)), period=(NOON, 253_402_300_799))
+    assert made.base_hours == (253_402_300_800 - NOON) // 3600
+    assert len(made.stretches_in_use) == 2
 
 
 def test_a_day_is_a_day_in_utc() -> None:

@@ -142,7 +142,7 @@ def _bill_section(bill: Bill) -> str:
             f"{each.charged:,}",
             money(each.cost),
         )
-        for each in bill.stretches
+        for each in bill.stretches_in_use
     ]
     months.append((f"base charge, {bill.base_hours:,} h, once for all namespaces", "", money(bill.base_cost)))
     currency = bill.book.currency
