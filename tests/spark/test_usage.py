@@ -259,8 +259,23 @@ def test_sums_that_no_meter_can_have_are_refused_and_do_not_wrap_around(spark: S
 
 
 def test_a_place_without_metering_files_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    for path in (str(tmp_path), str(tmp_path / "nowhere"), f"file:{tmp_path}/nowhere"):
+    for path in (str(tmp_path), f"file:{tmp_path}/nowhere"):
         with pytest.raises(InvalidArgument, match=r"no metering files.*give a namespace's data folder"):
             run_usage(spark, UsageOptions((path,)))
-    with pytest.raises(InvalidArgument, match="cannot be read"):
-        run_usage(spark, UsageOptions(("nosuchscheme://host/meter",)))
+    for address in ("nosuchscheme://host/meter", "file://host/meter", "hdfs:meter", "s3a://"):
+        with pytest.raises(InvalidArgument, match="cannot be read"):
+            run_usage(spark, UsageOptions((address,)))
+
+
+def test_what_spark_refuses_midway_is_told_in_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    """An archive that is none, and a place that cannot be written to."""
+    file = tmp_path / "00000001.jsonl.gz"
+    file.write_bytes(b"no archive at all")
+    damaged = CliRunner().invoke(main, ["spark", "usage", str(file), "--json"])
+    file.write_bytes(gzip.compress(record(NOON).encode()))
+    unwritable = CliRunner().invoke(main, ["spark", "usage", str(file), "--output", "nosuchscheme://bill", "--json"])
+    for result in (damaged, unwritable):
+        assert result.exit_code == 1
+        told = json.loads(result.stderr.splitlines()[-1])["error"]
+        assert told["kind"] == "SparkFailed"
+        assert "Can Spark read and write" in told["advice"]

@@ -42,6 +42,7 @@ NO_SOURCE: Final = (
     "docs/clusters.md)."
 )
 INSTALL: Final = "`pip install 'tandembus[spark]'` installs Spark, and Java with it."
+READABLE: Final = "Can Spark read and write these paths, on all its machines (see docs/clusters.md)?"
 Command = Callable[..., Any]
 
 
@@ -152,7 +153,8 @@ def spark_options(command: Command) -> Command:
 
     @wraps(command)
     def run(master: str | None, conf: tuple[tuple[str, str], ...], as_json: bool, **arguments: Any) -> Any:
-        return command(SparkTarget(master, conf, as_json), **arguments)
+        with explained_failures(READABLE):
+            return command(SparkTarget(master, conf, as_json), **arguments)
 
     return cluster_options(json_option(run))
 

@@ -15,6 +15,7 @@ from tandembus.cli.pair_target import PRIMARY_VARIABLE, SECONDARY_VARIABLE
 from tandembus.cli.parameters import duration, past_moment
 from tandembus.cli.spark import SparkTarget, spark_options
 from tandembus.cli.target import check_certificate, checked_connection_string
+from tandembus.spark.jobs.usage_files import check_paths
 
 if TYPE_CHECKING:
     from tandembus.spark.jobs.reconcile_result import ReconcileResult
@@ -97,6 +98,7 @@ def reconcile(
     ]
     if browse and not namespaces:
         raise click.UsageError(f"--browse needs --primary or --secondary, or {PRIMARY_VARIABLE} in the environment.")
+    check_paths([*paths, *([sends] if sends else [])])
     session = target.session("tandembus reconcile")
     from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
 

@@ -12,6 +12,7 @@ from tandembus.cli.spark import SparkTarget, spark_options
 from tandembus.cli.spark_usage import LARGEST
 from tandembus.metering.bills import PriceBook
 from tandembus.spark.jobs.report import TITLE, ReportOptions, run_report
+from tandembus.spark.jobs.usage_files import check_paths
 
 
 @click.command()
@@ -73,6 +74,7 @@ def report(
     """
     if bool(paths) == (usage is not None):
         raise click.UsageError("Give metering files (PATH), or the result of a usage job (--usage).")
+    check_paths(paths)
     spark = target.session("tandembus report") if paths else None
     options = ReportOptions(output, paths, usage, reconciliation, prices, other_operations, title)
     written = run_report(spark, options)

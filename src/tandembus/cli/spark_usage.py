@@ -13,6 +13,7 @@ from tandembus.cli.spark import SparkTarget, spark_options
 from tandembus.metering.bills import Bill, Group, PriceBook, largest_first
 from tandembus.metering.failover_costs import failover_bill
 from tandembus.metering.money import money
+from tandembus.spark.jobs.usage_files import check_paths
 from tandembus.spark.jobs.usage_result import UsageResult, bill_document
 
 LARGEST: Final = 10**15
@@ -67,6 +68,7 @@ def usage(
     from tandembus.spark.jobs.usage import UsageOptions, run_usage
     from tandembus.spark.jobs.usage_output import keep_result
 
+    check_paths(paths)
     spark = target.session("tandembus usage")
     result = run_usage(spark, UsageOptions(paths))
     bill = result.bill(prices, other_operations)

@@ -15,7 +15,7 @@ from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook, Used
 from tandembus.metering.price_files import list_text, load_prices
 from tandembus.spark.jobs.usage import MAX_STEPS, UsageOptions, step_for
-from tandembus.spark.jobs.usage_files import is_local, local_files, shown_name
+from tandembus.spark.jobs.usage_files import is_local, local_files, of_the_meter, shown_name
 from tandembus.spark.jobs.usage_result import (
     Earlier,
     Gap,
@@ -151,6 +151,32 @@ def test_a_data_folder_means_the_meters_of_all_its_processes(tmp_path: Path) -> 
     assert [each.shown for each in local_files(wanted[0])] == [str(wanted[0])]
 
 
+@covers("D4")
+def test_of_a_parent_folder_only_files_of_meters_are_read(tmp_path: Path) -> None:
+    wanted = [
+        touch(tmp_path / "moved.jsonl"),
+        touch(tmp_path / "primary" / "meter" / "00000001.jsonl"),
+        touch(tmp_path / "secondary" / "meter" / "front-end-1" / "00000001.jsonl"),
+    ]
+    touch(tmp_path / "primary" / "audit" / "store-0" / "00000001.jsonl")
+    touch(tmp_path / "secondary" / "audit" / "store-0" / "00000001.jsonl")
+    touch(tmp_path / "secondary" / "00000001.jsonl")
+    assert [each.shown for each in local_files(tmp_path)] == [str(each) for each in wanted]
+
+
+def test_the_audit_is_not_taken_for_a_meter_that_has_no_files_yet(tmp_path: Path) -> None:
+    touch(tmp_path / "audit" / "00000001.jsonl")
+    (tmp_path / "meter").mkdir()
+    assert local_files(tmp_path) == []
+
+
+def test_of_an_address_too() -> None:
+    wanted = ["hdfs://archive/primary/meter/1.jsonl", "hdfs://archive/secondary/meter/broker-0/1.jsonl"]
+    audits = ["hdfs://archive/primary/audit/store-0/1.jsonl", "hdfs://archive/secondary/audit/store-0/1.jsonl"]
+    assert of_the_meter([*audits, *wanted]) == wanted
+    assert of_the_meter(["s3a://meter/moved/1.jsonl"]) == ["s3a://meter/moved/1.jsonl"]
+
+
 def test_names_are_no_patterns_for_spark(tmp_path: Path) -> None:
     file = touch(tmp_path / "a[b]*" / "00000001.jsonl")
     found = local_files(tmp_path / "a[b]*")
@@ -161,7 +187,7 @@ def test_names_are_no_patterns_for_spark(tmp_path: Path) -> None:
 def test_addresses_are_told_apart_from_paths(tmp_path: Path) -> None:
     assert is_local(str(tmp_path))
     assert not is_local("hdfs://archive/meter")
-    assert not is_local(str(tmp_path / "none"))
+    assert is_local(str(tmp_path / "none"))
     assert shown_name("file:///a%20b/c.jsonl") == "/a b/c.jsonl"
     assert shown_name("s3a://a/b.jsonl") == "s3a://a/b.jsonl"
 
@@ -204,6 +230,23 @@ def test_wrong_usage_is_told_before_spark_is_started(arguments: list[str], reaso
     result = CliRunner().invoke(main, ["spark", "usage", *arguments])
     assert result.exit_code == 2
     assert any(each in result.output for each in reason.split("|"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["usage", "nosuch"],
+        ["usage", ".", "nosuch"],
+        ["report", "nosuch"],
+        ["reconcile", "nosuch"],
+        ["reconcile", ".", "--sends", "nosuch"],
+    ],
+)
+def test_a_path_with_nothing_at_it_is_told_before_spark_is_started(arguments: list[str]) -> None:
+    """No Spark has this master: starting it would fail in another way."""
+    result = CliRunner().invoke(main, ["spark", *arguments, "--master", "nobody"])
+    assert result.exit_code == 1
+    assert "nosuch: there is no such folder or file" in result.stderr
 
 
 def test_lists_by_date_make_one_bill(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -61,7 +62,9 @@ def _number(batch: Batch | None) -> int | None:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """For `except`: what Spark raises, and what its Java side does."""
+    """For `except`: what Spark raises, and what its Java side does; nothing, where Spark was not even loaded."""
+    if "pyspark" not in sys.modules:
+        return ()
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

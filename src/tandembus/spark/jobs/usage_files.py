@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.streaming import reason_of, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +30,19 @@ class MeteringFile:
     size_bytes: int
 
 
+def check_paths(paths: Iterable[str]) -> None:
+    """Raises `InvalidArgument` for a path of this machine at which nothing is: told before Spark is started."""
+    for path in paths:
+        if is_local(path) and not Path(path).exists():
+            raise InvalidArgument(
+                f"{path}: there is no such folder or file. An address, such as hdfs://..., has a scheme"
+            )
+
+
 def metering_files(spark: SparkSession, paths: Iterable[str]) -> list[MeteringFile]:
     """A file that is named twice is read once."""
+    paths = list(paths)
+    check_paths(paths)
     found: dict[str, MeteringFile] = {}
     for path in paths:
         files = local_files(Path(path)) if is_local(path) else _remote_files(spark, path)
@@ -45,8 +57,8 @@ def metering_files(spark: SparkSession, paths: Iterable[str]) -> list[MeteringFi
 
 
 def is_local(path: str) -> bool:
-    """A path of this machine; any other is Spark's business, also one without a scheme that is not here."""
-    return not has_scheme(path) and Path(path).exists()
+    """A path of this machine; an address is Spark's business."""
+    return not has_scheme(path)
 
 
 def has_scheme(path: str) -> bool:
@@ -57,11 +69,23 @@ def local_files(path: Path) -> list[MeteringFile]:
     if path.is_file():
         chosen = [path]
     else:
-        # A data folder holds more than the meter's files; each process has a folder of its own below theirs.
         folder = path / METER_FOLDER if (path / METER_FOLDER).is_dir() else path
         chosen = sorted([each for each in folder.rglob("*") if each.name.endswith(SUFFIXES) and each.is_file()])
-    resolved = [each.resolve() for each in chosen]
+    resolved = [Path(each) for each in of_the_meter([str(each.resolve()) for each in chosen])]
     return [MeteringFile(f"file:{_without_patterns(str(each))}", str(each), each.stat().st_size) for each in resolved]
+
+
+def of_the_meter(names: Iterable[str]) -> list[str]:
+    """Where files have a folder `meter` beside them, they are something else: a data folder holds audit files, too."""
+    parted = [name.split("/") for name in names]
+    data_folders = {
+        tuple(parts[:place]) for parts in parted for place, part in enumerate(parts[:-1]) if part == METER_FOLDER
+    }
+    return [
+        "/".join(parts)
+        for parts in parted
+        if all(part == METER_FOLDER or tuple(parts[:place]) not in data_folders for place, part in enumerate(parts))
+    ]
 
 
 def shown_name(address: str) -> str:
@@ -75,18 +99,14 @@ def _without_patterns(name: str) -> str:
 
 
 def _remote_files(spark: SparkSession, path: str) -> list[MeteringFile]:
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import AnalysisException
-
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
     try:
         # Only names and sizes are asked for, so nothing is read.
         rows = reader.option("pathGlobFilter", REMOTE_PATTERN).load(path).select("path", "length").collect()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
+    except spark_errors() as error:
+        if "PATH_NOT_FOUND" in str(error):
             return []
-        raise InvalidArgument(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
-    except Py4JJavaError as error:
-        # An address of a kind that this Spark has no library for, or a place that does not answer.
-        raise InvalidArgument(f"{path}: cannot be read: {error.java_exception.toString()}") from None
-    return [MeteringFile(_without_patterns(row["path"]), shown_name(row["path"]), row["length"]) for row in rows]
+        # An address of a kind that this Spark has no library for, no address at all, or a place that does not answer.
+        raise InvalidArgument(f"{path}: cannot be read: {reason_of(error)}") from None
+    sizes = {row["path"]: row["length"] for row in rows}
+    return [MeteringFile(_without_patterns(name), shown_name(name), sizes[name]) for name in of_the_meter(sizes)]
