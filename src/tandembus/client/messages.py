@@ -169,7 +169,7 @@ def as_new(payload: bytes, without_properties: frozenset[str] = frozenset()) -> 
 
 
 def with_message_id(payload: bytes, message_id: str) -> bytes:
-    """The bytes of a message that has no id, with this one; all else stays as it is."""
+    """The bytes of a message that has no id, or an empty one, with this one; all else stays as it is."""
     before: list[bytes] = []
     fields: list[bytes] = []
     after: list[bytes] = []

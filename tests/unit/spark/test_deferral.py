@@ -81,7 +81,7 @@ class Deferring:
     """A ledger of one queue, called as a stream calls it."""
 
     def __init__(self, stage: Stage, loop: LoopThread) -> None:
-        options = stage.options(entities=stage.queue, backend="azure")
+        options = stage.options(entities=stage.queue, backend="azure", owner="reader")
         self.queue = stage.queue
         self.loop = loop
         self.link = CountingLink(options)

@@ -41,6 +41,7 @@ def test_a_sub_queue_is_a_part_of_each_entity() -> None:
     [
         ({}, "which namespace"),
         ({"connection": CONNECTION, "connectionEnv": "BUS"}, "not both"),
+        ({"connectionEnv": "THE BUS"}, "connectionEnv is the name of an environment variable"),
         ({"connection": CONNECTION, "backend": "rabbit"}, "native, azure"),
         ({"connection": CONNECTION, "maxMessages": "0"}, "from 1 to"),
         ({"connection": CONNECTION, "maxBytes": "1MB"}, "is a number"),
@@ -73,6 +74,9 @@ def test_no_text_repeats_the_connection_string(broken: str) -> None:
     assert SECRET not in repr(parse_options({"connection": CONNECTION}))
     with pytest.raises(InvalidArgument) as refusal:
         parse_options({"connection": broken})
+    assert SECRET not in str(refusal.value)
+    with pytest.raises(InvalidArgument) as refusal:
+        parse_options({"connectionEnv": broken})
     assert SECRET not in str(refusal.value)
 
 

@@ -112,6 +112,20 @@ def test_whole_messages_without_an_id_get_one_that_stays_the_same(stage: Stage) 
     assert (found[0].subject, found[0].correlation_id) == ("s", "7")
 
 
+@covers("D1")
+def test_an_empty_message_id_is_none_at_all(stage: Stage) -> None:
+    """The service would take all rows but the first as duplicates, and nobody would hear of it."""
+    stage.create(requires_duplicate_detection=True)
+    nameless = properties_section(message_id="") + data_section(b"x")
+    rows: list[Row] = [{"body": str(n), "message_id": ""} for n in range(3)]
+    rows += [{"payload": nameless, "message_id": ""}] * 2
+    for _ in range(2):
+        stage.write(rows, arrow_schema("also"), scope="query/1/0")
+    found = stage.peek()
+    assert [message.body for message in found] == [b"0", b"1", b"2", b"x", b"x"]
+    assert all(str(message.message_id).startswith("spark-") for message in found)
+
+
 def test_a_payload_that_is_no_message_is_named(stage: Stage) -> None:
     stage.create()
     with pytest.raises(InvalidArgument, match="the payload of row 1 is no encoded message"):

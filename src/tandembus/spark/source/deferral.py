@@ -15,7 +15,8 @@ from typing import Final
 from tandembus.client import Disposition, Management, ReceivedMessage, Receiver
 from tandembus.client.errors import ClientFailure, ConnectionLost, SomeLocksLost
 from tandembus.clock import Clock
-from tandembus.errors import InvalidOperation, MessageLockLost, MessageNotFound
+from tandembus.errors import EntityNotFound, InvalidOperation, MessageLockLost, MessageNotFound
+from tandembus.spark.source.ledger import raise_unless_retired
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.marks import Marks, marks_of, sequence_number_of
 from tandembus.spark.source.options import SourceOptions
@@ -44,7 +45,8 @@ class DeferralLedger:
         self._clock: Final = clock
         self._not_after: float | None = None
         self._unsettled: Final[dict[str, set[int]]] = {}
-        """Done with, and locked by somebody else when they were to be settled: a driver that died a moment ago."""
+        """Done with, and locked by somebody else when they were to be settled: a driver that died a moment ago. By the
+        entity's name in lower case, since a checkpoint may have another spelling."""
         self._held: Final[dict[str, dict[int, uuid.UUID]]] = {}
         """Received, and nothing more is known: the connection was lost before the service had confirmed what came next.
         By number, the lock token."""
@@ -55,12 +57,31 @@ class DeferralLedger:
     async def settle(self, batch: Batch) -> None:
         """What could not be settled earlier is tried again, whatever the batch is."""
         for entity, ranges in batch.items():
-            self._unsettled.setdefault(entity, set()).update(numbers_of(ranges))
+            self._unsettled.setdefault(entity.lower(), set()).update(numbers_of(ranges))
         for entity, numbers in self._unsettled.items():
-            waiting = sorted(numbers)
-            for start in range(0, len(waiting), SETTLED_TOGETHER):
-                node = await self._link.management(entity)
-                await _settle(node, waiting[start : start + SETTLED_TOGETHER], numbers)
+            try:
+                await self._settle(entity, numbers)
+            except EntityNotFound as error:
+                raise_unless_retired(error, entity, self._entities)
+                numbers.clear()
+
+    async def _settle(self, entity: str, numbers: set[int]) -> None:
+        waiting = sorted(numbers)
+        for start in range(0, len(waiting), SETTLED_TOGETHER):
+            node = await self._link.management(entity)
+            await _settle(node, waiting[start : start + SETTLED_TOGETHER], numbers)
+
+    async def still_set_aside(self, batch: Batch) -> Batch:
+        """Nobody else can have what is deferred; and what is not there is left out when it is read."""
+        found: Batch = {}
+        for entity, ranges in batch.items():
+            try:
+                await (await self._link.management(entity)).peek(1, 1)
+            except EntityNotFound as error:
+                raise_unless_retired(error, entity, self._entities)
+            else:
+                found[entity] = ranges
+        return found
 
     async def left_over(self) -> Batch:
         found: Batch = {}
@@ -71,7 +92,7 @@ class DeferralLedger:
             while page := await _peek(node, at):
                 numbers.update(int(one.number) for one in page if one.state == DEFERRED)
                 at = _behind(page, at)
-            ours = numbers - self._unsettled.get(entity, set())
+            ours = numbers - self._unsettled.get(entity.lower(), set())
             if ours:
                 found[entity] = ranges_of(ours)
         return found

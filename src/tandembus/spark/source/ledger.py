@@ -9,10 +9,10 @@ import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from tandembus.errors import FragmentUnavailable, NotSupported
+from tandembus.errors import EntityNotFound, FragmentUnavailable, NotSupported
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.options import SourceOptions, require_owner
-from tandembus.spark.source.ranges import Batch, FragmentRanges, count_of
+from tandembus.spark.source.ranges import Batch, FragmentRanges, count_of, intersection
 
 log = logging.getLogger("tandembus.spark")
 
@@ -23,7 +23,11 @@ class Ledger(Protocol):
     async def open(self) -> None:
         """From now on this process decides for the query, and an earlier one does not any more."""
 
-    async def settle(self, batch: Batch) -> None: ...
+    async def settle(self, batch: Batch) -> None:
+        """Of entities that the query does not read any more, too; one that is gone by now has nothing to settle."""
+
+    async def still_set_aside(self, batch: Batch) -> Batch:
+        """What of a batch that an earlier process has planned is to be read."""
 
     async def left_over(self) -> Batch:
         """What is set aside already: an earlier process did not get to plan it, or lost its checkpoint."""
@@ -35,6 +39,13 @@ class Ledger(Protocol):
         """From now on nothing is planned that arrives later."""
 
 
+def raise_unless_retired(error: EntityNotFound, entity: str, entities: Iterable[str]) -> None:
+    """An entity that only the checkpoint names may have been deleted, and its messages with it."""
+    if entity.lower() in {each.lower() for each in entities}:
+        raise error
+    log.warning("%s is in the checkpoint, and there no more: nothing is left to do for its messages", entity)
+
+
 class NativeLedger:
     """The reservations of a tandembus namespace."""
 
@@ -43,37 +54,55 @@ class NativeLedger:
         self._entities: Final = options.entities
         self._owner: Final = require_owner(options)
         self._epochs: Final[dict[str, int]] = {}
+        """By the name in lower case: a checkpoint may have another spelling, and it is one owner all the same."""
         self._requests: Final[dict[str, int]] = {}
         self._ends: dict[str, dict[int, int]] | None = None
         self._doubtful: Final[set[str]] = set()
         """Entities of which fragments were missing when they were last planned."""
 
     async def open(self) -> None:
-        await self._open(self._entities)
+        for entity in self._entities:
+            await self._epoch(entity)
 
-    async def _open(self, entities: Iterable[str]) -> None:
-        for entity in entities:
-            if entity not in self._epochs:
-                reservations = await self._link.reservations(entity)
-                try:
-                    self._epochs[entity] = await reservations.open_owner(self._owner)
-                except NotSupported as error:
-                    raise NotSupported(
-                        f"{entity} has no reservations: another Service Bus than tandembus, or one that was started "
-                        "with --no-reservations. Give the option backend=azure"
-                    ) from error
+    async def _epoch(self, entity: str) -> int:
+        epoch = self._epochs.get(entity.lower())
+        if epoch is None:
+            reservations = await self._link.reservations(entity)
+            try:
+                epoch = self._epochs[entity.lower()] = await reservations.open_owner(self._owner)
+            except NotSupported as error:
+                raise NotSupported(
+                    f"{entity} has no reservations: another Service Bus than tandembus, or one that was started "
+                    "with --no-reservations. Give the option backend=azure"
+                ) from error
+        return epoch
 
     async def settle(self, batch: Batch) -> None:
-        await self._open(batch)  # of entities that the query does not read any more, too
         for entity, ranges in batch.items():
-            reservations = await self._link.reservations(entity)
-            await reservations.complete_ranges(self._owner, self._epochs[entity], ranges)
+            try:
+                epoch = await self._epoch(entity)
+                await (await self._link.reservations(entity)).complete_ranges(self._owner, epoch, ranges)
+            except EntityNotFound as error:
+                raise_unless_retired(error, entity, self._entities)
+
+    async def still_set_aside(self, batch: Batch) -> Batch:
+        """Not what an operator has released meanwhile: others may have it, and it is planned again when nobody has."""
+        found: Batch = {}
+        for entity, ranges in batch.items():
+            try:
+                epoch = await self._epoch(entity)
+                reserved = await (await self._link.reservations(entity)).reserved(self._owner, epoch)
+            except EntityNotFound as error:
+                raise_unless_retired(error, entity, self._entities)
+            else:
+                found[entity] = intersection(ranges, reserved)
+        return found
 
     async def left_over(self) -> Batch:
         found: Batch = {}
         for entity in self._entities:
             reservations = await self._link.reservations(entity)
-            ranges = await reservations.reserved(self._owner, self._epochs[entity])
+            ranges = await reservations.reserved(self._owner, await self._epoch(entity))
             if count_of(ranges):
                 found[entity] = ranges
         return found
@@ -83,7 +112,8 @@ class NativeLedger:
         reservations = await self._link.reservations(entity)
         up_to = None if self._ends is None else self._ends[entity]
         request = self._requests.setdefault(entity, 1)
-        answer = await reservations.reserve(self._owner, self._epochs[entity], request, max_messages, max_bytes, up_to)
+        epoch = await self._epoch(entity)
+        answer = await reservations.reserve(self._owner, epoch, request, max_messages, max_bytes, up_to)
         ranges = answer.ranges
         if answer.missing_fragments and self._ends is not None:
             raise FragmentUnavailable(
@@ -96,7 +126,7 @@ class NativeLedger:
         elif entity in self._doubtful:
             # One that went out of reach may have reserved messages and not said so. The batch before is settled, so
             # whatever is reserved is to be planned.
-            ranges = await reservations.reserved(self._owner, self._epochs[entity])
+            ranges = await reservations.reserved(self._owner, epoch)
             self._doubtful.remove(entity)
         if count_of(answer.ranges):
             self._requests[entity] = request + 1  # else a try that is still under way would be left behind with it

@@ -1,6 +1,6 @@
 """What Spark writes into its log: not how far a stream came, but which messages its last batch holds.
 
-`{"v": 1, "n": namespace, "e": batch counter, "b": {entity: {fragment: [[first, last], ...]}}}`
+`{"v": 1, "n": namespace, "o": owner, "e": batch counter, "b": {entity: {fragment: [[first, last], ...]}}}`
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ VERSION: Final = 1
 Offset = dict[str, Any]
 
 
-def initial_offset(namespace: str) -> Offset:
-    return {"v": VERSION, "n": namespace, "e": 0, "b": {}}
+def initial_offset(namespace: str, owner: str) -> Offset:
+    return {"v": VERSION, "n": namespace, "o": owner, "e": 0, "b": {}}
 
 
-def offset_after(start: Offset, batch: Batch) -> Offset:
+def offset_after(start: Offset, batch: Batch, owner: str) -> Offset:
     """The offset at the end of a batch that follows `start`."""
     content = {
         entity: {str(fragment): [list(one) for one in ranges] for fragment, ranges in sorted(fragments.items())}
         for entity, fragments in sorted(batch.items())
     }
-    return {"v": VERSION, "n": start["n"], "e": start["e"] + 1, "b": content}
+    return {"v": VERSION, "n": start["n"], "o": owner, "e": start["e"] + 1, "b": content}
 
 
 def batch_ending_at(offset: Offset) -> Batch:
@@ -34,8 +34,9 @@ def batch_ending_at(offset: Offset) -> Batch:
     }
 
 
-def check_offset(offset: Offset, namespace: str) -> None:
-    """Raises InvalidArgument for what another version, or a query on another namespace, has written."""
+def check_offset(offset: Offset, namespace: str, owner: str) -> None:
+    """Raises InvalidArgument for what another version, or a query on another namespace or with another owner, has
+    written. Offsets of the first version may lack the owner."""
     if offset.get("v") != VERSION:
         raise InvalidArgument(
             f"the checkpoint has offsets of version {offset.get('v')!r}, and this is version {VERSION}: use the "
@@ -46,4 +47,9 @@ def check_offset(offset: Offset, namespace: str) -> None:
             f"the checkpoint belongs to the namespace {offset['n']!r}, and this is {namespace!r}: use a checkpoint of "
             f"its own for each namespace; if it is the same one at a new address, give the option "
             f"namespaceId={offset['n']}"
+        )
+    if offset.get("o", owner) != owner:
+        raise InvalidArgument(
+            f"the checkpoint belongs to the owner {offset['o']!r}, and this is {owner!r}, which could not settle the "
+            f"last batch of the other: give the option owner={offset['o']}, or a new checkpoint"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -46,6 +47,7 @@ NAMES: Final = (
     "retryFor",
 )
 _SPARKS_OWN: Final = ("path", "checkpointlocation", "query", "queryname")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASYNCHRONOUS: Final = "asyncprogresstracking"
 
 
@@ -108,6 +110,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         )
     if connection is not None:
         _parsed(connection)
+    if variable is not None and not _VARIABLE.fullmatch(variable):
+        # What was given may be the secret itself.
+        raise InvalidArgument(
+            "the option connectionEnv is the name of an environment variable (letters, digits and _) that holds the "
+            "connection string, not the connection string: put that into a variable, and give its name"
+        )
     return SourceOptions(
         connection=connection,
         connection_variable=variable,

@@ -102,7 +102,7 @@ class RowEncoder:
         session_id, partition_key = texts[0], texts[1]
         pairs, types = rows.column("properties")[index], rows.column("property_types")[index]
         message_id = rows.column("message_id")[index]
-        if message_id is None:
+        if not message_id:  # an empty one would make all such rows duplicates of the first
             message_id = self._id(rows, index, destination, (*texts, pairs), content)
         return key_of(session_id, partition_key), encode_message(
             content,
@@ -121,7 +121,7 @@ class RowEncoder:
         try:
             add_message(parsed, payload)
             message = as_new(payload) if _GIVEN_BY_THE_SERVICE in payload else payload
-            if parsed.message_ids[0] is None:
+            if not parsed.message_ids[0]:
                 given = rows.column("message_id")[index]
                 message = with_message_id(message, given or self._id(rows, index, destination, (), message))
         except MalformedData as error:

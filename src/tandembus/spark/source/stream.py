@@ -37,13 +37,15 @@ class Stream:
         self._link: Final = link
         self._ledger: Final = ledger
         self._namespace: Final = options.namespace()
+        self._owner: Final = require_owner(options)
         self._is_open = False
         self._has_looked_back = False
         self._settled: Offset | None = None
+        self._planned: Offset | None = None
         self._ends_at_once = False
 
     def initial(self) -> Offset:
-        return initial_offset(self._namespace)
+        return initial_offset(self._namespace, self._owner)
 
     async def remember_ends(self) -> None:
         """The query is to end with what is there by now."""
@@ -61,7 +63,7 @@ class Stream:
         return await self._latest(start, self._all)
 
     async def _latest(self, start: Offset, plan: Callable[[], Awaitable[Batch]]) -> Offset:
-        check_offset(start, self._namespace)
+        check_offset(start, self._namespace, self._owner)
         try:
             await self._link.patiently(self._open)
             await self._settle(start)
@@ -73,21 +75,27 @@ class Stream:
                 raise
             log.warning("nothing is planned for now: %s", error)
             return start
-        return offset_after(start, batch) if batch else start
+        if not batch:
+            return start
+        self._planned = offset_after(start, batch, self._owner)
+        return self._planned
 
     async def batch(self, start: Offset, end: Offset) -> Batch:
         """What to read for the batch between the two, which may be one that an earlier process has planned."""
-        check_offset(end, self._namespace)
+        check_offset(end, self._namespace, self._owner)
         if start == end:
             return {}
+        batch = batch_ending_at(end)
         try:
             await self._link.patiently(self._open)
+            if end != self._planned:
+                batch = await self._link.patiently(lambda: self._ledger.still_set_aside(batch))
         except StaleEpoch as error:
             raise self._fenced() from error
-        return batch_ending_at(end)
+        return batch
 
     async def commit(self, end: Offset) -> None:
-        check_offset(end, self._namespace)
+        check_offset(end, self._namespace, self._owner)
         try:
             await self._link.patiently(self._open)
             await self._settle(end)
@@ -160,9 +168,8 @@ class Stream:
         return batch
 
     def _fenced(self) -> StaleEpoch:
-        owner = require_owner(self._options)
         return StaleEpoch(
-            f"another query has started with the owner {owner!r}, or an operator has released what it had reserved, so "
-            "this one ends; nothing is lost: the other query goes on with its messages, released ones are back in the "
-            "queue. Give every query an owner of its own, and start this one again if it was released"
+            f"another query has started with the owner {self._owner!r}, or an operator has released what it had "
+            "reserved, so this one ends; nothing is lost: the other query goes on with its messages, released ones are "
+            "back in the queue. Give every query an owner of its own, and start this one again if it was released"
         )

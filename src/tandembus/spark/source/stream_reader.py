@@ -20,7 +20,7 @@ from tandembus.spark.source.batch_reader import SlicesPartition, read_slices
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.offsets import Offset, initial_offset
-from tandembus.spark.source.options import SourceOptions
+from tandembus.spark.source.options import SourceOptions, require_owner
 from tandembus.spark.source.ranges import packed, slices_of
 from tandembus.spark.source.stream import Stream
 
@@ -40,7 +40,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_loop": None, "_stream": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        return initial_offset(self._options.namespace())
+        return initial_offset(self._options.namespace(), require_owner(self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.max_messages)
