@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -29,32 +29,34 @@ class JobFailed(Exception):
 
 def follow(query: StreamingQuery, heard: Callable[[Batch], None]) -> None:
     """Until the query ends, or Ctrl-C or SIGTERM stops it (`KeyboardInterrupt`); each batch is told once. Raises
-    `JobFailed`."""
+    `JobFailed`. However it ends, the query is over: whoever gives back what it had takes nothing out of its hands."""
     told: set[int] = set()
-    try:
-        with _noting_signals() as is_asked_to_stop:
+    with _noting_signals() as signals:
+        try:
             while not query.awaitTermination(LOOK_EVERY_S):
                 _tell_new(query, told, heard)
-                if is_asked_to_stop():
-                    _finish_batch(query)
-                    query.stop()
+                if signals:
+                    _finish_batch(query, signals)
                     raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        _tell_last(query, told, heard)
-        raise
-    except Exception as error:
-        _tell_last(query, told, heard)
-        raise JobFailed(reason_of(error)) from None
-    _tell_new(query, told, heard)
+            _tell_new(query, told, heard)
+        except BaseException as error:
+            _end(query, told, heard)
+            if isinstance(error, Exception):
+                raise JobFailed(reason_of(error)) from None
+            raise
 
 
-def _finish_batch(query: StreamingQuery) -> None:
-    """The one under way may end, if it does soon: what is cut off has to be done again."""
+def _finish_batch(query: StreamingQuery, signals: Sequence[int]) -> None:
+    """The one under way may end, if it does soon and nobody asks again: what is cut off has to be done again."""
     before = query.lastProgress
     looks = 0
-    while looks < FINISH_LOOKS and query.status["isTriggerActive"] and _number(query.lastProgress) == _number(before):
+    while looks < FINISH_LOOKS and len(signals) == 1 and _is_under_way(query, before):
         query.awaitTermination(LOOK_EVERY_S)
         looks += 1
+
+
+def _is_under_way(query: StreamingQuery, before: Batch | None) -> bool:
+    return query.status["isTriggerActive"] and _number(query.lastProgress) == _number(before)
 
 
 def _number(batch: Batch | None) -> int | None:
@@ -93,27 +95,27 @@ def _tell_new(query: StreamingQuery, told: set[int], heard: Callable[[Batch], No
             heard(batch)
 
 
-def _tell_last(query: StreamingQuery, told: set[int], heard: Callable[[Batch], None]) -> None:
-    """Of a query that is over: where Spark is gone, too, that is no more than a pity."""
+def _end(query: StreamingQuery, told: set[int], heard: Callable[[Batch], None]) -> None:
+    """Where Spark is gone, so is the query."""
+    with suppress(Exception):
+        query.stop()
     with suppress(Exception):
         _tell_new(query, told, heard)
 
 
 @contextmanager
-def _noting_signals() -> Iterator[Callable[[], bool]]:
-    """Noted, not raised: an exception in the midst of a call to Java breaks the connection to it. The second one is
-    obeyed at once. Python has signals in the main thread only."""
+def _noting_signals() -> Iterator[Sequence[int]]:
+    """Noted, not raised: an exception in the midst of a call to Java breaks the connection to it, and nothing could be
+    stopped any more. Python has signals in the main thread only."""
     asked: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
         asked.append(number)
-        if len(asked) > 1:
-            raise KeyboardInterrupt
 
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, note) for number in (SIGNALS if is_main else ())}
     try:
-        yield lambda: bool(asked)
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

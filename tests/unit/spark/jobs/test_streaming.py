@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming import StreamingQuery
 
-from tandembus.spark.jobs.streaming import Batch, JobFailed, follow, reason_of
+from tandembus.spark.jobs.streaming import FINISH_LOOKS, Batch, JobFailed, follow, reason_of
 
 TEXT = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_RUNTIME_ERROR] \
 Failed when Python streaming data source perform latestOffset: Traceback (most recent call last):
@@ -86,6 +86,48 @@ def test_a_signal_stops_the_query_between_two_calls_to_java(number: int) -> None
     assert query.is_stopped
     assert [batch["batchId"] for batch in told] == [0, 1], "the batch under way was not finished"
     assert signal.getsignal(number) is before
+
+
+class Stuck(Running):
+    """In one batch, for ever."""
+
+    looks = 0
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
+        self.looks += 1
+        super().awaitTermination(timeout)
+        self.batches.clear()
+        return False
+
+    def stop(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        super().stop()
+
+
+def test_a_second_signal_cuts_the_batch_off_and_a_third_one_does_not_keep_the_query_from_being_stopped() -> None:
+    query = Stuck((signal.SIGINT, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        followed(query, [])
+    assert query.is_stopped
+    assert query.looks == 2
+
+
+def test_a_batch_that_does_not_end_is_cut_off_after_a_while() -> None:
+    query = Stuck((signal.SIGTERM,))
+    with pytest.raises(KeyboardInterrupt):
+        followed(query, [])
+    assert query.is_stopped
+    assert query.looks == 1 + FINISH_LOOKS
+
+
+def test_a_query_is_stopped_when_its_progress_cannot_be_told() -> None:
+    def closed(_: Batch) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    query = Running()
+    with pytest.raises(JobFailed, match="Broken pipe"):
+        follow(cast(StreamingQuery, query), closed)
+    assert query.is_stopped
 
 
 class Gone(Running):
