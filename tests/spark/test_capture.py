@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
@@ -11,8 +15,9 @@ import pyarrow.dataset
 import pytest
 
 from tandembus.errors import InvalidArgument
-from tandembus.spark.jobs.capture import CaptureOptions, run_capture
+from tandembus.spark.jobs.capture import SINK_LOG, CaptureOptions, newest, run_capture
 from tandembus.spark.jobs.compaction import run_compaction
+from tandembus.spark.jobs.streaming import JobFailed
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.integration.syphons import numbered, send_all
@@ -68,26 +73,43 @@ def test_compaction_refuses_what_is_no_capture(spark: SparkSession, tmp_path: Pa
 def test_each_message_is_captured_in_one_row_also_after_a_restart(
     spark: SparkSession, namespace: EmbeddedNamespace, tmp_path: Path
 ) -> None:
+    """Wherever it stopped: with files that do not count yet, with a batch that is not committed, or at its end."""
     queue = namespace.create_queue("captured")
-    output = str(tmp_path / "output")
+    output, copy = str(tmp_path / "output"), tmp_path / "copy"
+    checkpoint, log = Path(output) / "_checkpoint", Path(output) / SINK_LOG
     options = CaptureOptions(
         namespace.connection_string,
         "Captured",
         output,
-        f"{output}/_checkpoint",
+        str(checkpoint),
         once=True,
         source_options={"maxMessages": "60"},
     )
     send_all(namespace, queue, [each.encode() for each in numbered(100)])
-    assert run_capture(spark, options).rows == 100
+    with failing_after(log / "1"), pytest.raises(JobFailed):
+        run_capture(spark, options)
+    (log / "1").unlink()  # So that the files of this batch do not count.
+    with failing_after(log / "1"), pytest.raises(JobFailed):
+        run_capture(spark, options)
+    assert [newest(os.listdir(each)) for each in (checkpoint / "offsets", log, checkpoint / "commits")] == [1, 1, 0]
+    assert namespace.counts(queue).active == 40
+    shutil.copytree(checkpoint, copy)
     send_all(namespace, queue, [each.encode() for each in numbered(20, 100)])
     assert run_capture(spark, replace(options, entity="captured")).rows == 20
-    assert not list(Path(output).glob(".*unfinished*"))
     rows = spark.read.parquet(output).collect()
     assert sorted(int(row.body) for row in rows) == list(range(120))
     assert {row.entity for row in rows} == {queue}
     assert namespace.counts(queue).active == 0
-    with pytest.raises(InvalidArgument, match="was captured with another checkpoint"):
-        run_capture(spark, replace(options, checkpoint=str(tmp_path / "other")))
-    with pytest.raises(InvalidArgument, match="holds what another capture wrote"):
-        run_capture(spark, replace(options, entity="orders"))
+    with pytest.raises(InvalidArgument, match="is older than"):
+        run_capture(spark, replace(options, checkpoint=str(copy)))
+
+
+@contextmanager
+def failing_after(path: Path) -> Iterator[None]:
+    """The file is written, and what Spark does next fails: its checksum has no place."""
+    place = path.with_name(f".{path.name}.crc")
+    (place / "taken").mkdir(parents=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(place)

@@ -8,7 +8,8 @@ killed and started again leaves each message in one row.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,10 @@ OWNER: Final = "capture"
 NOTE: Final = "_capture.json"
 """In the output: of which checkpoint and entity it is."""
 SINK_LOG: Final = "_spark_metadata"
+QUERY: Final = "metadata"
+"""In the checkpoint: Spark's name for the query, made here if there is none, so that the output has its owner before
+anything is written to it."""
+NONE_YET: Final = -1
 DEFAULT_EVERY_S: Final = 60.0
 
 
@@ -53,7 +58,7 @@ def run_capture(
     spark: SparkSession, options: CaptureOptions, tell: Callable[[CaptureResult], None] = lambda _: None
 ) -> CaptureResult:
     """Until it is interrupted (`KeyboardInterrupt`), or with `once` until all is captured. `tell`: after each batch."""
-    check_output(spark, options)
+    claim_output(Folder(spark, options.output), Folder(spark, options.checkpoint), options)
     result = CaptureResult()
 
     def heard(batch: Batch) -> None:
@@ -61,11 +66,7 @@ def run_capture(
         result.batches += 1
         tell(result)
 
-    query = start_capture(spark, options)
-    output = Folder(spark, options.output)
-    if not output.exists(NOTE):
-        output.write(NOTE, json.dumps(_note(options, query.id)))
-    follow(query, heard)
+    follow(start_capture(spark, options), heard)
     return result
 
 
@@ -89,22 +90,49 @@ def captured(spark: SparkSession, options: CaptureOptions) -> DataFrame:
     return rows.withColumn("date", to_date(rows["enqueued_time"]))
 
 
-def check_output(spark: SparkSession, options: CaptureOptions) -> None:
-    """Spark's file sink leaves out batches that it has seen under the same number. Under another checkpoint these are
-    other messages, so that they would be completed and never written: such a start is refused."""
-    output = Folder(spark, options.output)
-    query_id = _query_id(Folder(spark, options.checkpoint).read("metadata"))
-    if output.exists(SINK_LOG) and query_id is None:
+def claim_output(output: Folder, checkpoint: Folder, options: CaptureOptions) -> None:
+    """Spark's file sink leaves out batches that it has seen under the same number. Under another checkpoint, or an
+    older copy of the right one, these are other messages, so that they would be completed and never written: such a
+    start is refused."""
+    query_id, known = _query_id(checkpoint.read(QUERY)), output.read(NOTE)
+    note = _note(options, query_id or str(uuid.uuid4()))
+    written = newest(output.names(SINK_LOG))
+    if query_id is None and written > NONE_YET:
         raise InvalidArgument(
             f"{options.output} was captured with another checkpoint than {options.checkpoint}: give that one, or "
             "another --output"
         )
-    known = output.read(NOTE)
-    if known is not None and query_id is not None and json.loads(known) != _note(options, query_id):
+    if known is not None and json.loads(known) != note:
         raise InvalidArgument(
             f"{options.output} holds what another capture wrote ({_described(known)}): give its checkpoint and entity, "
             "or another --output"
         )
+    check_numbers(written, newest(checkpoint.names("offsets")), newest(checkpoint.names("commits")), options)
+    if query_id is None:
+        checkpoint.write(QUERY, json.dumps({"id": note["query"]}))
+    if known is None:
+        output.write(NOTE, json.dumps(note))
+
+
+def check_numbers(written: int, planned: int, committed: int, options: CaptureOptions) -> None:
+    """A batch is planned in the checkpoint, written to the output and committed in the checkpoint, in this order."""
+    if written > planned:
+        raise InvalidArgument(
+            f"the checkpoint {options.checkpoint} is older than {options.output}, which has batch {written} where the "
+            f"checkpoint ends with {planned}: give the one it was captured with last, or another --output with a "
+            "checkpoint of its own"
+        )
+    if committed > written:
+        raise InvalidArgument(
+            f"the checkpoint {options.checkpoint} has written batch {committed}, and {options.output} ends with "
+            f"{written}: give the --output it has written to, or a checkpoint of its own for this one"
+        )
+
+
+def newest(names: Iterable[str]) -> int:
+    """The last batch in one of Spark's logs: a file each, and now and then one for all before."""
+    numbers = [name.removesuffix(".compact") for name in names]
+    return max([int(number) for number in numbers if number.isdecimal()], default=NONE_YET)
 
 
 def _note(options: CaptureOptions, query_id: str) -> dict[str, str]:

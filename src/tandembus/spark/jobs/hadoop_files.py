@@ -16,7 +16,8 @@ class Folder:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._java: Final[Any] = spark._jvm
         self._path: Final = self._java.org.apache.hadoop.fs.Path(path)
-        self._files: Final = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
+        self._settings: Final[Any] = spark._jsc.hadoopConfiguration()
+        self._files: Final = self._path.getFileSystem(self._settings)
 
     @property
     def address(self) -> str:
@@ -26,8 +27,11 @@ class Folder:
     def exists(self, name: str | None = None) -> bool:
         return bool(self._files.exists(self._at(name)))
 
-    def names(self) -> list[str]:
-        return [str(each.getPath().getName()) for each in self._files.listStatus(self._path)] if self.exists() else []
+    def names(self, name: str | None = None) -> list[str]:
+        """Of what is in it, or in the folder of that name."""
+        if not self.exists(name):
+            return []
+        return [str(each.getPath().getName()) for each in self._files.listStatus(self._at(name))]
 
     def read(self, name: str) -> str | None:
         if not self.exists(name):
@@ -39,16 +43,18 @@ class Folder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """The file is there whole or not at all, whatever happens meanwhile."""
-        unfinished = f".{name}.unfinished"
-        stream = self._files.create(self._at(unfinished), True)
+        """The file is there whole or as it was before, whatever happens meanwhile: as Spark writes a checkpoint."""
+        checkpointing = self._java.org.apache.spark.sql.execution.streaming.checkpointing
+        manager = checkpointing.CheckpointFileManager.create(self._path, self._settings)
+        if not self._files.mkdirs(self._path):
+            raise OSError(f"{self.address} cannot be made")
+        stream = manager.createAtomic(self._at(name), True)
         try:
             stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        self._files.delete(self._at(name), False)
-        if not self._files.rename(self._at(unfinished), self._at(name)):
-            raise OSError(f"{self.address}/{name} cannot be written")
+        except BaseException:
+            stream.cancel()
+            raise
+        stream.close()
 
     def _at(self, name: str | None) -> Any:
         return self._path if name is None else self._java.org.apache.hadoop.fs.Path(self._path, name)
