@@ -16,15 +16,16 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.reading import read_messages
-from tandembus.broker.session_reading import hashes_of
+from tandembus.broker.session_columns import end_of_run, entry_count, hash_at, offset_at
+from tandembus.broker.session_reading import read_columns
 from tandembus.message import Message
 from tandembus.store.messaging_store import MAIN
 
 SLICE: Final = 4096
 """Numbers looked at, reserved or settled in one go: so many hold nobody up."""
 MOST_SLICES: Final = 64
-"""Looked at for one request: behind a quarter of a million messages of sessions that receivers hold, the search is
-given up until the next request."""
+"""Looked at for one request once it has got something: the rest is left for the next one. Until then the search goes on
+to the end, however many messages of sessions that receivers hold lie before."""
 READ_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -57,21 +58,54 @@ class Candidates:
 
     async def following(self) -> list[int]:
         """The next slice; empty when there is none. At least one message in all, whatever its size."""
-        while self._slices_left > 0 and self._messages_left > 0:
-            self._slices_left -= 1
+        while self._messages_left > 0 and (self._slices_left > 0 or self._is_first):
+            if not self._is_first:
+                self._slices_left -= 1
             await asyncio.sleep(0)  # others get their turn in between
-            lane = self._fragment.lane(self._code)
-            most = SLICE if self._fragment.sessions is not None else min(SLICE, self._messages_left)
-            numbers = [number for number in lane.next_available(self._at, most) if number <= self._last]
-            if not numbers:
+            first = self._fragment.lane(self._code).next_available(self._at, 1)
+            if not first or first[0] > self._last:
                 break
-            self._at = numbers[-1] + 1
-            numbers = await self._unheld(await self._unexpired(numbers))
-            numbers = await self._within_bounds(numbers[: self._messages_left])
+            self._at = first[0]
+            if self._code == MAIN and self._fragment.sessions is not None:
+                numbers = await self._of_free_sessions()
+            else:
+                numbers = self._next_numbers()
+            numbers = await self._within_bounds((await self._unexpired(numbers))[: self._messages_left])
             if numbers:
                 return numbers
         self._messages_left = 0
         return []
+
+    def _next_numbers(self) -> list[int]:
+        lane = self._fragment.lane(self._code)
+        numbers = lane.next_available(self._at, min(SLICE, self._messages_left))
+        self._at = numbers[-1] + 1
+        return [number for number in numbers if number <= self._last]
+
+    async def _of_free_sessions(self) -> list[int]:
+        """Those of the next columns whose session nobody holds. Of a session that is held a block takes one look."""
+        lane = self._fragment.lane(self._code)
+        size, end = int(lane.block_size), int(lane.visible_end)
+        blocks = lane.live_blocks(self._at, max(SLICE // size, 1))
+        columns = await read_columns(self._broker, self._fragment, lane, blocks)
+        lane, index = self._fragment.lane(self._code), self._fragment.sessions
+        last = min(self._last, end - 1)
+        self.hashes = {}
+        for block, entries in zip(blocks, columns, strict=True):
+            position, count = 0, int(entry_count(entries))
+            while position < count:
+                following = int(end_of_run(entries, position))
+                hash_of_id = hash_at(entries, position)
+                if index is not None and not index.can_reserve(hash_of_id, self._owner):
+                    self.passed.add(hash_of_id)
+                if hash_of_id not in self.passed:
+                    for place in range(position, following):
+                        number = block * size + int(offset_at(entries, place))
+                        if self._at <= number <= last and lane.is_waiting(number):
+                            self.hashes[number] = hash_of_id
+                position = following
+        self._at = min((blocks[-1] + 1) * size, end)  # what came while they were read is next
+        return sorted(self.hashes)
 
     async def _unexpired(self, numbers: list[int]) -> list[int]:
         """What has expired leaves now, though no sweep has come by yet."""
@@ -90,17 +124,6 @@ class Candidates:
                     if not fragment.is_void and fragment.main.is_waiting(record.number):
                         expire(fragment, record)
         return [number for number in numbers if number not in gone] if gone else numbers
-
-    async def _unheld(self, numbers: list[int]) -> list[int]:
-        """Without those whose session somebody holds."""
-        index = self._fragment.sessions
-        if self._code != MAIN or index is None or not numbers:
-            return numbers
-        self.hashes = hashes = await hashes_of(self._broker, self._fragment, self._fragment.lane(self._code), numbers)
-        for one in set(hashes.values()):
-            if not index.can_reserve(one, self._owner):
-                self.passed.add(one)
-        return [number for number in numbers if hashes.get(number) not in self.passed]
 
     async def _within_bounds(self, numbers: list[int]) -> list[int]:
         found: list[int] = []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from tandembus.broker import candidates
 from tandembus.broker.candidates import SLICE
 from tandembus.broker.session_locks import leave_session
+from tandembus.broker.session_reading import read_columns
 from tandembus.store.memory import Fault
 from tests.covers import covers
 from tests.unit.broker.one_queue import OneQueue, message, small
@@ -147,3 +150,38 @@ async def test_a_browse_goes_on_where_it_stopped_whatever_the_sizes() -> None:
                 page = await ledger.browse(0, at, 55, 1000, max_bytes)
                 count, pages, at = count + page.count, pages + 1, page.next_number
             assert count == 35
+
+
+@covers("D1")
+async def test_behind_any_number_of_messages_of_held_sessions_others_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "MOST_SLICES", 1)
+    async with SessionQueue(small(requires_session=True, block_size=1024)) as queue:
+        ids = [*["gone", "held"] * SLICE, "free", "held", "free"]
+        await queue.stage(*[message(str(at), session_id=one) for at, one in enumerate(ids)]).wait()
+        owner = await OwnerAt(queue).open()
+        held = await queue.accept("held")
+        while gone := await owner.reserve(SLICE):
+            if len(ids) in gone:
+                break
+            await owner.complete(gone)
+        assert gone[-2:] == [2 * SLICE + 1, 2 * SLICE + 3]
+        await held.leave()
+        assert await owner.reserve(2) == [2, 3, 4], "over what is gone"
+
+
+@covers("D1")
+async def test_what_comes_while_columns_are_read_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with SessionQueue(small(requires_session=True, block_size=64)) as queue:
+        await queue.send_to("a", *map(str, range(10)))
+        owner = await OwnerAt(queue).open()
+        reads: list[int] = []
+
+        async def read(*wanted: Any) -> list[bytes]:
+            columns = await read_columns(*wanted)
+            reads.append(len(columns))
+            if len(reads) == 1:
+                await queue.send_to("a", *map(str, range(10, 100)))
+            return columns
+
+        monkeypatch.setattr(candidates, "read_columns", read)
+        assert await owner.reserve(80) == list(range(1, 81))
