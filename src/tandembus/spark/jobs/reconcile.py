@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.spark.jobs.reconcile_in_flight import InFlight, browse
-from tandembus.spark.jobs.reconcile_judging import entities_of, exceptions_of, identities_of
+from tandembus.spark.jobs.reconcile_judging import entities_of, exceptions_of, flagged_of, identities_of
 from tandembus.spark.jobs.reconcile_listing import Listing
 from tandembus.spark.jobs.reconcile_names import Names, Written
 from tandembus.spark.jobs.reconcile_records import Records, read_records
@@ -96,10 +96,10 @@ def _result(spark: SparkSession, records: Records, units: DataFrame, options: Re
     rows = [row.asDict() for row in entities_of(identities).collect()]
     listed: list[dict[str, Any]] = []
     if options.output is not None or any(row["exception_count"] for row in rows):
-        exceptions = exceptions_of(identities).cache()
-        listing = Listing(spark, exceptions, units, records.lanes, names)
+        flagged = flagged_of(identities).cache()
+        listing = Listing(spark, exceptions_of(flagged), units, records.lanes, names)
         listed = listing.first(options.max_exceptions)
         if options.output is not None:
             listing.keep(options.output)
-        exceptions.unpersist()
+        flagged.unpersist()
     return result_of(rows, listed, names, records, options.in_flight, sends, options.cut_off)

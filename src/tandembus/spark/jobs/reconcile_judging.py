@@ -171,16 +171,23 @@ def entities_of(identities: DataFrame) -> DataFrame:
     )
 
 
-def exceptions_of(identities: DataFrame) -> DataFrame:
-    """A row for each message and class that needs a word."""
+def flagged_of(identities: DataFrame) -> DataFrame:
+    """Messages that need a word."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    is_exception = functools.reduce(operator.or_, [F.col(kind) > 0 for kind in EXCEPTIONS])
+    return identities.where(functools.reduce(operator.or_, [F.col(kind) > 0 for kind in EXCEPTIONS]))
+
+
+def exceptions_of(flagged: DataFrame) -> DataFrame:
+    """A row for each message and class that needs a word. Takes a table that is kept: otherwise Spark writes each
+    class out anew for each row that it may become."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     classes = F.array(
         *[
             F.struct(F.lit(rank).alias("rank"), F.lit(kind).alias("kind"), F.col(kind).alias("count"))
             for rank, kind in enumerate(EXCEPTIONS)
         ]
     )
-    rows = identities.where(is_exception).select(*IDENTITY, "first_at", "settled_at", F.explode(classes).alias("class"))
+    rows = flagged.select(*IDENTITY, "first_at", "settled_at", F.explode(classes).alias("class"))
     return rows.where("class.count > 0").select(*IDENTITY, "first_at", "settled_at", "class.*")
