@@ -20,6 +20,13 @@ def price_list(_: click.Context, __: click.Parameter, name_or_file: str | None) 
         raise click.BadParameter(str(error)) from None
 
 
+def given_price_lists(
+    context: click.Context, parameter: click.Parameter, names_or_files: tuple[str, ...]
+) -> PriceBook | None:
+    """Likewise, where something else counts if none is given."""
+    return price_lists(context, parameter, names_or_files) if names_or_files else None
+
+
 def price_lists(_: click.Context, __: click.Parameter, names_or_files: tuple[str, ...]) -> PriceBook:
     """Likewise, where several may be given: each counts from its date on."""
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tandembus.cli.output import print_json, say
-from tandembus.cli.price_option import price_lists
+from tandembus.cli.price_option import given_price_lists
 from tandembus.cli.spark import SparkTarget, spark_options
 from tandembus.cli.spark_usage import LARGEST
 from tandembus.metering.bills import PriceBook
@@ -39,14 +39,15 @@ from tandembus.spark.jobs.usage_files import check_paths
     "--prices",
     metavar="LIST",
     multiple=True,
-    callback=price_lists,
-    help="Price list: us, china, or a file of your own. Of several each counts from its date on.  [default: us]",
+    callback=given_price_lists,
+    help="Price list: us, china, or a file of your own. Of several each counts from its date on.  [default: us; "
+    "with --usage those that it was kept with]",
 )
 @click.option(
     "--other-operations",
     type=click.IntRange(0, LARGEST),
     metavar="N",
-    help="Operations that each month has beside these.  [default: as many as are included]",
+    help="Operations that each month has beside these.  [default: as many as are included; with --usage as for that]",
 )
 @spark_options
 def report(
@@ -56,7 +57,7 @@ def report(
     reconciliation: Path | None,
     output: Path,
     title: str,
-    prices: PriceBook,
+    prices: PriceBook | None,
     other_operations: int | None,
 ) -> None:
     """Write a report as one HTML file: the bill, what a failover cost, what happened when, whether all arrived.

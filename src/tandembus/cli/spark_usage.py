@@ -160,8 +160,7 @@ def _show_failover(bill: Bill) -> None:
                 line.count.size_bytes or None,
                 money(line.cost),
             )
-            for line in made.lines
-            if line.count.operations
+            for line in made.shown_lines
         ]
         + [
             (
@@ -174,6 +173,8 @@ def _show_failover(bill: Bill) -> None:
             ("what the failover adds in all", None, made.use.further_operations, None, money(made.cost)),
         ],
     )
+    if made.use.is_looked_at:
+        say(("the syphon on Spark looks at messages and receives none: what line 2 would be stands under peeks", "dim"))
     if made.use.waiting:
         say((f"{counted(made.use.waiting, 'message')} sent to the backlog and not home yet", "yellow"))
     if not made.do_lines_add_up:

@@ -78,6 +78,11 @@ class FailoverUse:
         return self.diverted.further_operations + beside
 
     @property
+    def is_looked_at(self) -> bool:
+        """As the syphon on Spark reads the backlog: nothing is received from it."""
+        return self.from_backlog.operations == 0 and self.peeks > 0 and self.to_primary.operations > 0
+
+    @property
     def is_nothing(self) -> bool:
         return self.further_operations == 0 and self.to_primary.operations == 0
 
@@ -149,6 +154,11 @@ class FailoverBill:
     """What the months' bills are higher."""
     bandwidth_cost: Decimal | None
     """None where it is not priced."""
+
+    @property
+    def shown_lines(self) -> list[FailoverLine]:
+        """The four charges, also where one is nothing, and whatever else there is."""
+        return [line for line in self.lines if line.count.operations or line.what in CHARGES]
 
     @property
     def do_lines_add_up(self) -> bool:

@@ -50,10 +50,18 @@ def load_prices(name_or_file: str = DEFAULT_LIST) -> PriceList:
     if len(raw) > MAX_FILE_BYTES:
         raise InvalidArgument(f"{path}: larger than {MAX_FILE_BYTES} bytes, so hardly a price list")
     try:
-        document = tomllib.loads(raw.decode("utf-8-sig"), parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise InvalidArgument(f"{path}: not a TOML file: {error}") from None
-    return read_prices(_Table(document, f"{path}: "))
+    return parse_prices(text, str(path))
+
+
+def parse_prices(text: str, where: str) -> PriceList:
+    try:
+        document = tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"{where}: not a TOML file: {error}") from None
+    return read_prices(_Table(document, f"{where}: "))
 
 
 def read_prices(table: _Table) -> PriceList:

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from tandembus.cli import main
 from tandembus.errors import InvalidArgument
-from tandembus.metering.bills import Used, day_of
+from tandembus.metering.bills import PriceBook, Used, day_of
+from tandembus.metering.price_files import load_prices
 from tandembus.spark.jobs.reconcile_judging import SUMS
 from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
 from tandembus.spark.jobs.report import ReportOptions, run_report
@@ -329,6 +330,25 @@ def test_a_report_is_made_without_spark_from_what_the_usage_job_kept(tmp_path: P
     assert list(output.parent.iterdir()) == [output]
     again = CliRunner().invoke(main, ["spark", "report", "--json", *arguments])
     assert json.loads(again.stdout) == {"report": str(output)}
+
+
+@covers("D4")
+def test_a_report_has_the_bill_that_was_kept_unless_other_prices_are_given(tmp_path: Path) -> None:
+    result = outage()
+    kept = write_result(result, tmp_path / "bill", result.bill(PriceBook([load_prices("china")]), 0))
+    output = tmp_path / "report.html"
+    for arguments, told in (
+        ([], ("china", "CNY", "Each month is priced beside 0 other operations")),
+        (
+            ["--prices", "us", "--other-operations", "7"],
+            ("us", "USD", "Each month is priced beside 7 other operations"),
+        ),
+    ):
+        options = ["--usage", str(kept), "--output", str(output), *arguments]
+        assert CliRunner().invoke(main, ["spark", "report", *options]).exit_code == 0
+        text = Reader(output.read_text()).text
+        for each in told:
+            assert each in text, each
 
 
 @pytest.mark.parametrize("arguments", [[], ["data", "--usage", "."]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -13,17 +14,21 @@ from tandembus.cli import main
 from tandembus.cli.spark_usage import show_bill
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook, Used
-from tandembus.metering.price_files import list_text, load_prices
-from tandembus.spark.jobs.usage import MAX_STEPS, UsageOptions, step_for
+from tandembus.metering.price_files import list_text, load_prices, parse_prices, shipped_lists
+from tandembus.metering.price_texts import prices_text
+from tandembus.spark.jobs.report_page import render_report
+from tandembus.spark.jobs.usage import MAX_LINES, MAX_STEPS, UsageOptions, check_bound, step_for
 from tandembus.spark.jobs.usage_files import is_local, local_files, of_the_meter, shown_name
 from tandembus.spark.jobs.usage_result import (
     Earlier,
     Gap,
+    Kept,
     Point,
     SkippedLine,
     UsageResult,
     bill_document,
     from_document,
+    read_kept,
     read_result,
     to_document,
     write_result,
@@ -101,6 +106,52 @@ def test_a_bill_for_programs_has_every_digit() -> None:
     assert isinstance(failover, dict)
     assert (failover["messages_diverted"], failover["messages_home"], failover["messages_waiting"]) == (6, 5, 1)
     assert failover["further_operations"] == 12 + 10 + 5
+
+
+@covers("D4")
+def test_a_result_is_kept_with_its_prices_and_other_operations(tmp_path: Path) -> None:
+    later = tmp_path / "later.toml"
+    later.write_text(list_text("us").replace("2026-11-15", "2027-01-01").replace('"us"', '"o\\"urs \\u007f"'))
+    book = PriceBook([load_prices(), load_prices(str(later))])
+    write_result(RESULT, tmp_path / "bill", RESULT.bill(book, 0))
+    later.unlink()
+    kept = read_kept(tmp_path / "bill")
+    assert kept.book is not None
+    assert (kept.result, kept.book.lists, kept.others) == (RESULT, book.lists, 0)
+    write_result(RESULT, tmp_path / "bill")
+    assert read_kept(tmp_path / "bill") == Kept(RESULT)
+
+
+@pytest.mark.parametrize("changed", [{"prices": "us"}, {"prices": ["name = 3"]}, {"other_operations": "0"}])
+def test_damaged_prices_of_a_result_are_told(changed: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "usage.json").write_text(json.dumps({**to_document(RESULT), **changed}))
+    with pytest.raises(InvalidArgument, match=r"usage\.json: "):
+        read_kept(tmp_path)
+
+
+@pytest.mark.parametrize("name", shipped_lists())
+def test_a_price_list_is_the_same_after_it_was_kept(name: str) -> None:
+    prices = load_prices(name)
+    assert parse_prices(prices_text(prices), name) == prices
+    bare = replace(prices, premium=None, standard=replace(prices.standard, base_per_month=None, connections=()))
+    assert parse_prices(prices_text(bare), name) == bare
+
+
+@covers("D4")
+def test_the_four_charges_are_shown_also_where_one_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """The syphon on Spark receives nothing from the backlog."""
+    looked_at = [each for each in RESULT.used if each.operation != "receive"]
+    rows = (*looked_at, used("backup", BACKLOG, "peek", "syphon", 5, 2))
+    result = UsageResult(1, 6, (NOON, NOON), rows, 1, ())
+    show_bill(result, result.bill(BOOK), rows=2)
+    shown = capsys.readouterr().out
+    line = next(each for each in shown.splitlines() if "2 receive from the backlog" in each)
+    assert line.split()[5:] == ["-", "0", "-", "0.00"]
+    assert "what line 2 would be stands under peeks" in shown
+    page = render_report(result, result.bill(BOOK), None, "A report")
+    assert "2 receive from the backlog" in page
+    assert "what line 2 would be stands under peeks" in page
+    assert "charged four times" not in page
 
 
 @covers("D4")
@@ -195,6 +246,12 @@ def test_addresses_are_told_apart_from_paths(tmp_path: Path) -> None:
 def test_a_job_needs_files() -> None:
     with pytest.raises(InvalidArgument, match="no metering files are given"):
         UsageOptions(())
+
+
+def test_a_bill_that_the_driver_could_not_hold_is_refused() -> None:
+    check_bound(MAX_LINES)
+    with pytest.raises(InvalidArgument, match=r"1,000,001 lines.*give fewer files at a time"):
+        check_bound(MAX_LINES + 1)
 
 
 # Time.

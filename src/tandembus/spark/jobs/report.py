@@ -12,7 +12,7 @@ from tandembus.metering.price_files import load_prices
 from tandembus.spark.jobs.local_files import write_whole
 from tandembus.spark.jobs.report_page import render_report
 from tandembus.spark.jobs.report_reconciliation import read_reconciliation
-from tandembus.spark.jobs.usage_result import UsageResult, read_result
+from tandembus.spark.jobs.usage_result import Kept, read_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,8 @@ TITLE: Final = "Usage and failover report"
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """`paths`: metering files, as for the usage job; or `usage`: what that job kept, and Spark is not needed."""
+    """`paths`: metering files, as for the usage job; or `usage`: what that job kept, and Spark is not needed. Its
+    prices and other operations then count where none are given here."""
 
     output: Path
     paths: tuple[str, ...] = ()
@@ -42,18 +43,19 @@ class ReportOptions:
 def run_report(spark: SparkSession | None, options: ReportOptions) -> Path:
     """Returns where the file is."""
     reconciliation = None if options.reconciliation is None else read_reconciliation(options.reconciliation)
-    result = _usage(spark, options)
-    bill = result.bill(options.book or PriceBook([load_prices()]), options.others)
-    page = render_report(result, bill, reconciliation, options.title)
+    kept = _usage(spark, options)
+    book = options.book or kept.book or PriceBook([load_prices()])
+    bill = kept.result.bill(book, kept.others if options.others is None else options.others)
+    page = render_report(kept.result, bill, reconciliation, options.title)
     write_whole(options.output, page)
     return options.output.resolve()
 
 
-def _usage(spark: SparkSession | None, options: ReportOptions) -> UsageResult:
+def _usage(spark: SparkSession | None, options: ReportOptions) -> Kept:
     if options.usage is not None:
-        return read_result(options.usage)
+        return read_kept(options.usage)
     if spark is None:
         raise InvalidArgument("metering files are read by Spark: give a session")
     from tandembus.spark.jobs.usage import UsageOptions, run_usage
 
-    return run_usage(spark, UsageOptions(options.paths))
+    return Kept(run_usage(spark, UsageOptions(options.paths)))

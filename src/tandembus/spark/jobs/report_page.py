@@ -118,7 +118,7 @@ def _missing(result: UsageResult) -> str:
         notes.append(f'<div class="note"><strong>{told}</strong><ul>{_items(items)}</ul></div>')
     earlier = sum([each.operations for each in result.earlier])
     if earlier:
-        told = f"{earlier:,} operations were counted in files that are not here, and are not in the bill."
+        told = f"Counted in files that are not here, and not in the bill: {counted(earlier, 'operation')}."
         notes.append(f'<div class="note">{told}</div>')
     return "".join(notes)
 
@@ -225,8 +225,7 @@ def _failover_section(bill: Bill, failover: FailoverBill) -> str:
             size(line.count.size_bytes) if line.count.size_bytes else "",
             money(line.cost),
         )
-        for line in failover.lines
-        if line.count.operations
+        for line in failover.shown_lines
     ]
     rows.append(
         (
@@ -240,9 +239,13 @@ def _failover_section(bill: Bill, failover: FailoverBill) -> str:
     total = ("what the failover adds in all", "", f"{use.further_operations:,}", "", money(failover.cost))
     normal = use.diverted.normal_operations
     notes = [
-        "<p>A message that goes through the backlog is charged four times, and settled twice; without the failover it "
-        "would be charged twice and settled once.</p>"
+        "<p>A message that goes through the backlog is sent, read and settled there before it is sent home; without "
+        "the failover it would have been sent home at once.</p>"
     ]
+    if use.is_looked_at:
+        notes.append(
+            "<p>The syphon on Spark looks at messages and receives none: what line 2 would be stands under peeks.</p>"
+        )
     if not failover.do_lines_add_up:
         notes.append(
             "<p class='dim'>Each row is priced as if it came alone; all together reach other tiers, and the total "
@@ -273,7 +276,7 @@ def _timeline_section(result: UsageResult, times: Timeline | None) -> str:
     ]
     gaps = [(gap.from_second, gap.to_second, f"gap: counts of {gap.namespace} may be missing") for gap in result.gaps]
     pings = [
-        (axis.start + place * axis.step_s, f"{count:,} pings accepted")
+        (axis.start + place * axis.step_s, f"{counted(count, 'ping')} accepted")
         for place, count in enumerate(times.pings)
         if count
     ]
@@ -298,7 +301,7 @@ def _backlog_section(times: Timeline | None) -> str:
     chart = lines(
         "depth", title, "messages", times.axis, [Series("waiting in the backlog", 2, times.depth)], is_filled=True
     )
-    told = f"<p>At most {max(times.depth):,} messages waited; {times.depth[-1]:,} at the end.</p>"
+    told = f"<p>At most {counted(max(times.depth), 'message')} waited; {times.depth[-1]:,} at the end.</p>"
     table = table_of("", ("from (UTC)", "waiting at the end of the step"), _over_time(times, ("depth",)))
     return section("backlog", title, told, figure("Messages waiting", chart), folded("The same as a table", table))
 

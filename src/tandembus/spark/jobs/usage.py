@@ -33,6 +33,8 @@ FINE_BYTES: Final = 64 * 1024 * 1024
 MINUTE_S: Final = 60
 MAX_STEPS: Final = 240
 STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+MAX_LINES: Final = 1_000_000
+"""Of a bill, which is made by the driver: so many take 1.5 GB there."""
 NAMED_LINES: Final = 100
 """So many skipped lines are named by their numbers; all are counted."""
 
@@ -78,7 +80,8 @@ def _result(spark: SparkSession, cells: DataFrame, files: Sequence[MeteringFile]
     odd = cells.where(f"kind IN ('{NOTE}', '{SKIPPED}') AND file IS NOT NULL").collect()
     by_day = cells.where(f"kind = '{RECORD}' AND day IS NOT NULL")
     by_moment = cells.where(f"kind = '{RECORD}' AND moment IS NOT NULL")
-    count, first, last = _extent(by_day)
+    lines, count, first, last = _extent(by_day)
+    check_bound(lines)
     period = None if first is None or last is None else (first, last)
     step_s = step_for(period, grain_s)
     notes = [read_note(shown_name(row["file"]), row["text"]) for row in odd if row["kind"] == NOTE]
@@ -98,6 +101,14 @@ def _result(spark: SparkSession, cells: DataFrame, files: Sequence[MeteringFile]
         skipped_lines=named,
         earlier=earlier_in(notes),
     )
+
+
+def check_bound(lines: int) -> None:
+    if lines > MAX_LINES:
+        raise InvalidArgument(
+            f"a bill of {lines:,} lines (one for each day, entity, operation and reason) is more than the "
+            f"{MAX_LINES:,} that one can have: give fewer files at a time, such as those of a month or of one namespace"
+        )
 
 
 def step_for(period: tuple[int, int] | None, grain_s: int) -> int:
@@ -175,12 +186,13 @@ def _cells(lines: DataFrame, grain_s: int) -> DataFrame:
 # Sums.
 
 
-def _extent(by_day: DataFrame) -> tuple[int, int | None, int | None]:
+def _extent(by_day: DataFrame) -> tuple[int, int, int | None, int | None]:
+    """Lines of a bill, records, and the first and last second."""
     from pyspark.sql import functions as f
 
-    row = by_day.agg(f.sum("lines"), f.min("first"), f.max("last")).first()
+    row = by_day.agg(f.count("*"), f.sum("lines"), f.min("first"), f.max("last")).first()
     assert row is not None
-    return row[0] or 0, row[1], row[2]
+    return row[0], row[1] or 0, row[2], row[3]
 
 
 def _used(by_day: DataFrame) -> tuple[Used, ...]:

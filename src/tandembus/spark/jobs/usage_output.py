@@ -35,11 +35,11 @@ def keep_result(spark: SparkSession, result: UsageResult, bill: Bill, output: st
     if has_scheme(output):
         folder = Folder(spark, output)
         spark.createDataFrame(lines).coalesce(1).write.mode("overwrite").parquet(f"{folder.address}/{LINES}")
-        folder.write(FILE_NAME, result_text(result))
+        folder.write(FILE_NAME, result_text(result, bill))
         return f"{folder.address}/{FILE_NAME}"
     local = Path(output)
     _write_lines(lines, local / LINES)
-    return str(write_result(result, local))
+    return str(write_result(result, local, bill))
 
 
 def _table(bill: Bill) -> pa.Table:

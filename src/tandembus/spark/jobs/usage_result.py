@@ -12,6 +12,8 @@ from typing import Any, Final
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import Bill, PriceBook, Used
 from tandembus.metering.failover_costs import FailoverBill, failover_bill
+from tandembus.metering.price_files import parse_prices
+from tandembus.metering.price_texts import prices_text
 from tandembus.spark.jobs.local_files import write_whole
 
 FORMAT: Final = 1
@@ -125,17 +127,33 @@ def _two(value: Any) -> tuple[int, int]:
     return _whole(first), _whole(last)
 
 
-def write_result(result: UsageResult, folder: Path) -> Path:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result, and how it was billed: whoever reads it makes the same bill of it, unless other prices are given."""
+
+    result: UsageResult
+    book: PriceBook | None = None
+    others: int | None = None
+
+
+def write_result(result: UsageResult, folder: Path, bill: Bill | None = None) -> Path:
     path = folder / FILE_NAME
-    write_whole(path, result_text(result))
+    write_whole(path, result_text(result, bill))
     return path
 
 
-def result_text(result: UsageResult) -> str:
-    return json.dumps(to_document(result), separators=(",", ":"))
+def result_text(result: UsageResult, bill: Bill | None = None) -> str:
+    billed = {}
+    if bill is not None:
+        billed = {"prices": [prices_text(each) for each in bill.book.lists], "other_operations": bill.others}
+    return json.dumps({**to_document(result), **billed}, separators=(",", ":"))
 
 
 def read_result(path: Path) -> UsageResult:
+    return read_kept(path).result
+
+
+def read_kept(path: Path) -> Kept:
     """Of the file, or of the output folder that it is in."""
     file = path / FILE_NAME if path.is_dir() else path
     try:
@@ -144,7 +162,11 @@ def read_result(path: Path) -> UsageResult:
         raise InvalidArgument(f"{file}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise InvalidArgument(f"{file}: no JSON: {error}") from None
-    return from_document(document)
+    result = from_document(document)
+    texts, others = document.get("prices", []), document.get("other_operations")
+    if not isinstance(texts, list) or not (others is None or isinstance(others, int)):
+        raise InvalidArgument(f"{file}: a damaged result of a usage job (its prices): run it again")
+    return Kept(result, PriceBook([parse_prices(str(each), str(file)) for each in texts]) if texts else None, others)
 
 
 def bill_document(result: UsageResult, bill: Bill) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import date
 
 import pytest
 
@@ -13,12 +14,17 @@ pytest.importorskip("pyspark")
 from tandembus.amqp.encoding.sections import application_properties_section, data_section
 from tandembus.client import OutgoingMessage, connect
 from tandembus.client.administration import Administration
-from tandembus.client.meter import in_total
+from tandembus.client.meter import in_total, since_start
 from tandembus.errors import InvalidArgument, StaleEpoch
+from tandembus.metering.bills import Used
+from tandembus.metering.failover_costs import failover_use
+from tandembus.metering.paired_costs import diverted
+from tandembus.metering.prices import Counting
 from tandembus.pairing.aliases import PATH, SESSION_ID
 from tandembus.pairing.syphon_rules import SyphonSettings
 from tandembus.spark.jobs.syphon import guarantee, guarantee_with, sending_home
 from tandembus.spark.jobs.syphon_home import Pair as Namespaces
+from tandembus.testing import AsyncEmbeddedNamespace
 from tests.covers import covers
 from tests.integration.syphons import bodies, numbered, pair
 from tests.unit.spark.jobs.querying import Query, set_status
@@ -185,6 +191,48 @@ async def test_the_links_home_say_what_they_are_for() -> None:
         async with Administration(both.primary.connection_string) as administration:
             counted = {(one.operation, one.reason): one.operations for one in await in_total(administration.requests)}
         assert counted["send", "syphon"] == 5
+
+
+@covers("D2", "D4", "N13")
+async def test_what_the_job_takes_is_what_the_calculator_says_but_for_looks_and_reservations() -> None:
+    """Two units each. It looks where the program receives, so that what the calculator has there stands under peeks."""
+    async with pair("orders", queues=2) as both:
+        for queue in range(2):
+            await both.divert("orders", [OutgoingMessage(bytes(70_000), message_id=str(n)) for n in range(6)], queue)
+        query = Query(both)
+        await query.drain()
+        use = failover_use([*await counted_by(both.primary), *await counted_by(both.secondary)])
+        expected = diverted(12, 70_000, Counting())
+        assert use.diverted.charges == (expected.charges[0], 0, *expected.charges[2:])
+        assert use.peeks == expected.receives_from_backlog
+        assert use.diverted.settlements == expected.settlements
+        assert use.left_secondary_bytes >= expected.size_bytes
+        assert use.diverted.further_operations + use.peeks == expected.further_operations
+        assert (use.pings, use.long_polls, use.renewals, use.waiting) == (0, 0, 0, 0)
+        for _ in range(3):
+            await query.plan()
+        idle = failover_use(await counted_by(both.secondary))
+        assert idle.rest - use.rest == 3 * 2, "an idle job asks each queue once, every second"
+        assert idle.peeks == use.peeks
+
+
+async def counted_by(namespace: AsyncEmbeddedNamespace) -> list[Used]:
+    async with Administration(namespace.connection_string) as administration:
+        day = date(2026, 11, 16)
+        return [
+            Used(
+                "",
+                one.entity,
+                one.operation,
+                one.reason,
+                day,
+                one.calls,
+                one.messages,
+                one.operations,
+                one.size_bytes,
+            )
+            async for one in since_start(administration.requests)
+        ]
 
 
 @covers("D2")
