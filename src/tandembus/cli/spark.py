@@ -64,6 +64,8 @@ class SparkTarget:
 
         named = {} if self.master is None else {"spark.master": self.master}
         is_running = SparkContext._active_spark_context is not None
+        if not is_running and not self.as_json:
+            click.echo(f"starting Spark ({self.master or 'on this machine'}) ...", err=True)
         advice = f"Is the master right ({self.master or 'local'}), and can it be reached from here?"
         try:
             with explained_failures(advice), signals_held(lambda: SparkContext._gateway is None):
