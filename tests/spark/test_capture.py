@@ -17,7 +17,7 @@ import pytest
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.capture import SINK_LOG, CaptureOptions, newest, run_capture
 from tandembus.spark.jobs.compaction import run_compaction
-from tandembus.spark.jobs.streaming import JobFailed
+from tandembus.spark.jobs.streaming import JobFailed, reason_of, spark_errors
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.integration.syphons import numbered, send_all
@@ -64,9 +64,12 @@ def test_compaction_refuses_what_is_no_capture(spark: SparkSession, tmp_path: Pa
     with pytest.raises(InvalidArgument, match="a folder of its own"):
         run_compaction(spark, str(tmp_path / "numbers"), f"file://{tmp_path}/numbers/compact")
     (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "file.txt").write_text("hello")
-    with pytest.raises(InvalidArgument, match="holds no captured messages"):
+    with pytest.raises(InvalidArgument, match="holds no captured messages: there are no Parquet files"):
         run_compaction(spark, str(tmp_path / "text"), str(tmp_path / "out"))
+    (tmp_path / "text" / "file.txt").write_text("hello")
+    with pytest.raises(spark_errors()) as damaged:
+        run_compaction(spark, str(tmp_path / "text"), str(tmp_path / "out"))
+    assert "file.txt is not a Parquet file" in reason_of(damaged.value)
 
 
 @covers("D3")

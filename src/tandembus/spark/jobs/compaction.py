@@ -20,6 +20,7 @@ IDENTITY: Final = ("entity", "fragment", "sequence_number", "enqueued_time")
 """Which message of a namespace it is: an entity that is deleted and made anew counts from 1 again."""
 PARTS: Final = ("entity", "date")
 ROWS_PER_FILE: Final = 5_000_000
+NO_FILES: Final = "UNABLE_TO_INFER_SCHEMA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,14 @@ def check_paths(captured: str, output: str) -> None:
 
 
 def _captured(spark: SparkSession, path: str) -> DataFrame:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException
     from pyspark.sql.types import StringType, StructField, StructType
 
     try:
         found = spark.read.parquet(path).schema
-    except (PySparkException, Py4JError):
+    except AnalysisException as error:
+        if error.getCondition() != NO_FILES:
+            raise
         raise InvalidArgument(f"{path} holds no captured messages: there are no Parquet files in it") from None
     missing = sorted({*IDENTITY, "date"} - set(found.names))
     if missing:
