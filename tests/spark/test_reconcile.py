@@ -13,8 +13,9 @@ import pytest
 from tandembus.cli.failures import FAILED, NOT_PROVEN
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
+from tandembus.spark.jobs.reconcile_files import audit_paths
 from tandembus.spark.jobs.reconcile_in_flight import in_flight_of
-from tandembus.spark.jobs.reconcile_records import read_records
+from tandembus.spark.jobs.reconcile_records import read_listed, read_records
 from tests.covers import covers
 from tests.spark.audit_histories import BACKLOG, Histories
 from tests.spark.audit_writing import WrittenAudit
@@ -96,6 +97,9 @@ def test_what_cannot_be_judged_is_neither_lost_nor_well(spark: SparkSession, tmp
     rolled.leave("orders", 12)
     secondary = WrittenAudit(tmp_path / "secondary", "fabrikam", "cd")
     secondary.leave(BACKLOG, *secondary.take(BACKLOG, "came home?", path="orders"))
+    # For a namespace of which there are no records.
+    nowhere = BACKLOG.replace("contoso", "nowhere")
+    secondary.leave(nowhere, *secondary.take(nowhere, "came home?", path="orders"))
     # A store that was open without an audit in between: "left?" may have left without a record.
     paused = WrittenAudit(tmp_path / "paused", "paused", "aa")
     paused.take("paused", "left?")
@@ -126,7 +130,9 @@ def test_what_cannot_be_judged_is_neither_lost_nor_well(spark: SparkSession, tmp
     assert figures(answer, "paused", "paused") == {"accepted": 2, "pending": 1, "unjudged": 1, "before_audit": 1}
     assert figures(answer, "holed", "holed") == {"accepted": 2, "unjudged": 2, "before_audit": 2}
     assert found(answer, "unknown_outcome") == [("orders", "doubt")]
-    missing, damaged = answer["exceptions"][:2]
+    assert figures(answer, "orders", "nowhere") == {"accepted": 1, "unjudged": 1}
+    missing, damaged, unrecorded = answer["exceptions"][:3]
+    assert unrecorded == {"kind": "unrecorded", "namespace": "nowhere"}
     assert missing == {"kind": "missing_records", "namespace": "holed", "store": "bb", "count": 2}
     assert damaged == {"kind": "damaged_file", "file": str(tmp_path / "holed" / "00000001.jsonl"), "count": 1}
     assert answer["skipped_sends"] == 1
@@ -189,9 +195,26 @@ def test_only_what_records_and_browsing_both_saw_is_judged(spark: SparkSession, 
 
 
 @covers("D5")
-def test_what_is_no_audit_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "notes.jsonl").write_text("no audit\n")
-    with pytest.raises(InvalidArgument, match="served with --audit"):
-        run_reconcile(spark, ReconcileOptions([str(tmp_path)]))
+def test_every_path_has_records_and_every_file_is_read_or_it_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(2):
+        store = WrittenAudit(tmp_path / "data[1]" / "audit" / f"store-{number}", store=f"{number}")
+        store.take("orders", "a")
+    data = str(tmp_path / "data[1]")
+    for name in ("notes/meter", "empty/audit"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "notes" / "meter" / "1.jsonl").write_text("no audit\n")
+    for name in ("notes", "empty"):
+        with pytest.raises(InvalidArgument, match="served with --audit"):
+            run_reconcile(spark, ReconcileOptions([data, str(tmp_path / name)]))
     with pytest.raises(InvalidArgument, match="no folder or file"):
         run_reconcile(spark, ReconcileOptions([str(tmp_path / "nowhere")]))
+    with pytest.raises(InvalidArgument, match="nofs:/x: cannot be read"):
+        run_reconcile(spark, ReconcileOptions(["nofs:/x"]))
+    # A file that is gone before a task reads it.
+    listed = audit_paths(spark, [f"file:{data}"])
+    gone = tmp_path / "data[1]" / "audit" / "store-1" / "00000001.jsonl"
+    gone.unlink()
+    records = read_listed(spark, listed)
+    records.forget()
+    assert [store.store for store in records.stores] == ["0"]
+    assert records.unread == [str(gone)]

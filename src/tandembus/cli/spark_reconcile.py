@@ -156,6 +156,13 @@ def _sentence(one: Mapping[str, Any]) -> str:
             return f"missing records: {one['count']} of store {one['store']} of {one['namespace']}"
         case "damaged_file":
             return f"damaged: {counted(one['count'], 'line')} of {one['file']}"
+        case "unread_file":
+            return f"not read: {one['file']}"
+        case "unrecorded":
+            return (
+                f"no records of {one['namespace']}, which a backlog is held for: give its data folder, too. Two "
+                "namespaces of the same name cannot be told apart: give them names (`tandembus serve --name`)"
+            )
         case "unreached":
             part = "" if one["fragment"] is None else f" fragment {one['fragment']}"
             return f"not browsed: {one['entity']}{part} of {one['namespace']}: {one['reason']}"

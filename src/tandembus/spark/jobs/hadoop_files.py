@@ -24,6 +24,15 @@ class Folder:
         """The same for all spellings of a path."""
         return str(self._files.makeQualified(self._path).toString())
 
+    def files(self) -> dict[str, int]:
+        """All that are in it and below, by address, and how large they are."""
+        listed = self._files.listFiles(self._path, True)
+        found: dict[str, int] = {}
+        while listed.hasNext():
+            status = listed.next()
+            found[str(status.getPath().toString())] = int(status.getLen())
+        return found
+
     def exists(self, name: str | None = None) -> bool:
         return bool(self._files.exists(self._at(name)))
 

@@ -18,7 +18,7 @@ from tandembus.spark.jobs.reconcile_judging import entities_of, exceptions_of, f
 from tandembus.spark.jobs.reconcile_listing import Listing
 from tandembus.spark.jobs.reconcile_names import Names, Written
 from tandembus.spark.jobs.reconcile_records import Records, read_records
-from tandembus.spark.jobs.reconcile_result import ReconcileResult, result_of
+from tandembus.spark.jobs.reconcile_result import ReconcileResult, lacks, result_of
 from tandembus.spark.jobs.reconcile_sends import Sends, read_sends
 from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, Spaces
 from tandembus.spark.jobs.reconcile_units import units_of
@@ -85,11 +85,12 @@ def _result(spark: SparkSession, records: Records, units: DataFrame, options: Re
     if options.sends is not None:
         sends = read_sends(spark, options.sends, cut_off_ms, names.homes, Spaces.of(records.stores))
         names.add(sends.written)
+    backlogs = {row["space"] for row in written if row["is_backlog"]}
     identities = identities_of(
         units,
         None if sends is None else sends.rows,
         int(options.late_after_s * 1000),
-        has_backlog=any(row["is_backlog"] for row in written),
+        has_backlog=bool(backlogs),
     )
     # Not kept: that costs more than to judge once more where there are exceptions, and those are few.
     identities = identities.where(f"coalesce(seen_at, 0) <= {cut_off_ms}")
@@ -102,4 +103,5 @@ def _result(spark: SparkSession, records: Records, units: DataFrame, options: Re
         if options.output is not None:
             listing.keep(options.output)
         flagged.unpersist()
-    return result_of(rows, listed, names, records, options.in_flight, sends, options.cut_off)
+    lacking = lacks(records, Spaces.of(records.stores).unrecorded(records.lanes, backlogs), options.in_flight)
+    return result_of(rows, listed, lacking, names, records.skipped_count, sends, options.cut_off)

@@ -6,20 +6,19 @@ The format of the files: docs/reconciliation.md. Stores and lanes are few, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.reconcile_files import AuditPath, audit_paths, unread_files
 from tandembus.spark.jobs.reconcile_stores import Lane, Life, StoreRecords, lanes_of, stores_of
-from tandembus.spark.jobs.usage_files import shown_name
+from tandembus.spark.jobs.usage_files import REMOTE_PATTERN, shown_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMAT_VERSION: Final = 1
-AUDIT_FOLDER: Final = "audit"
 LOW_BITS: Final = (1 << 48) - 1
 SCHEMA: Final = (
     "audit int, namespace string, store string, number long, part int, parts int, at long, epoch long, kind string, "
@@ -46,53 +45,66 @@ class Records:
     """All lines that are none."""
     has_copies: bool
     """Lines that are there more than once."""
+    unread: Sequence[str]
+    """Files that were there, and could not be read."""
 
     def forget(self) -> None:
         """Spark takes tables of the same files for the same: without this, the next reading would find these lines."""
         self.lines.unpersist(blocking=True)
 
 
-def audit_paths(paths: Sequence[str]) -> list[str]:
-    """A namespace's data folder stands for the audit in it."""
-    found: list[str] = []
-    for path in paths:
-        local = Path(path)
-        if "://" not in path and not local.exists():
-            raise InvalidArgument(
-                f"There is no folder or file {path}. Name a data folder that was served with --audit."
-            )
-        found.append(str(local / AUDIT_FOLDER) if (local / AUDIT_FOLDER).is_dir() else path)
-    return found
-
-
 def read_records(spark: SparkSession, paths: Sequence[str]) -> Records:
+    return read_listed(spark, audit_paths(spark, paths))
+
+
+def read_listed(spark: SparkSession, paths: Sequence[AuditPath]) -> Records:
     from pyspark.sql import functions as F  # noqa: N812
 
-    raw = _reading(spark).schema(SCHEMA).json(audit_paths(paths)).withColumn("is_line", _is_line())
-    raw = raw.drop("broken", "counts").cache()
-    version, skipped_count = raw.agg(F.max("audit"), F.count_if(~F.col("is_line"))).collect()[0]
+    lines = _reading(spark, paths, SCHEMA).withColumns({"is_line": _is_line(), "file": F.col("_metadata.file_path")})
+    raw = lines.drop("broken", "counts").cache()
     try:
-        if version is None:
-            raise InvalidArgument(
-                f"There are no audit records in {', '.join(paths)}. A namespace writes them when it is served with "
-                "--audit."
-            )
-        if version > FORMAT_VERSION:
-            raise InvalidArgument(f"Audit records of format {version}: this version reads up to {FORMAT_VERSION}.")
-        lines = raw.where("is_line")
+        is_line = F.col("is_line")
+        told = raw.groupBy("file").agg(F.max("audit"), F.count_if(is_line), F.count_if(~is_line)).collect()
+        read = {shown_name(row[0]): FileRead(*row[1:]) for row in told}
+        _check(paths, read)
+        lines = raw.where("is_line").drop("file")
         lives = [Life(*row) for row in _lives(lines).collect()]
         lanes = lanes_of(_lanes(lines).collect())
+        skipped_count = sum([each.skipped_count for each in read.values()])
         damaged = _damaged(spark, paths) if skipped_count else []
     except BaseException:
         raw.unpersist()
         raise
-    return Records(raw, stores_of(lives, lanes), lanes, damaged, skipped_count, any(life.copies > 1 for life in lives))
+    unread = unread_files({name: size for each in paths for name, size in each.files.items()}, read)
+    has_copies = any(life.copies > 1 for life in lives)
+    return Records(raw, stores_of(lives, lanes), lanes, damaged, skipped_count, has_copies, unread)
 
 
-def _reading(spark: SparkSession) -> DataFrameReader:
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    version: int | None
+    line_count: int
+    skipped_count: int
+
+
+def _check(paths: Sequence[AuditPath], read: Mapping[str, FileRead]) -> None:
+    """A namespace that the caller names and of which nothing is known would look as if it had lost nothing."""
+    version = max([each.version or 0 for each in read.values()], default=0)
+    if version > FORMAT_VERSION:
+        raise InvalidArgument(f"Audit records of format {version}: this version reads up to {FORMAT_VERSION}.")
+    for path in paths:
+        if not any(read[name].line_count for name in path.files if name in read):
+            raise InvalidArgument(
+                f"There are no audit records in {path.path}. A namespace writes them when it is served with --audit; "
+                "on a cluster, every machine must be able to read them there."
+            )
+
+
+def _reading(spark: SparkSession, paths: Sequence[AuditPath], schema: str) -> DataFrame:
     reading = spark.read.option("columnNameOfCorruptRecord", "broken").option("recursiveFileLookup", "true")
-    # The oldest files may give way while they are read: their records are then missing, and that is seen.
-    return reading.option("ignoreMissingFiles", "true")
+    # What gives way while it is read must not end the job: whatever is unread is seen, see `unread_files`.
+    reading = reading.option("ignoreMissingFiles", "true").option("pathGlobFilter", REMOTE_PATTERN)
+    return reading.schema(schema).json([name for path in paths for name in path.spark_names])
 
 
 def _is_line() -> Column:
@@ -149,12 +161,12 @@ def _lanes(lines: DataFrame) -> DataFrame:
     )
 
 
-def _damaged(spark: SparkSession, paths: Sequence[str]) -> list[tuple[str, int]]:
+def _damaged(spark: SparkSession, paths: Sequence[AuditPath]) -> list[tuple[str, int]]:
     """Which files have lines that are none. The last line of a file may be one that is being written."""
     from pyspark.sql import functions as F  # noqa: N812
 
     # Another schema: otherwise Spark takes the lines that it has in memory, which have no file.
-    again = _reading(spark).schema(f"{SCHEMA}, looked_again boolean").json(audit_paths(paths))
+    again = _reading(spark, paths, f"{SCHEMA}, looked_again boolean")
     place = F.struct("_metadata.file_block_start", F.monotonically_increasing_id())
     each = again.select("_metadata.file_path", _is_line().alias("is_line"), place.alias("place"))
     last = F.max(F.when(F.col("is_line"), F.col("place")))

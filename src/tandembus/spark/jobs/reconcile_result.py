@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MISSING: Final = "missing_records"
 DAMAGED: Final = "damaged_file"
+UNREAD: Final = "unread_file"
+UNRECORDED: Final = "unrecorded"
 UNREACHED: Final = "unreached"
 BALANCED: Final = ("settled", "pending", "dead_lettered", "expired", "lost", "unjudged")
 
@@ -49,7 +51,7 @@ class ReconcileResult:
     @property
     def is_complete(self) -> bool:
         """All records are there, and all messages could be judged."""
-        lacking = (MISSING, DAMAGED, UNREACHED)
+        lacking = (MISSING, DAMAGED, UNREAD, UNRECORDED, UNREACHED)
         return self.total("unjudged") == 0 and not any(one["kind"] in lacking for one in self.exceptions)
 
     def verdict(self, exactly_once: bool = False) -> Verdict:
@@ -75,21 +77,20 @@ class ReconcileResult:
 def result_of(
     rows: Iterable[Mapping[str, Any]],
     listed: Sequence[Mapping[str, Any]],
+    lacking: Sequence[Mapping[str, Any]],
     names: Names,
-    records: Records,
-    in_flight: InFlight | None,
+    skipped_count: int,
     sends: Sends | None,
     cut_off: datetime | None,
 ) -> ReconcileResult:
     rows = list(rows)
-    lacking = [*_gaps(records), *_damage(records), *_unreached(in_flight)]
     last_ms = max([row["last_at"] or 0 for row in rows], default=0)
     return ReconcileResult(
         [_entity(row, names) for row in rows],
         [*lacking, *[_exception(one) for one in listed]],
         len(lacking) + sum([row["exception_count"] for row in rows]),
         cut_off or datetime.fromtimestamp(last_ms / 1000, timezone.utc),
-        records.skipped_count,
+        skipped_count,
         0 if sends is None else sends.skipped_count,
     )
 
@@ -103,6 +104,12 @@ def _entity(row: Mapping[str, Any], names: Names) -> dict[str, object]:
     }
 
 
+def lacks(records: Records, unrecorded: Iterable[str], in_flight: InFlight | None) -> list[dict[str, object]]:
+    """What the records do not say."""
+    spaces: list[dict[str, object]] = [{"kind": UNRECORDED, "namespace": namespace} for namespace in unrecorded]
+    return [*_gaps(records), *_damage(records), *_unread(records), *spaces, *_unreached(in_flight)]
+
+
 def _gaps(records: Records) -> list[dict[str, object]]:
     return [
         {"kind": MISSING, "namespace": store.namespace, "store": store.store, "count": store.missing_count}
@@ -113,6 +120,10 @@ def _gaps(records: Records) -> list[dict[str, object]]:
 
 def _damage(records: Records) -> list[dict[str, object]]:
     return [{"kind": DAMAGED, "file": file, "count": count} for file, count in records.damaged]
+
+
+def _unread(records: Records) -> list[dict[str, object]]:
+    return [{"kind": UNREAD, "file": file} for file in records.unread]
 
 
 def _unreached(in_flight: InFlight | None) -> list[dict[str, object]]:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tandembus.errors import InvalidArgument
+from tandembus.spark.jobs.reconcile_files import address_of
 from tandembus.spark.jobs.reconcile_names import Written
 from tandembus.spark.jobs.reconcile_stores import Spaces
+from tandembus.spark.jobs.streaming import spark_errors
+from tandembus.spark.jobs.usage_files import without_patterns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,12 +33,11 @@ class Sends:
 
 def read_sends(spark: SparkSession, path: str, cut_off_ms: int, homes: Mapping[str, str], spaces: Spaces) -> Sends:
     """`homes`: the namespace of each entity."""
-    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F  # noqa: N812
 
     try:
-        told = spark.read.schema(SCHEMA).json(path)
-    except AnalysisException:
+        told = spark.read.schema(SCHEMA).json(without_patterns(address_of(path)))
+    except spark_errors():
         raise InvalidArgument(f"{path}: no record of sends. Give a file of JSON lines that Spark can read.") from None
     is_send = F.col("entity").isNotNull() & (F.coalesce("message_id", F.lit("")) != "")
     is_send = is_send & F.coalesce(F.col("outcome").isin(*OUTCOMES), F.lit(False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -173,6 +173,20 @@ class Spaces:
         name = lane.primary_name.lower()
         others = [each for each in self.doubtful_until_at if each != own]
         return others[0] if name not in self.doubtful_until_at and len(others) == 1 else name
+
+    def unrecorded(self, lanes: Iterable[Lane], in_use: Collection[str]) -> list[str]:
+        """Namespaces that a backlog is held for, and that no records are of; of those `in_use`."""
+        homes = {self.home_of(lane) for lane in lanes if lane.primary_name is not None and not self._has_home(lane)}
+        return sorted([home for home in homes if home in in_use])
+
+    def backlog_doubt(self, lane: Lane) -> int:
+        """As `doubt`, of the namespace that a backlog queue is for."""
+        return self.doubt(self.home_of(lane)) if self._has_home(lane) else ALWAYS_MS
+
+    def _has_home(self, lane: Lane) -> bool:
+        """None holds a backlog for itself: two namespaces have the same name then."""
+        home = self.home_of(lane)
+        return home in self.doubtful_until_at and home != lane.namespace.lower()
 
     def doubt(self, space: str) -> int:
         """Before this moment, an acceptance there need not have a record."""

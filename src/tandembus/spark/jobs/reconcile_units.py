@@ -197,7 +197,7 @@ def _lane_table(spark: SparkSession, records: Records, in_flight: InFlight | Non
             lane.entity,
             lane.namespace.lower(),
             backlog_space,
-            None if backlog_space is None else spaces.doubt(backlog_space),
+            None if backlog_space is None else spaces.backlog_doubt(lane),
             lane.lane == MAIN_LANE,
             LAST_NUMBER if store.is_partial else lane.first_recorded,
             lane.dropped_number,

@@ -72,7 +72,7 @@ def local_files(path: Path) -> list[MeteringFile]:
         folder = path / METER_FOLDER if (path / METER_FOLDER).is_dir() else path
         chosen = sorted([each for each in folder.rglob("*") if each.name.endswith(SUFFIXES) and each.is_file()])
     resolved = [Path(each) for each in of_the_meter([str(each.resolve()) for each in chosen])]
-    return [MeteringFile(f"file:{_without_patterns(str(each))}", str(each), each.stat().st_size) for each in resolved]
+    return [MeteringFile(f"file:{without_patterns(str(each))}", str(each), each.stat().st_size) for each in resolved]
 
 
 def of_the_meter(names: Iterable[str]) -> list[str]:
@@ -94,7 +94,8 @@ def shown_name(address: str) -> str:
     return unquote(parts.path if parts.scheme == "file" else address)
 
 
-def _without_patterns(name: str) -> str:
+def without_patterns(name: str) -> str:
+    """For Spark, which takes some names to be patterns."""
     return _PATTERN_CHARACTERS.sub(r"\\\1", name)
 
 
@@ -109,4 +110,4 @@ def _remote_files(spark: SparkSession, path: str) -> list[MeteringFile]:
         # An address of a kind that this Spark has no library for, no address at all, or a place that does not answer.
         raise InvalidArgument(f"{path}: cannot be read: {reason_of(error)}") from None
     sizes = {row["path"]: row["length"] for row in rows}
-    return [MeteringFile(_without_patterns(name), shown_name(name), sizes[name]) for name in of_the_meter(sizes)]
+    return [MeteringFile(without_patterns(name), shown_name(name), sizes[name]) for name in of_the_meter(sizes)]

@@ -85,6 +85,21 @@ def test_a_backlog_belongs_to_the_namespace_that_its_name_tells() -> None:
     assert (spaces.doubt("contoso"), spaces.doubt("fabrikam"), spaces.doubt("nobody")) == (5, 7, ALWAYS_MS)
 
 
+@covers("D5", "N15")
+def test_a_backlog_for_a_namespace_without_records_is_told() -> None:
+    lives = [Life("ab", 1, 1, 2, 2, 5, 9, 1), Life("cd", 1, 1, 2, 2, 7, 9, 1)]
+    away = [lane("cd", "Fabrikam", f"{name}/x-servicebus-transfer/0") for name in ("contoso", "third", "unused")]
+    spaces = Spaces.of(stores_of([*lives, Life("ef", 1, 1, 2, 2, 3, 9, 1)], [lane(), *away, lane("ef", "other")]))
+    assert spaces.unrecorded(away, {"contoso", "third"}) == ["third"]
+    assert [spaces.backlog_doubt(each) for each in away] == [5, ALWAYS_MS, ALWAYS_MS]
+    # Both are called the same: by their senders, or only by their records.
+    for known_as in ("sbns", "localhost"):
+        same = lane("cd", "sbns", f"{known_as}/x-servicebus-transfer/0")
+        spaces = Spaces.of(stores_of(lives, [lane("ab", "sbns"), same]))
+        assert spaces.unrecorded([same], {known_as}) == [known_as]
+        assert spaces.backlog_doubt(same) == ALWAYS_MS
+
+
 @covers("D5")
 def test_names_are_shown_as_they_are_written_at_home() -> None:
     written = [
