@@ -157,6 +157,8 @@ class Sender(LinkOwner):
         on_accepted: Progress | None,
     ) -> int:
         run = _Run(on_accepted)
+        if not (self._in_flight or self._waiting or self._runs):
+            self._progress_at = self.connection.clock.monotonic()  # there may be no credit to begin with
         self._runs.add(run)
         try:
             await self._drive(run, supply, window)

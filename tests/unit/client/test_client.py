@@ -227,6 +227,21 @@ class TestSending:
         (message,) = await (await bus.receiver(QUEUE)).receive()
         assert message.body == b"x" * 200_000
 
+    async def test_a_run_that_begins_without_credit_may_wait_for_it(self, namespace: FakeNamespace) -> None:
+        clock = ManualClock()
+        async with await connect(namespace.connection_string, clock=clock, timeout_s=30.0) as bus:
+            sender = await bus.sender(QUEUE)
+            await sender.send(b"")
+            credit, sender._link.credit = sender._link.credit, 0
+            clock.advance(3600.0)
+            run = asyncio.ensure_future(sender.send_many([b""] * 10))
+            await asyncio.sleep(0)
+            sender.on_tick(clock.monotonic() + 29.0)
+            assert sender.failure is None
+            sender._link.credit = credit
+            sender.on_flow()
+            assert await run == 10
+
     async def test_silence_beyond_the_time_out_fails_what_waits(self, namespace: FakeNamespace) -> None:
         clock = ManualClock()
         async with await connect(namespace.connection_string, clock=clock, timeout_s=30.0) as bus:

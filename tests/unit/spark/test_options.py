@@ -46,6 +46,7 @@ def test_a_sub_queue_is_a_part_of_each_entity() -> None:
         ({"connection": CONNECTION, "maxMessages": "0"}, "from 1 to"),
         ({"connection": CONNECTION, "maxBytes": "1MB"}, "is a number"),
         ({"connection": CONNECTION, "fromSequence": str(1 << 48)}, "from 0 to"),
+        ({"connection": CONNECTION, "fromSequence": "5", "toSequence": "4"}, "no number lies between them"),
         ({"connection": CONNECTION, "fragments": "0,x"}, "list of numbers"),
         ({"connection": CONNECTION, "subQueue": "other"}, "deadLetter or transferDeadLetter"),
         ({"connection": CONNECTION, "payload": "yes"}, "none, also, only"),
@@ -66,6 +67,27 @@ def test_reading_needs_entities_and_streaming_an_owner() -> None:
         require_entities(options)
     with pytest.raises(InvalidArgument, match="option owner"):
         require_owner(options)
+    with pytest.raises(InvalidArgument, match="you gave entity, which is for writing"):
+        require_entities(parse_options({"connection": CONNECTION, "entity": "orders"}))
+
+
+@covers("D1")
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "needs the option owner"),
+        ({"owner": "o", "fragments": "0"}, "a stream consumes all"),
+        ({"owner": "o", "fromSequence": "7"}, "a stream consumes all"),
+        ({"owner": "o", "toSequence": "7"}, "a stream consumes all"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_told_when_it_is_asked_first(given: dict[str, str], text: str) -> None:
+    """Not when it is made: of that Spark 4.3 shows an error of its own."""
+    options = {"connection": CONNECTION, "entities": "orders", **given}
+    reader = ServiceBusDataSource(options).streamReader(None)
+    for ask in (reader.initialOffset, reader.prepareForTriggerAvailableNow):
+        with pytest.raises(InvalidArgument, match=text):
+            ask()
 
 
 @covers("D1")

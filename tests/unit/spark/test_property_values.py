@@ -11,6 +11,7 @@ from tandembus.amqp.encoding import values
 from tandembus.amqp.encoding.codec import decode, encode
 from tandembus.amqp.encoding.values import Array, Described, Typed
 from tandembus.errors import InvalidArgument
+from tandembus.spark.source.encoding import properties_of
 from tandembus.spark.source.property_values import from_text, to_text
 from tests.covers import covers
 
@@ -84,6 +85,13 @@ def test_a_property_without_a_type_is_a_string() -> None:
 def test_a_text_that_is_no_value_of_its_type_is_refused(text: str, name: str) -> None:
     with pytest.raises(InvalidArgument, match=f"no property value of type '{name}'"):
         from_text(text, name)
+
+
+@covers("D1")
+def test_an_error_names_the_property_and_not_its_text() -> None:
+    with pytest.raises(InvalidArgument, match=r"'card' cannot be sent: its text is no .* type 'int'") as refusal:
+        properties_of([("card", "4111-secret")], [("card", "int")])
+    assert "4111" not in str(refusal.value)
 
 
 def test_an_unknown_type_is_refused_with_those_there_are() -> None:

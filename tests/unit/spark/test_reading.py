@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tandembus.amqp.encoding.values import int_, symbol
 from tandembus.client import Management, OutgoingMessage, ReceivedMessage, ServiceBus
-from tandembus.errors import EntityNotFound, Unauthorized
+from tandembus.errors import EntityNotFound, InvalidArgument, Unauthorized
 from tandembus.spark.source import columns
 from tandembus.spark.source.backends import browser_for
 from tandembus.spark.source.batch_reader import BatchReader
@@ -239,3 +240,16 @@ def test_an_address_where_nobody_answers_is_given_up_after_a_while(stage: Stage)
     nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=Yg==;UseDevelopmentEmulator=true"
     with pytest.raises(ConnectionError, match="retryFor"):
         stage.read(connection=nobody, retryFor="0")
+
+
+@covers("D1")
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_wrong_path_to_the_authority_is_told_at_once_and_no_outage(
+    stage: Stage, tmp_path: Path, is_there: bool
+) -> None:
+    path = tmp_path / "ca.pem"
+    if is_there:
+        path.write_text("no certificate")
+    link = Link(stage.options(connection=stage.namespace.tls_connection_string, ca=str(path)))
+    with LoopThread() as loop, pytest.raises(InvalidArgument, match=r"the option ca names .*ca\.pem"):
+        loop.call(link.patiently(link.bus))

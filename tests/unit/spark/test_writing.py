@@ -192,7 +192,7 @@ def test_a_time_to_live_beyond_49_days_is_kept_from_queue_to_queue(stage: Stage)
 @pytest.mark.parametrize(
     ("columns", "options", "text"),
     [
-        ({"body": "int"}, {"entity": "q"}, "'body' must be of type binary, not int"),
+        ({"body": "int"}, {"entity": "q"}, "'body' must be of type binary or string, not int"),
         ({"body": "string", "properties": "map<string,int>"}, {"entity": "q"}, "map<string,string>"),
         ({"body": "string", "subject": "bigint"}, {"entity": "q"}, "'subject' must be of type string"),
         ({"body": "string", "colour": "string"}, {"entity": "q"}, "no column 'colour'"),

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from tandembus.spark.source.options import SourceOptions, parse_options, require_entities, require_owner
+from tandembus.spark.source.options import SourceOptions, parse_options, require_entities
 from tandembus.spark.source.schema import spark_schema
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ class ServiceBusDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from tandembus.spark.source.stream_reader import StreamReader
 
-        require_entities(self.parsed)
-        require_owner(self.parsed)
-        return StreamReader(self.parsed)
+        return StreamReader(self.parsed)  # checks the options when it is asked something: Spark shows the error then
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tandembus.spark.source.writer import BatchWriter, check_append

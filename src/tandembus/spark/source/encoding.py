@@ -14,6 +14,7 @@ from tandembus.amqp.encoding.sections import (
 )
 from tandembus.amqp.encoding.time_to_live import header_ttl, times_of
 from tandembus.amqp.encoding.values import uint
+from tandembus.errors import InvalidArgument
 from tandembus.spark.source.property_values import from_text
 
 PARTITION_KEY: Final = "x-opt-partition-key"
@@ -67,5 +68,8 @@ def properties_of(
     names = dict(types) if types else {}
     properties: dict[str, object] = {}
     for name, text in texts:
-        properties[name] = from_text(text, names.get(name))
+        try:
+            properties[name] = from_text(text, names.get(name))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"the property {name!r} cannot be sent: {error}") from None
     return properties

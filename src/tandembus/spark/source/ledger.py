@@ -10,11 +10,16 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from tandembus.errors import EntityNotFound, FragmentUnavailable, NotSupported
+from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK
 from tandembus.spark.source.link import Link
+from tandembus.spark.source.marks import marks_of
 from tandembus.spark.source.options import SourceOptions, require_owner
 from tandembus.spark.source.ranges import Batch, FragmentRanges, count_of, intersection
 
 log = logging.getLogger("tandembus.spark")
+
+ACTIVE: Final = 0
+LOOKED_AT_TOGETHER: Final = 250
 
 
 class Ledger(Protocol):
@@ -57,6 +62,8 @@ class NativeLedger:
         """By the name in lower case: a checkpoint may have another spelling, and it is one owner all the same."""
         self._requests: Final[dict[str, int]] = {}
         self._ends: dict[str, dict[int, int]] | None = None
+        self._looked_at: Final[set[str]] = set()
+        """Entities in which it was looked for messages that the query ends without."""
         self._doubtful: Final[set[str]] = set()
         """Entities of which fragments were missing when they were last planned."""
 
@@ -130,7 +137,23 @@ class NativeLedger:
             self._doubtful.remove(entity)
         if count_of(answer.ranges):
             self._requests[entity] = request + 1  # else a try that is still under way would be left behind with it
+        elif self._ends is not None and entity not in self._looked_at:
+            await self._tell_what_is_left(entity, self._ends[entity])
+            self._looked_at.add(entity)
         return ranges
+
+    async def _tell_what_is_left(self, entity: str, ends: dict[int, int]) -> None:
+        node = await self._link.management(entity)
+        at = 1
+        while page := [marks_of(message.payload) for message in await node.peek(at, LOOKED_AT_TOGETHER)]:
+            numbers = [int(one.number) for one in page if one.state == ACTIVE]
+            if any(number & NUMBER_MASK <= ends.get(number >> NUMBER_BITS, 0) for number in numbers):
+                log.warning(
+                    "%s: messages are left that a receiver holds, or another owner; start the query again for them",
+                    entity,
+                )
+                return
+            at = max(int(one.number) for one in page) + 1
 
     async def remember_ends(self) -> None:
         self._ends = {entity: await (await self._link.reservations(entity)).ends() for entity in self._entities}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from tandembus.client import Management, Receiver, Sender, ServiceBus, connect
 from tandembus.client.reservations import Reservations
 from tandembus.clock import Clock, SystemClock
-from tandembus.errors import BusError, EntityNotFound, Unauthorized
+from tandembus.errors import BusError, EntityNotFound, InvalidArgument, Unauthorized
 from tandembus.spark.source.options import SourceOptions
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ ANSWER_TIMEOUT_S: Final = 60.0
 
 def is_transient(error: BaseException) -> bool:
     """Whether trying again may help: the connection was lost, or the service cannot answer at the moment."""
-    if "certificate verify failed" in str(error).lower():
+    if "certificate verify failed" in str(error).lower() or isinstance(error, (FileNotFoundError, PermissionError)):
         return False
     return isinstance(error, OSError) or bool(getattr(error, "retryable", False))
 
@@ -40,6 +41,7 @@ class Link:
     async def bus(self) -> ServiceBus:
         if self._bus is None or self._bus.connection.failure is not None:
             await self.drop()
+            _check_authority(self.options)
             self._bus = await connect(
                 self.options.connection_string(), ca_path=self.options.ca_path, timeout_s=ANSWER_TIMEOUT_S
             )
@@ -83,8 +85,9 @@ class Link:
             except OSError:
                 pass  # it is gone already
 
-    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do it again, with growing pauses, while trying again may help and the time for that is not over."""
+    async def patiently(self, work: Callable[[], Awaitable[T]], *, is_brief: bool = False) -> T:
+        """Do it again, with growing pauses, while trying again may help and the time for that is not over. `is_brief`:
+        once, and no more."""
         begun = self._clock.monotonic()
         pause_s = FIRST_PAUSE_S
         while True:
@@ -92,19 +95,32 @@ class Link:
                 return await work()
             except Exception as error:
                 is_late = self._clock.monotonic() - begun + pause_s > self.options.retry_for_s
-                if not is_transient(error) or is_late:
+                if not is_transient(error) or is_late or is_brief:
                     raise _explained(error, self.options) from None
                 await self.drop()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
+def _check_authority(options: SourceOptions) -> None:
+    """A wrong path is no outage: to try again does not help."""
+    if options.ca_path is None or options.parsed_connection().use_emulator:
+        return
+    try:
+        ssl.create_default_context(cafile=options.ca_path)
+    except OSError as error:
+        raise InvalidArgument(
+            f"the option ca names {options.ca_path}, which is no certificate that this process can read: "
+            f"{error.strerror or error}. `tandembus ca` writes one; it has to be at this path on every machine"
+        ) from None
+
+
 def _explained(error: Exception, options: SourceOptions) -> Exception:
     """The same kind of error, with what to do next."""
     if isinstance(error, EntityNotFound):
         return EntityNotFound(
-            f"{error} Check the names (a subscription is TOPIC/subscriptions/NAME); `tandembus queue list` and "
-            "`tandembus topic list` show what there is"
+            f"{error} A subscription is TOPIC/subscriptions/NAME; `tandembus queue list` and `tandembus topic list` "
+            "show what there is"
         )
     if isinstance(error, Unauthorized):
         return Unauthorized(f"{error} Reading needs the right Listen, writing the right Send")

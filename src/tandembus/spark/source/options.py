@@ -14,6 +14,7 @@ from tandembus.security.sas import ConnectionString, parse_connection_string
 DEFAULT_MAX_MESSAGES: Final = 100_000
 DEFAULT_MAX_BYTES: Final = 256 * 1024 * 1024
 DEFAULT_RETRY_FOR_S: Final = 30
+FIRST_NUMBER: Final = 1
 LAST_NUMBER: Final = (1 << 48) - 1
 MAX_OWNER_LENGTH: Final = 128
 AMQP_PORTS: Final = (5671, 5672)
@@ -66,7 +67,7 @@ class SourceOptions:
     max_messages: int = DEFAULT_MAX_MESSAGES
     max_bytes: int = DEFAULT_MAX_BYTES
     partition_count: int = 1
-    from_sequence: int = 1
+    from_sequence: int = FIRST_NUMBER
     to_sequence: int = LAST_NUMBER
     fragments: tuple[int, ...] = ()
     payload: str = "none"
@@ -116,6 +117,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             "the option connectionEnv is the name of an environment variable (letters, digits and _) that holds the "
             "connection string, not the connection string: put that into a variable, and give its name"
         )
+    first, last = (
+        _number(given, "fromSequence", FIRST_NUMBER, 0, LAST_NUMBER),
+        _number(given, "toSequence", LAST_NUMBER, 0, LAST_NUMBER),
+    )
+    if first > last:
+        raise InvalidArgument(f"fromSequence is {first} and toSequence {last}: no number lies between them")
     return SourceOptions(
         connection=connection,
         connection_variable=variable,
@@ -128,8 +135,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         max_messages=_number(given, "maxMessages", DEFAULT_MAX_MESSAGES, 1),
         max_bytes=_number(given, "maxBytes", DEFAULT_MAX_BYTES, 1),
         partition_count=_number(given, "numPartitions", os.cpu_count() or 1, 1),
-        from_sequence=_number(given, "fromSequence", 1, 0, LAST_NUMBER),
-        to_sequence=_number(given, "toSequence", LAST_NUMBER, 0, LAST_NUMBER),
+        from_sequence=first,
+        to_sequence=last,
         fragments=_fragments(given),
         payload=_one_of(given, "payload", PAYLOADS),
         key_columns=_listed(given.get("keycolumns", "")),
@@ -141,6 +148,7 @@ def require_entities(options: SourceOptions) -> None:
     if not options.entities:
         raise InvalidArgument(
             "which entities? Give the option entities: queues, or TOPIC/subscriptions/NAME, with commas between"
+            + ("" if options.destination is None else "; you gave entity, which is for writing")
         )
 
 
@@ -151,6 +159,17 @@ def require_owner(options: SourceOptions) -> str:
             "reserved. Keep it for as long as the checkpoint, and never give it to two queries"
         )
     return options.owner
+
+
+def check_stream(options: SourceOptions) -> None:
+    """A stream consumes: it would not be seen that it took more than was meant."""
+    require_entities(options)
+    require_owner(options)
+    if options.fragments or (options.from_sequence, options.to_sequence) != (FIRST_NUMBER, LAST_NUMBER):
+        raise InvalidArgument(
+            "a stream consumes all of its entities: the options fragments, fromSequence and toSequence are for tables "
+            "(spark.read). Leave them out"
+        )
 
 
 def _parsed(connection: str) -> ConnectionString:

@@ -52,7 +52,8 @@ def check_columns(columns: Sequence[tuple[str, str]], options: SourceOptions) ->
         )
     for name, kind in columns:
         if name in allowed and kind not in _KINDS[allowed[name]] and not _is_text(kind, _KINDS[allowed[name]]):
-            raise InvalidArgument(f"the column {name!r} must be of type {allowed[name]}, not {kind}: cast it")
+            wanted = f"{allowed[name]} or string" if allowed[name] == "binary" else allowed[name]
+            raise InvalidArgument(f"the column {name!r} must be of type {wanted}, not {kind}: cast it")
     if BODY not in names and PAYLOAD not in names:
         raise InvalidArgument("rows need a column 'body' (binary or string), or 'payload' with whole encoded messages")
     if DESTINATION not in names and options.destination is None:

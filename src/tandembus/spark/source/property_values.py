@@ -70,7 +70,8 @@ def _is_half_a_character(value: object) -> bool:
 
 
 def from_text(text: str | None, name: str | None) -> object:
-    """The value that `to_text` made this of; without a type it is a string. Raises InvalidArgument."""
+    """The value that `to_text` made this of; without a type it is a string. Raises InvalidArgument,
+    which does not repeat the text: that may be somebody's secret."""
     if name is None or name == "string":
         return text
     if text is None or name == "null":
@@ -82,7 +83,7 @@ def from_text(text: str | None, name: str | None) -> object:
         value = read(text)
         encode(value)  # knows the range of each type
     except (BusError, ValueError, KeyError, OverflowError, binascii.Error):
-        raise InvalidArgument(f"the text {text!r} is no property value of type {name!r}") from None
+        raise InvalidArgument(f"its text is no property value of type {name!r}") from None
     return value
 
 

@@ -43,6 +43,8 @@ class Stream:
         self._settled: Offset | None = None
         self._planned: Offset | None = None
         self._ends_at_once = False
+        self._out: Final[set[str]] = set()
+        """Entities that could not be planned the last time: they keep the others waiting once."""
 
     def initial(self) -> Offset:
         return initial_offset(self._namespace, self._owner)
@@ -68,8 +70,8 @@ class Stream:
             await self._link.patiently(self._open)
             await self._settle(start)
             batch = await plan()
-        except StaleEpoch as error:
-            raise self._fenced() from error
+        except StaleEpoch:
+            raise self._fenced() from None
         except Exception as error:
             if self._ends_at_once or not is_transient(error):
                 raise
@@ -90,8 +92,8 @@ class Stream:
             await self._link.patiently(self._open)
             if end != self._planned:
                 batch = await self._link.patiently(lambda: self._ledger.still_set_aside(batch))
-        except StaleEpoch as error:
-            raise self._fenced() from error
+        except StaleEpoch:
+            raise self._fenced() from None
         return batch
 
     async def commit(self, end: Offset) -> None:
@@ -99,8 +101,8 @@ class Stream:
         try:
             await self._link.patiently(self._open)
             await self._settle(end)
-        except StaleEpoch as error:
-            raise self._fenced() from error
+        except StaleEpoch:
+            raise self._fenced() from None
         except Exception as error:
             if not is_transient(error):
                 raise
@@ -134,6 +136,7 @@ class Stream:
         first = turn % len(entities)
         share_bytes = max(1, max_bytes // len(entities))
         batch: Batch = {}
+        failure: Exception | None = None
         for place, entity in enumerate((*entities[first:], *entities[:first])):
             others = len(entities) - place
             if max_messages <= 0:
@@ -141,16 +144,22 @@ class Stream:
             share = -(-max_messages // others)
             try:
                 ranges = await self._link.patiently(
-                    lambda entity=entity, share=share: self._ledger.plan(entity, share, share_bytes)  # type: ignore[misc]
+                    lambda entity=entity, share=share: self._ledger.plan(entity, share, share_bytes),  # type: ignore[misc]
+                    is_brief=entity in self._out and not self._ends_at_once,
                 )
             except Exception as error:
-                if not batch or not is_transient(error):
+                if not is_transient(error):
                     raise
                 log.warning("%s is left for later: %s", entity, error)
+                failure = error
+                self._out.add(entity)
                 continue
+            self._out.discard(entity)
             if count_of(ranges):
                 batch[entity] = ranges
                 max_messages -= count_of(ranges)
+        if failure is not None and not batch:
+            raise failure
         return batch
 
     async def _all(self) -> Batch:

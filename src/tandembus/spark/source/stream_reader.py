@@ -20,7 +20,7 @@ from tandembus.spark.source.batch_reader import SlicesPartition, read_slices
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.offsets import Offset, initial_offset
-from tandembus.spark.source.options import SourceOptions, require_owner
+from tandembus.spark.source.options import SourceOptions, check_stream, require_owner
 from tandembus.spark.source.ranges import packed, slices_of
 from tandembus.spark.source.stream import Stream
 
@@ -40,6 +40,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_loop": None, "_stream": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802
+        check_stream(self._options)
         return initial_offset(self._options.namespace(), require_owner(self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -78,6 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planning(self) -> tuple[LoopThread, Stream]:
         if self._loop is None or self._stream is None:
+            check_stream(self._options)
             link = Link(self._options)
             self._stream = Stream(self._options, link, ledger_for(link, SystemClock()))
             self._loop = LoopThread()
