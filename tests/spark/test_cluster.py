@@ -123,8 +123,8 @@ def test_jobs_that_read_files_leave_their_results_on_the_machine_of_the_command(
     bill, report, log = tmp_path / "bill", tmp_path / "report.html", tmp_path / "driver.log"
     few_parts = ["--conf", "spark.sql.shuffle.partitions=1", "--json"]
     commands = [
-        ["spark", "usage", str(tmp_path), "--output", str(bill), *few_parts],
-        ["spark", "reconcile", str(tmp_path), *few_parts],
+        ["spark", "usage", f"file://{tmp_path}/meter", "--output", str(bill), *few_parts],
+        ["spark", "reconcile", f"file://{tmp_path}/audit", *few_parts],
         ["spark", "report", "--usage", str(bill), "--output", str(report), "--json"],
     ]
     with started_commands(commands, {"TANDEMBUS_SPARK_MASTER": master}, log) as driver:

@@ -98,7 +98,7 @@ def reconcile(
     ]
     if browse and not namespaces:
         raise click.UsageError(f"--browse needs --primary or --secondary, or {PRIMARY_VARIABLE} in the environment.")
-    check_paths([*paths, *([sends] if sends else [])])
+    check_paths([*paths, *([sends] if sends else [])], target.master)
     session = target.session("tandembus reconcile")
     from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
 

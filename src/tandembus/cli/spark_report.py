@@ -75,7 +75,7 @@ def report(
     """
     if bool(paths) == (usage is not None):
         raise click.UsageError("Give metering files (PATH), or the result of a usage job (--usage).")
-    check_paths(paths)
+    check_paths(paths, target.master)
     spark = target.session("tandembus report") if paths else None
     options = ReportOptions(output, paths, usage, reconciliation, prices, other_operations, title)
     written = run_report(spark, options)

@@ -68,7 +68,7 @@ def usage(
     from tandembus.spark.jobs.usage import UsageOptions, run_usage
     from tandembus.spark.jobs.usage_output import keep_result
 
-    check_paths(paths)
+    check_paths(paths, target.master)
     spark = target.session("tandembus usage")
     result = run_usage(spark, UsageOptions(paths))
     bill = result.bill(prices, other_operations)

@@ -306,6 +306,14 @@ def test_a_path_with_nothing_at_it_is_told_before_spark_is_started(arguments: li
     assert "nosuch: there is no such folder or file" in result.stderr
 
 
+@covers("D6")
+@pytest.mark.parametrize("command", ["usage", "report", "reconcile"])
+def test_files_of_this_machine_alone_are_not_read_by_a_cluster(command: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["spark", command, str(tmp_path), "--master", "spark://nobody:7077"])
+    assert result.exit_code == 1
+    assert f"file://{tmp_path.resolve()} if they are at that place on each" in " ".join(result.stderr.split())
+
+
 def test_lists_by_date_make_one_bill(tmp_path: Path) -> None:
     later = tmp_path / "later.toml"
     later.write_text(list_text("us").replace("2026-11-15", "2027-01-01"))

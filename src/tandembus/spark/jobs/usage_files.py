@@ -30,13 +30,20 @@ class MeteringFile:
     size_bytes: int
 
 
-def check_paths(paths: Iterable[str]) -> None:
-    """Raises `InvalidArgument` for a path of this machine at which nothing is: told before Spark is started."""
-    for path in paths:
-        if is_local(path) and not Path(path).exists():
+def check_paths(paths: Iterable[str], master: str | None = None) -> None:
+    """Raises `InvalidArgument` for a path of this machine at which nothing is, or which a cluster would look for on
+    machines of its own: told before Spark is started."""
+    local = [path for path in paths if is_local(path)]
+    for path in local:
+        if not Path(path).exists():
             raise InvalidArgument(
                 f"{path}: there is no such folder or file. An address, such as hdfs://..., has a scheme"
             )
+    if local and master is not None and not master.startswith("local"):
+        raise InvalidArgument(
+            f"{local[0]}: on a cluster all machines read the files. Give an address that all of them reach, or "
+            f"file://{Path(local[0]).resolve()} if they are at that place on each"
+        )
 
 
 def metering_files(spark: SparkSession, paths: Iterable[str]) -> list[MeteringFile]:
