@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 STOP_TIMEOUT_S = 60.0
@@ -60,12 +61,13 @@ def family_of(pid: int) -> list[int]:
     """A process and everything that it, or what it started, has started and not waited for."""
     family = [pid]
     for one in family:
-        for task in Path(f"/proc/{one}/task").iterdir():
-            family += [int(child) for child in (task / "children").read_text().split()]
+        for children in Path(f"/proc/{one}/task").glob("*/children"):
+            with suppress(OSError):  # a thread that has ended just now
+                family += [int(child) for child in children.read_text().split()]
     return family
 
 
-def processor_s(pid: int) -> float:
-    """User and system time of a process so far."""
+def processor_s(pid: int, with_ended: bool = False) -> float:
+    """User and system time of a process so far; `with_ended`: and of those it has started that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11 : 15 if with_ended else 13])) / os.sysconf("SC_CLK_TCK")

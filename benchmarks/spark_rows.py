@@ -3,7 +3,8 @@
     python -m benchmarks.spark_rows            # 10,000 and 100,000 messages; --big adds a million, --quick takes few
 
 Beside each figure stand what Spark does with the same rows from memory, which is as fast as it can be, and what the
-plain SDK does. Leaves a table in `results/`.
+plain SDK does. A stream's rate is that of its batches, planning, reading and settling; what its start takes is told
+beside it. Leaves a table in `results/`.
 """
 
 import asyncio
@@ -14,7 +15,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -25,7 +27,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.processes import anonymous_memory_bytes, family_of
+from benchmarks.processes import anonymous_memory_bytes, family_of, processor_s
 from benchmarks.report import RESULTS, commit, describe_machine
 from benchmarks.spark_memory import MemorySource
 from benchmarks.tandembus_node import COMMAND, Tandembus
@@ -45,7 +47,11 @@ SDK_SHARE = 20
 """The SDK gets so many times fewer messages, or it would never end."""
 AZURE_SHARE = 10
 WARM_UP = 2_000
-TARGETS = {"source, native, stream": 100_000.0, "sink, native": 50_000.0}
+TARGETS = {
+    "source, native, stream": 100_000.0,
+    "source, native, partitioned stream": 100_000.0,
+    "sink, native": 50_000.0,
+}
 
 
 @dataclass
@@ -53,9 +59,12 @@ class Table:
     rates: dict[str, float] = field(default_factory=dict)
     syphon: list[dict[str, float]] = field(default_factory=list)
     memory: dict[str, float] = field(default_factory=dict)
+    stream_starts: list[float] = field(default_factory=list)
+    processor_us: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Processor time of a row, by row of the table and by whose it is."""
 
     def rate(self, row: str, count: int, seconds: float) -> None:
-        self.rates[row] = max(self.rates.get(row, 0.0), count / seconds)
+        self.rates[row] = count / seconds
         click.echo(f"{row}: {count / seconds:,.0f} rows/s")
 
 
@@ -109,17 +118,41 @@ def measure_source(spark: SparkSession, node: Tandembus, count: int, table: Tabl
     table.rate("plain SDK, peek", count // SDK_SHARE, asyncio.run(_peek_with_sdk(node, count // SDK_SHARE)))
     few = count // AZURE_SHARE
     asyncio.run(_fill(node, "deferred", few))
-    table.rate("source, azure, stream", few, _stream(spark, node, "azure", "deferred", folder))
-    for name, max_bytes in (("64 MiB", 64 << 20), ("16 MiB", 16 << 20)):
-        if name != "64 MiB":
-            asyncio.run(_fill(node, "source", count))
-        with Workers() as workers:
-            seconds = _stream(spark, node, "native", "source", folder / name.split()[0], str(max_bytes))
-        table.rate("source, native, stream", count, seconds)
-        table.memory[f"largest Python worker of a stream, maxBytes {name}"] = workers.peak_bytes / MEGABYTE
+    table.rate("source, azure, stream", few, _stream(spark, node, "azure", "deferred", folder, 64 << 20)[1])
+    _measure_stream(spark, node, count, table, folder, "source", "source, native, stream", 256 << 20)
+    asyncio.run(_fill(node, "partitioned", count))
+    _measure_stream(spark, node, count, table, folder, "partitioned", "source, native, partitioned stream", 256 << 20)
+    asyncio.run(_fill(node, "source", count))
+    row = "source, native, stream in batches of 16 MiB"
+    _measure_stream(spark, node, count, table, folder / "small", "source", row, 16 << 20)
     asyncio.run(_fill(node, "source", count // SDK_SHARE))
     seconds = asyncio.run(_receive_with_sdk(node, count // SDK_SHARE))
     table.rate("plain SDK, receive and complete", count // SDK_SHARE, seconds)
+
+
+def _measure_stream(
+    spark: SparkSession, node: Tandembus, count: int, table: Table, folder: Path, queue: str, row: str, max_bytes: int
+) -> None:
+    before = _spent(node)
+    with Workers() as workers:
+        seconds, batches_s = _stream(spark, node, "native", queue, folder, max_bytes)
+    table.processor_us[row] = {part: (spent - before[part]) / count * 1e6 for part, spent in _spent(node).items()}
+    table.rate(row, count, batches_s)
+    table.stream_starts.append(seconds - batches_s)
+    table.memory[f"largest Python worker, {row}"] = workers.peak_bytes / MEGABYTE
+
+
+def _spent(node: Tandembus) -> dict[str, float]:
+    """Processor time so far, by whose it is."""
+    spent = {"namespace": node.processor_s(), "Java": 0.0, "Python workers": 0.0}
+    for one in family_of(os.getpid()):
+        with suppress(OSError):  # a worker that has ended just now counts in the process that started it
+            command = Path(f"/proc/{one}/cmdline").read_bytes()
+            if b"java" in command.split(b"\0")[0]:
+                spent["Java"] += processor_s(one)
+            elif b"pyspark" in command:
+                spent["Python workers"] += processor_s(one, with_ended=True)
+    return spent
 
 
 def measure_sink(spark: SparkSession, node: Tandembus, count: int, table: Table) -> None:
@@ -180,13 +213,18 @@ def memory_rows(spark: SparkSession, count: int) -> DataFrame:
 
 
 def _stream(
-    spark: SparkSession, node: Tandembus, backend: str, queue: str, folder: Path, max_bytes: str = str(64 << 20)
-) -> float:
+    spark: SparkSession, node: Tandembus, backend: str, queue: str, folder: Path, max_bytes: int
+) -> tuple[float, float]:
+    """Seconds in all, and of its batches."""
     reader = spark.readStream.format("servicebus").option("connection", node.connection_string)
     reader = reader.option("backend", backend).option("entities", queue).option("owner", "bench")
-    frame = reader.option("maxMessages", "100000").option("maxBytes", max_bytes).load()
+    frame = reader.option("maxMessages", "100000").option("maxBytes", str(max_bytes)).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder / f"{backend}-{queue}"))
-    return timed(lambda: writer.trigger(availableNow=True).start().awaitTermination())
+    began_at = time.monotonic()
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    batches_ms = sum(batch.durationMs["triggerExecution"] for batch in query.recentProgress)
+    return time.monotonic() - began_at, batches_ms / 1000
 
 
 def _run_program(primary: Tandembus, secondary: Tandembus, count: int) -> None:
@@ -274,6 +312,11 @@ def as_text(table: Table, start_s: float) -> str:
         target = TARGETS.get(row)
         met = "" if target is None else "yes" if rate >= target else "no"
         lines.append(f"| {row} | {rate:,.0f} | {'' if target is None else f'>= {target:,.0f}'} | {met} |")
+    starts = ", ".join(f"{one:.1f}" for one in table.stream_starts)
+    lines += ["", f"The streams took {starts} s besides their batches, to start and to end.", ""]
+    lines += ["## Processor time of a row, in microseconds", ""]
+    for row, parts in table.processor_us.items():
+        lines.append(f"- {row}: " + ", ".join(f"{part} {spent:.1f}" for part, spent in parts.items()))
     lines += ["", "## Syphon", "", f"Start of Spark: {start_s:.1f} s, not in its figures below.", ""]
     lines += ["| messages | program, s | Spark, s |", "|---|---|---|"]
     lines += [f"| {one['messages']:,} | {one['program_s']:.1f} | {one['spark_s']:.1f} |" for one in table.syphon]
@@ -291,7 +334,7 @@ def namespaces(folder: Path) -> Iterator[Tandembus]:
 
 
 @click.command()
-@click.option("--messages", default=100_000, show_default=True, help="Rows of the source and the sink.")
+@click.option("--messages", default=300_000, show_default=True, help="Rows of the source and the sink.")
 @click.option("--big", is_flag=True, help="The syphon with a million messages, too.")
 @click.option("--syphon-only", is_flag=True, help="Neither the source nor the sink.")
 @click.option("--quick", is_flag=True, help="Few messages: shows that it works, not how fast; writes no result.")
@@ -310,6 +353,7 @@ def main(messages: int, big: bool, syphon_only: bool, quick: bool) -> None:
             spark.dataSource.register(MemorySource)
             for queue in ("source", "deferred", "sink-native", "sink-azure", "sink-sdk", HOME):
                 primary.create_queue(queue)
+            primary.run("queue", "create", "partitioned", "--enable-partitioning")
             for index in range(BACKLOGS):
                 secondary.create_queue(backlog_path(PRIMARY_NAME, index))
             click.echo("warming up: the first jobs load what all need")
@@ -332,7 +376,7 @@ def main(messages: int, big: bool, syphon_only: bool, quick: bool) -> None:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{datetime.now(timezone.utc):%Y-%m-%d}-{commit()}-spark"
         path.with_suffix(".md").write_text(text)
-        facts = {"rates": table.rates, "syphon": table.syphon, "memory_mb": table.memory, "start_s": start_s}
+        facts = {**asdict(table), "start_s": start_s}
         path.with_suffix(".json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
