@@ -17,6 +17,7 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
+from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
 from tandembus.front_end.http.entities import Answer
@@ -132,6 +133,7 @@ class HttpFrontEnd:
         self._messages = MessagesOverHttp(namespace, self._access, meter, namespace.clock)
         self._upkeep = EntityUpkeep(namespace, self._access, meter, namespace.clock)
         self._faults = FaultAdministration(namespace, self._access)
+        self._api = Routes([])
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
@@ -144,7 +146,12 @@ class HttpFrontEnd:
         answer = await self._about_itself(request, path)
         if answer is not None:
             return _response(answer)
+        route = self._api.find(path, request.method)
+        if route is not None and route.is_about_itself:
+            return await route.answer(request)
         self._check_is_not_out()
+        if route is not None:
+            return await route.answer(request)
         message_path = parse_message_path(request.rel_url.raw_path)
         if message_path is not None and request.method in METHODS[message_path.target]:
             return await self._messages.answer(request, message_path)
@@ -230,11 +237,15 @@ class HttpFrontEnd:
 
     def _refused(self, request: web.Request, status: Status, text: str) -> web.Response:
         tracking_id = uuid.uuid4()
-        detail = (
-            f"{text} SubCode={status.sub_code}. TrackingId:{tracking_id}, "
-            f"SystemTracker:{self._namespace.name}, Timestamp:{format_time(self._clock.now())}"
-        )
-        response = _response(Answer(status.code, ERROR_CONTENT_TYPE, error_document(status.code, detail)))
+        if request.rel_url.raw_path.lower().startswith(API_PATHS):
+            error = {"status": status.code, "text": text, "sub_code": status.sub_code, "tracking_id": str(tracking_id)}
+            response = told({"error": error}, status.code)
+        else:
+            detail = (
+                f"{text} SubCode={status.sub_code}. TrackingId:{tracking_id}, "
+                f"SystemTracker:{self._namespace.name}, Timestamp:{format_time(self._clock.now())}"
+            )
+            response = _response(Answer(status.code, ERROR_CONTENT_TYPE, error_document(status.code, detail)))
         if status.code == 401:
             response.headers["WWW-Authenticate"] = "SharedAccessSignature"
         if status.retry_after_s is not None:
