@@ -1,0 +1,85 @@
+// What is asked again and again, and rates made of totals.
+import { useEffect, useRef, useState } from "./vendor/htm-preact.js";
+import { Refusal } from "./api.js";
+
+/** The newest answer of `ask(signal)`, which is called every `everyMs` while the page is seen, one call at a time.
+    Returns { data, error, refresh }. `data` stays while a later call fails, so that nothing flickers. */
+export function usePoll(ask, dependencies, everyMs = 1000) {
+  const [state, setState] = useState({ data: null, error: null });
+  const refresh = useRef(() => {});
+  useEffect(() => {
+    const abort = new AbortController();
+    let timer = null;
+    let running = false;
+    async function turn() {
+      clearTimeout(timer);
+      if (running || abort.signal.aborted) return;
+      running = true;
+      try {
+        const data = await ask(abort.signal);
+        if (!abort.signal.aborted) setState({ data, error: null });
+      } catch (error) {
+        if (abort.signal.aborted) return;
+        if (!(error instanceof Refusal)) console.error(error);
+        setState((before) => ({ ...before, error }));
+      } finally {
+        running = false;
+      }
+      if (!document.hidden && everyMs) timer = setTimeout(turn, everyMs);
+    }
+    const seen = () => { if (!document.hidden) turn(); };
+    refresh.current = turn;
+    document.addEventListener("visibilitychange", seen);
+    setState({ data: null, error: null });
+    turn();
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", seen);
+    };
+  }, [...dependencies, everyMs]);
+  return { ...state, refresh: () => refresh.current() };
+}
+
+/** Keeps the last `limit` samples of totals ({ at: ms, ...numbers }) and tells rates between neighbours. */
+export class Samples {
+  constructor(limit = 600) {
+    this.limit = limit;
+    this.rows = [];
+  }
+
+  add(row) {
+    const last = this.rows.at(-1);
+    if (last && row.at <= last.at) return;
+    this.rows.push(row);
+    if (this.rows.length > this.limit) this.rows.shift();
+  }
+
+  /** Per second, over about the last `spanMs`; null before there are two samples. A restart counts from nothing. */
+  rate(name, spanMs = 5000) {
+    const last = this.rows.at(-1);
+    if (!last) return null;
+    const first = this.rows.find((row) => row.at >= last.at - spanMs && row !== last);
+    if (!first || first[name] === null || last[name] === null) return null;
+    return Math.max(0, (last[name] - first[name]) / ((last.at - first.at) / 1000));
+  }
+
+  /** [times in s, values] for a chart; `isTotal`: rates between neighbours instead of the values themselves. */
+  series(name, isTotal = false) {
+    const rows = isTotal ? this.rows.slice(1) : this.rows;
+    return [
+      rows.map((row) => row.at / 1000),
+      rows.map((row, index) => {
+        if (!isTotal) return row[name];
+        const before = this.rows[index];
+        return Math.max(0, (row[name] - before[name]) / ((row.at - before.at) / 1000));
+      }),
+    ];
+  }
+}
+
+export function useSamples(key) {
+  const kept = useRef({ key, samples: new Samples() });
+  if (kept.current.key !== key) kept.current = { key, samples: new Samples() };
+  return kept.current.samples;
+}

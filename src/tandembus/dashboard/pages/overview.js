@@ -1,0 +1,49 @@
+// Both namespaces of a pair at a glance: how they are, how deep, how fast.
+import { html } from "../vendor/htm-preact.js";
+import { api } from "../api.js";
+import { Chart } from "../chart.js";
+import { bytes, count, rate, short } from "../format.js";
+import { usePoll, useSamples } from "../live.js";
+import { link } from "../router.js";
+import { Badge, Empty, Figure, Notice, Page, Panel, Trouble } from "../ui.js";
+
+export function Overview() {
+  const { data, error } = usePoll((signal) => api.get("overview", {}, signal), []);
+  return html`<${Page} title="Overview">
+    <${Trouble} error=${error} />
+    ${data && html`<${Side} view=${data.namespace} at=${data.at} role="This namespace" />
+      ${data.partner && html`<${Side} view=${data.partner} at=${data.at} role="Its partner" />`}`}
+    ${!data && !error && html`<${Empty}>Asking the namespace…<//>`}
+  <//>`;
+}
+
+function Side({ view, at, role }) {
+  const samples = useSamples(view.name);
+  if (view.counters) samples.add({ at: Date.parse(at), active: view.active, ...view.counters });
+  if (view.state === "unreachable") {
+    return html`<${Panel} title=${`${view.name}`} actions=${html`<${Badge} word=${view.state} />`}>
+      <${Notice} kind="bad">${role} cannot be reached${view.reason ? `: ${view.reason}` : "."}<//>
+    <//>`;
+  }
+  const uncounted = view.queues + view.topics + view.subscriptions - view.counted_entities;
+  return html`<${Panel} title=${view.name} bare=${true}
+      actions=${html`<span class="muted">${role}</span><${Badge} word=${view.state} title=${view.reason} />${view.faults > 0 && html`<a href=${link("faults")}><${Badge} word=${`${view.faults} injected`} tone="warn" /></a>`}`}>
+    ${view.reason && html`<div class="inside"><${Notice} kind="warn">${view.reason}<//></div>`}
+    <div class="figures">
+      <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${`${count(view.counters.sent)} sent`} />
+      <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${`${count(view.counters.received)} received`} />
+      <${Figure} label="Active" value=${short(view.active)} note=${uncounted > 0 ? `${count(uncounted)} entities not counted yet` : "messages"} />
+      <${Figure} label="Dead letters" value=${short(view.dead_letter)} />
+      <${Figure} label="Scheduled" value=${short(view.scheduled)} />
+      <${Figure} label="Stored" value=${bytes(view.size_bytes)} />
+      <${Figure} label="Entities" value=${short(view.queues + view.topics)} note=${`${count(view.queues)} queues, ${count(view.topics)} topics`} />
+      <${Figure} label="Connections" value=${short(view.connections)} />
+      <${Figure} label="Stores" value=${`${view.stores.filter((one) => one.state === "available").length} of ${view.stores.length}`} note=${`${view.brokers.length} message brokers`} />
+    </div>
+    <div class="inside grid">
+      <${Chart} label=${`Messages per second of ${view.name}`} format=${(value) => rate(value)}
+        series=${[{ label: "in", values: samples.series("sent", true) }, { label: "out", values: samples.series("received", true) }]} />
+      <${Chart} label=${`Active messages of ${view.name}`} series=${[{ label: "active", values: samples.series("active") }]} />
+    </div>
+  <//>`;
+}

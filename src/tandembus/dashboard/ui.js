@@ -1,0 +1,146 @@
+// The parts that pages are made of. Texts are handed over as texts: nothing here makes markup out of them.
+import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
+
+export function Page({ title, crumbs, badges, actions, children }) {
+  useEffect(() => { document.title = `${typeof title === "string" ? title : "tandembus"} · tandembus`; }, [title]);
+  return html`
+    ${crumbs && html`<div class="crumbs">${crumbs}</div>`}
+    <div class="title"><h1 tabindex="-1">${title}</h1>${badges}${actions && html`<div class="actions">${actions}</div>`}</div>
+    ${children}`;
+}
+
+export function Panel({ title, actions, bare, children }) {
+  return html`<section class="panel" aria-label=${title}>
+    ${title && html`<header><h2>${title}</h2>${actions && html`<div class="actions">${actions}</div>`}</header>`}
+    ${bare ? children : html`<div class="inside">${children}</div>`}
+  </section>`;
+}
+
+export function Figure({ label, value, note }) {
+  return html`<div class="figure"><div class="label">${label}</div><div class="value">${value}</div>${note && html`<div class="note">${note}</div>`}</div>`;
+}
+
+const TONES = {
+  available: "good", Available: "good", Active: "good", ready: "good", healthy: "good", back: "good", active: "good",
+  limited: "warn", Limited: "warn", starting: "warn", failing: "warn", pending: "warn", SendDisabled: "warn", ReceiveDisabled: "warn",
+  scheduled: "info", deferred: "info", syphoning: "info", pinging: "warn",
+  unavailable: "bad", unreachable: "bad", Disabled: "bad", down: "bad", "failed-over": "bad", stopped: "bad",
+};
+export function tone(word) { return TONES[word] ?? ""; }
+export function Badge({ word, tone: wanted, title, plain }) {
+  return html`<span class=${`badge ${wanted ?? tone(word)} ${plain ? "plain" : ""}`} title=${title}>${word}</span>`;
+}
+
+export function Notice({ kind = "", children }) {
+  return html`<div class=${`notice ${kind}`} role=${kind === "bad" ? "alert" : "status"}>${children}</div>`;
+}
+
+/** What went wrong, in the namespace's own words; nothing while all is well. */
+export function Trouble({ error }) {
+  return error ? html`<${Notice} kind="bad">${error.message}<//>` : null;
+}
+
+export function Empty({ children }) { return html`<div class="empty">${children}</div>`; }
+
+export function Facts({ rows }) {
+  return html`<dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value ?? "–"}</dd>`)}</dl>`;
+}
+
+/** columns: { head, cell(row), number? }; key(row) keeps rows in place between updates. */
+export function Table({ columns, rows, rowKey, empty, label }) {
+  if (!rows.length) return html`<${Empty}>${empty ?? "Nothing here."}<//>`;
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table>
+    <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.number ? "number" : ""}>${column.head}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr key=${rowKey(row)}>${columns.map((column) => html`<td class=${column.number ? "number" : ""}>${column.cell(row)}</td>`)}</tr>`)}</tbody>
+  </table></div>`;
+}
+
+export function Tabs({ tabs, current, label }) {
+  return html`<nav class="tabs" aria-label=${label}>${tabs.map((tab) => html`<a href=${tab.href} aria-current=${tab.name === current ? "page" : null}>${tab.label}</a>`)}</nav>`;
+}
+
+export function Field({ label, help, value, onInput, type = "text", options, rows, ...rest }) {
+  const change = (event) => onInput(event.target.value);
+  let control;
+  if (options) {
+    control = html`<select value=${value} onChange=${change} ...${rest}>
+      ${options.map((option) => html`<option value=${option.value ?? option} selected=${(option.value ?? option) === value}>${option.label ?? option}</option>`)}
+    </select>`;
+  } else if (rows) {
+    control = html`<textarea rows=${rows} value=${value} onInput=${change} spellcheck="false" ...${rest}></textarea>`;
+  } else {
+    control = html`<input type=${type} value=${value} onInput=${change} autocomplete="off" spellcheck="false" ...${rest} />`;
+  }
+  return html`<label class="field"><span>${label}</span>${control}${help && html`<span class="help">${help}</span>`}</label>`;
+}
+
+export function Check({ label, help, checked, onChange, ...rest }) {
+  return html`<label class="check"><input type="checkbox" checked=${checked} onChange=${(event) => onChange(event.target.checked)} ...${rest} />
+    <span>${label}${help && html`<span class="help">${help}</span>`}</span></label>`;
+}
+
+/** A modal dialog around a form. `onSubmit` may be async and throw: its text is shown, and the dialog stays. */
+export function Dialog({ title, submit, danger, onSubmit, onClose, children, isReady = true }) {
+  const dialog = useRef(null);
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    const element = dialog.current;
+    element.showModal();
+    return () => element.close();
+  }, []);
+  async function go(event) {
+    event.preventDefault();
+    if (busy || !isReady) return;
+    setBusy(true);
+    setError(null);
+    try {
+      await onSubmit();
+    } catch (failure) {
+      setError(failure);
+      setBusy(false);
+    }
+  }
+  return html`<dialog ref=${dialog} aria-label=${title} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
+    <form onSubmit=${go}>
+      <header><h2>${title}</h2><button type="button" class="quiet" aria-label="Close" onClick=${onClose}>✕</button></header>
+      <div class="inside">${children}<${Trouble} error=${error} /></div>
+      <footer>
+        <button type="button" onClick=${onClose}>Cancel</button>
+        ${submit && html`<button class=${danger ? "danger" : "primary"} disabled=${busy || !isReady}>${submit}</button>`}
+      </footer>
+    </form>
+  </dialog>`;
+}
+
+/** Asks before something is lost. `word`: has to be typed first. */
+export function Confirm({ title, text, submit, word, onConfirm, onClose }) {
+  const [typed, setTyped] = useState("");
+  return html`<${Dialog} title=${title} submit=${submit} danger=${true} isReady=${!word || typed === word} onSubmit=${onConfirm} onClose=${onClose}>
+    <p>${text}</p>
+    ${word && html`<${Field} label=${`Type ${word} to confirm`} value=${typed} onInput=${setTyped} autofocus />`}
+  <//>`;
+}
+
+let showToast = () => {};
+export function toast(text, kind = "good") { showToast({ text, kind, id: Math.random() }); }
+export function Toasts() {
+  const [shown, setShown] = useState([]);
+  showToast = (one) => {
+    setShown((before) => [...before.slice(-3), one]);
+    setTimeout(() => setShown((before) => before.filter((other) => other.id !== one.id)), 6000);
+  };
+  return html`<div class="toasts" role="status" aria-live="polite">${shown.map((one) => html`<div key=${one.id} class=${`notice ${one.kind}`}>${one.text}</div>`)}</div>`;
+}
+
+/** Shows at once what `act` says when it fails, else `done`. */
+export async function attempt(act, done) {
+  try {
+    const result = await act();
+    if (done) toast(typeof done === "function" ? done(result) : done);
+    return result;
+  } catch (error) {
+    toast(error.message, "bad");
+    return undefined;
+  }
+}
