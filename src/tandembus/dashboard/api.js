@@ -60,7 +60,7 @@ export const api = {
   patch: async (name, body, parameters) => json(await send("PATCH", `/$api/${name}${query(parameters)}`, body)),
   remove: async (name, parameters) => json(await send("DELETE", `/$api/${name}${query(parameters)}`)),
   /** One of the other routes, such as "/$faults"; `entityPath` is made part of an address by `address`. */
-  raw: async (method, url, body) => json(await send(method, url, body)),
+  raw: async (method, url, body, signal) => json(await send(method, url, body, signal)),
   stream: async (method, name, parameters, body, signal) => send(method, `/$api/${name}${query(parameters)}`, body, signal),
 };
 
