@@ -23,7 +23,7 @@ export function SignIn({ failure, onSignedIn }) {
     <div class="inside form">
       ${failure && html`<${Notice} kind="warn">${failure}<//>`}
       <${Field} label="Connection string" type="password" value=${text} onInput=${setText} name="connection-string" autofocus required
-        help="Of the namespace, or of one queue or topic. `tandembus connection-string` prints it; `tandembus dashboard` prints a link that needs none." />
+        help=${html`Of the namespace, or of one queue or topic. <code>tandembus connection-string</code> prints it; <code>tandembus dashboard</code> prints a link that needs none.`} />
       <${Trouble} error=${error} />
       <button class="primary" disabled=${busy || !text.trim()}>Sign in</button>
     </div>
