@@ -12,7 +12,8 @@ BIN := $(VENV)/bin
 STAMPS := .build/stamps
 RESULTS := .build/test-results
 JS := tests/integration/js
-SOURCES := $(shell find src -name '*.py' -o -name py.typed -o -name '*.toml' -o -name '*.css' 2>/dev/null)
+SOURCES := $(shell find src -name '*.py' -o -name py.typed -o -name '*.toml' -o -name '*.css' -o -name '*.html' \
+	-o -name '*.js' -o -name '*.svg' -o -name '*.ico' -o -name '*.json' 2>/dev/null)
 # The interpreted session repeats the tests that exercise the compiled modules themselves; the rest of the code is the
 # same text in both sessions, and the tests of that alone are left out.
 INTERPRETED := tests/unit tests/contract $(foreach part,cli demo front_end/http node pairing security spark/jobs spark/test_streaming.py,\

@@ -4,6 +4,7 @@ given. The same in the only process, in the one that has the catalog, and in one
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import final
 
 from tandembus.clock import Clock
@@ -17,6 +18,7 @@ from tandembus.metering.meter import Meter
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.policies import build_authorizer, fixed_policies, policy_of
 from tandembus.node.doors import ListeningSockets
+from tandembus.security.one_time_codes import OneTimeCodes
 from tandembus.security.tls import TlsFiles, server_context
 from tandembus.tasks import WhenBroken
 
@@ -40,7 +42,7 @@ class FrontDoor:
         self._namespace = namespace
         self._meter = meter
         self._clock = connection_clock
-        self._surroundings = surroundings
+        self._surroundings = replace(surroundings, codes=OneTimeCodes(settings.data))
         self._authorizer = build_authorizer(settings, root_key, namespace.catalog)
         namespace.fixed_policies = fixed_policies(settings, root_key)
         self.front_end = AmqpFrontEnd(namespace, self._authorizer, meter, connection_clock)

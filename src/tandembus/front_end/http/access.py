@@ -1,4 +1,4 @@
-"""Who may ask: the token of a request, and what it proves."""
+"""Who may ask: the token of a request, in its header or in the dashboard's cookie, and what it proves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from aiohttp import web
 from tandembus.clock import Clock
 from tandembus.descriptions import EntityDescription, TopicDescription
 from tandembus.errors import Unauthorized
-from tandembus.front_end.http.request import connection_of
+from tandembus.front_end.http.cookies import TokenCookie
+from tandembus.front_end.http.request import HttpRefusal, connection_of
 from tandembus.security.claims import Authorizer, Claims, Right
 from tandembus.security.scopes import fold
 
@@ -21,16 +22,27 @@ _BEARER: Final = "bearer "
 class Access:
     """Denies unless there is one token, and it proves the right for the path now."""
 
-    def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
+    def __init__(self, authorizer: Authorizer, clock: Clock, cookie: TokenCookie) -> None:
         self._authorizer = authorizer
         self._clock = clock
+        self._cookie = cookie
 
     def check(self, request: web.Request, right: Right, path: str) -> Claims:
-        claims = self._claims(request.headers.getall("Authorization", []), "Authorization")
+        claims = self._shown(request)
         if not claims.allows(right, path, self._clock.now()):
-            raise Unauthorized(f"The token does not grant {right.value} on this resource.")
+            raise _denied(request, f"The token does not grant {right.value} on this resource.")
         connection_of(request).claim_shown()
         return claims
+
+    def check_any(self, request: web.Request) -> Claims:
+        """For what everybody may ask who has a valid claim on something."""
+        claims = self._shown(request)
+        connection_of(request).claim_shown()
+        return claims
+
+    def allows(self, claims: Claims, right: Right, path: str) -> bool:
+        """For what is only shown or left out."""
+        return claims.allows(right, path, self._clock.now())
 
     def is_current(self, claims: Claims) -> bool:
         return self._authorizer.is_current(claims, self._clock.now())
@@ -46,7 +58,7 @@ class Access:
             # Such as the key of an entity, which is worth nothing at another: what is missing is the claim there.
             raise Unauthorized(f"{refusal}: {error}") from error
         if not proof.allows(Right.SEND, target, self._clock.now()):
-            raise Unauthorized(f"{refusal}.")
+            raise _denied(request, f"{refusal}.")
         return proof
 
     def check_forwarding(
@@ -64,6 +76,13 @@ class Access:
             if new is not None and (header in request.headers or not is_as_before):
                 self.check_target(request, header, claims, new)
 
+    def _shown(self, request: web.Request) -> Claims:
+        headers = request.headers.getall("Authorization", [])
+        token = self._cookie.token_of(request) if not headers else None
+        if token is None:
+            return self._claims(headers, "Authorization")
+        return self._authorizer.verify_token(token, None, self._clock.now())
+
     def _claims(self, headers: list[str], name: str) -> Claims:
         if len(headers) != 1:
             raise Unauthorized(f"The request needs one {name} header with a shared access signature.")
@@ -71,3 +90,8 @@ class Access:
         if token.lower().startswith(_BEARER):
             token = token[len(_BEARER) :].strip()
         return self._authorizer.verify_token(token, None, self._clock.now())
+
+
+def _denied(request: web.Request, text: str) -> Exception:
+    """To somebody who is signed in, signing in again is of no use; the SDKs know no other word than 401."""
+    return Unauthorized(text) if "Authorization" in request.headers else HttpRefusal(403, text)

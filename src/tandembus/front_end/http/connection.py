@@ -42,6 +42,8 @@ class HttpTimings:
     """For an answer that the client does not read."""
     lingering_s: float = 1.0
     """How long the rest of a refused body is read and dropped, so that the client sees the refusal."""
+    refused_sign_in_s: float = 0.5
+    """An answer to somebody who signs in with what is wrong takes so long: guessing is slow."""
 
 
 class HttpConnection(web.RequestHandler):

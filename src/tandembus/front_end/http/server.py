@@ -18,8 +18,10 @@ from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
+from tandembus.front_end.http.api.session import SessionRoutes
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
+from tandembus.front_end.http.cookies import TokenCookie
 from tandembus.front_end.http.entities import Answer
 from tandembus.front_end.http.faults import FaultAdministration, parse_fault_path
 from tandembus.front_end.http.message_paths import parse_message_path
@@ -32,6 +34,7 @@ from tandembus.front_end.http.request import (
     check_head,
     connection_of,
 )
+from tandembus.front_end.http.static_files import StaticFiles
 from tandembus.front_end.http.statuses import INTERNAL, Status, status_of
 from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.topology import TOPOLOGY_PATH, topology_answer
@@ -48,6 +51,7 @@ from tandembus.namespace.paths import decode_http_path
 from tandembus.security.claims import Authorizer, Right
 
 LIMITS: Final = web.AppKey("limits", Limits)
+API: Final = web.AppKey("api", Routes)
 WHOLE_NAMESPACE: Final = "$namespaceinfo"
 """What a claim must cover for things of the whole namespace. Entities cannot be called that, so a claim for
 an entity named 'tandembus' is none for what lies below `/tandembus/`."""
@@ -77,6 +81,7 @@ def build_application(
         client_max_size=namespace.limits.max_management_body_bytes, middlewares=[front_end.refusals]
     )
     application[LIMITS] = namespace.limits
+    application[API] = front_end.api
     application.router.add_route("*", "/{path:.*}", front_end.answer)
     application.on_response_prepare.append(_tidy_headers)
     application.on_shutdown.append(front_end.stop_waiting)
@@ -127,13 +132,18 @@ class HttpFrontEnd:
         self._meter = meter
         self._clock = clock
         self._health = health
-        self._access = Access(authorizer, clock)
+        cookie = TokenCookie(namespace.name)
+        self._access = Access(authorizer, clock, cookie)
         self._administration = Administration(namespace, self._access, meter, namespace.clock)
         self._policies = PolicyAdministration(namespace, self._access, meter)
         self._messages = MessagesOverHttp(namespace, self._access, meter, namespace.clock)
         self._upkeep = EntityUpkeep(namespace, self._access, meter, namespace.clock)
         self._faults = FaultAdministration(namespace, self._access)
-        self._api = Routes([])
+        self._static = StaticFiles()
+        session = SessionRoutes(
+            namespace, authorizer, self._access, cookie, clock, self._surroundings.codes, lambda: None
+        )
+        self.api = Routes([*session.routes()])
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
@@ -143,10 +153,13 @@ class HttpFrontEnd:
         if path == "health" and "Authorization" not in request.headers:
             return self._tell_health(request)
         check_head(request, self._namespace.limits)
+        page = self._static.answer(request, path)
+        if page is not None:
+            return page
         answer = await self._about_itself(request, path)
         if answer is not None:
             return _response(answer)
-        route = self._api.find(path, request.method)
+        route = self.api.find(path, request.method)
         if route is not None and route.is_about_itself:
             return await route.answer(request)
         self._check_is_not_out()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tandembus.front_end.http.topology import TopologySource
 from tandembus.metering import MeterTotals
+from tandembus.security.one_time_codes import OneTimeCodes
 
 MeterSource = Callable[[], Awaitable[MeterTotals]]
 
@@ -17,3 +18,5 @@ class Surroundings:
     """Which processes and stores there are, and where fragments are; None where nobody knows."""
     meter: MeterSource | None = None
     """All that is counted; None where this process counts everything."""
+    codes: OneTimeCodes | None = None
+    """Codes that sign somebody in once; None where there are none."""

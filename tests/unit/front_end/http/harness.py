@@ -19,6 +19,7 @@ from tandembus.clock import Clock, SystemClock
 from tandembus.descriptions import AuthorizationRule, QueueDescription
 from tandembus.front_end.http.connection import HttpTimings
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
+from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.limits import Limits
 from tandembus.metering import Meter
 from tandembus.namespace.catalog import Catalog, QueueEntry
@@ -27,6 +28,7 @@ from tandembus.namespace.entity import EntityCounts
 from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.namespace.policies import entity_policies, policy_of
 from tandembus.security.claims import Authorizer, Policy, Right
+from tandembus.security.one_time_codes import OneTimeCodes
 from tandembus.security.sas import make_token
 from tandembus.store.memory import MemoryDisk, MemoryStore
 from tandembus.store.messaging_store import MessagingStore
@@ -109,12 +111,20 @@ class RunningFrontEnd:
     meter: Meter
     clock: Clock
     timings: HttpTimings
+    surroundings: Surroundings
     port: int = 0
     is_ready: bool = True
     claims_shown: int = 0
 
     async def start(self, tls: ssl.SSLContext | None) -> asyncio.AbstractServer:
-        application = build_application(self.namespace, self.authorizer, self.meter, self.clock, lambda: self.is_ready)
+        application = build_application(
+            self.namespace,
+            self.authorizer,
+            self.meter,
+            self.clock,
+            lambda: self.is_ready,
+            surroundings=self.surroundings,
+        )
         self.runner = build_runner(application)
         await self.runner.setup()
         self.hand_over = http_protocol_factory(self.runner, self.timings)
@@ -182,6 +192,7 @@ async def running_front_end(
     timings: HttpTimings | None = None,
     tls: ssl.SSLContext | None = None,
     clock: Clock | None = None,
+    surroundings: Surroundings | None = None,
 ) -> AsyncIterator[RunningFrontEnd]:
     clock = clock or SystemClock()
     everything = frozenset([Right.MANAGE])
@@ -196,6 +207,7 @@ async def running_front_end(
         Meter(clock, folder / "meter", "contoso"),
         clock,
         timings or HttpTimings(),
+        surroundings or Surroundings(codes=OneTimeCodes(folder)),
     )
     await namespace.brokers[0].start()
     await namespace.start()

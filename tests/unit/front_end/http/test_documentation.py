@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from tandembus.front_end.http.connection import HttpTimings
 from tandembus.front_end.http.faults import FAULTS
 from tandembus.front_end.http.message_paths import Target
 from tandembus.front_end.http.policies import POLICIES
+from tandembus.front_end.http.server import API
 from tandembus.front_end.http.topology import TOPOLOGY_PATH
 from tandembus.front_end.http.upkeep import Upkeep
 from tandembus.front_end.websocket import handshake
 from tandembus.metering.slot import OPERATIONS, REASONS
+from tests.unit.front_end.http.harness import RunningFrontEnd
 
 DOCS = Path(__file__).parents[4] / "docs"
 
@@ -24,6 +27,8 @@ DOCS = Path(__file__).parents[4] / "docs"
     "route",
     [
         "GET /health",
+        "GET /`",
+        "GET /$dashboard/FILE",
         "GET /$namespaceinfo",
         "GET /$Resources/queues",
         "GET /$Resources/topics",
@@ -51,6 +56,11 @@ DOCS = Path(__file__).parents[4] / "docs"
 )
 def test_every_route_is_documented(route: str) -> None:
     assert route in (DOCS / "http.md").read_text()
+
+
+async def test_the_routes_of_json_are_documented_and_no_others(front_end: RunningFrontEnd) -> None:
+    told = set(re.findall(r"^\| `([A-Z]+ /\$api/[a-z/]+)", (DOCS / "http.md").read_text(), re.MULTILINE))
+    assert told == {f"{route.method} /$api/{route.name}" for route in front_end.runner.app[API].all()}
 
 
 def test_the_limits_that_are_no_settings_are_documented() -> None:
