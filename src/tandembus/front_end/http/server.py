@@ -19,6 +19,7 @@ from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
 from tandembus.front_end.http.api.browsing import Browsing
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
+from tandembus.front_end.http.api.sending import Sending
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
 from tandembus.front_end.http.entities import Answer
@@ -135,7 +136,8 @@ class HttpFrontEnd:
         self._upkeep = EntityUpkeep(namespace, self._access, meter, namespace.clock)
         self._faults = FaultAdministration(namespace, self._access)
         browsing = Browsing(namespace, self._access, meter)
-        self._api = Routes(browsing.routes())
+        sending = Sending(namespace, self._access, meter, namespace.clock)
+        self._api = Routes([*browsing.routes(), *sending.routes()])
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
