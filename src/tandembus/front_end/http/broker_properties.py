@@ -64,6 +64,8 @@ class BrokerProperties:
     via_partition_key: str | None = None
     time_to_live_ms: int | None = None
     scheduled_at_ms: int | None = None
+    content_encoding: str | None = None
+    user_id: bytes | None = None
 
 
 def read_json(text: str | bytes, name: str) -> object:
@@ -117,6 +119,7 @@ def broker_properties_of(value: object) -> BrokerProperties:
         **fields,
         time_to_live_ms=_time_to_live(value.get(_TIME_TO_LIVE)),
         scheduled_at_ms=_scheduled_time(value.get(_SCHEDULED)),
+        user_id=None,
     )
 
 
@@ -146,7 +149,11 @@ def _time_to_live(value: object) -> int | None:
         raise InvalidArgument(f"{HEADER}: {_TIME_TO_LIVE} must be a number of seconds.")
     if value <= 0:
         raise InvalidArgument(f"{HEADER}: {_TIME_TO_LIVE} must be more than 0.")
-    return max(1, int(value * 1000)) if value < MAX_TTL_MS // 1000 else MAX_TTL_MS
+    return time_to_live_ms(value)
+
+
+def time_to_live_ms(seconds: float) -> int:
+    return max(1, int(seconds * 1000)) if seconds < MAX_TTL_MS // 1000 else MAX_TTL_MS
 
 
 def _scheduled_time(value: object) -> int | None:

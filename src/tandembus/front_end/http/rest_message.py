@@ -54,7 +54,17 @@ _PROPERTY_FIELDS: Final = (
 
 def encode_sent(body: bytes, broker: BrokerProperties, properties: Mapping[str, object], now_ms: int) -> bytes:
     """The sections of a message to be sent."""
-    annotations: dict[str, object] = {}
+    return encode_head(broker, properties, now_ms) + data_section(body)
+
+
+def encode_head(
+    broker: BrokerProperties,
+    properties: Mapping[str, object],
+    now_ms: int,
+    more_annotations: Mapping[str, object] | None = None,
+) -> bytes:
+    """The sections in front of the body."""
+    annotations: dict[str, object] = dict(more_annotations or {})
     if broker.partition_key is not None:
         annotations[_PARTITION_KEY] = broker.partition_key
     if broker.via_partition_key is not None:
@@ -67,7 +77,6 @@ def encode_sent(body: bytes, broker: BrokerProperties, properties: Mapping[str, 
             message_annotations_section(annotations) if annotations else b"",
             _properties(broker, now_ms),
             application_properties_section(dict(properties)) if properties else b"",
-            data_section(body),
         ]
     )
 
@@ -82,11 +91,13 @@ def _properties(broker: BrokerProperties, now_ms: int) -> bytes:
     is_long = broker.time_to_live_ms is not None and broker.time_to_live_ms >= UINT_MAX
     return properties_section(
         message_id=broker.message_id,
+        user_id=broker.user_id,
         to=broker.to,
         subject=broker.label,
         reply_to=broker.reply_to,
         correlation_id=broker.correlation_id,
-        content_type=_ascii(broker.content_type),
+        content_type=_ascii(broker.content_type, "content type"),
+        content_encoding=_ascii(broker.content_encoding, "content encoding"),
         absolute_expiry_time=now_ms + (broker.time_to_live_ms or 0) if is_long else None,
         creation_time=now_ms if is_long else None,
         group_id=broker.session_id,
@@ -94,10 +105,10 @@ def _properties(broker: BrokerProperties, now_ms: int) -> bytes:
     )
 
 
-def _ascii(content_type: str | None) -> str | None:
-    if content_type is not None and not content_type.isascii():
-        raise InvalidArgument("The content type must be ASCII.")
-    return content_type or None
+def _ascii(text: str | None, name: str) -> str | None:
+    if text is not None and not text.isascii():
+        raise InvalidArgument(f"The {name} must be ASCII.")
+    return text or None
 
 
 def read_batch(body: bytes, max_messages: int, now_ms: int) -> list[bytes]:

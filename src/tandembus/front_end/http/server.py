@@ -17,7 +17,9 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
+from tandembus.front_end.http.api.browsing import Browsing
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
+from tandembus.front_end.http.api.sending import Sending
 from tandembus.front_end.http.api.session import SessionRoutes
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
@@ -143,7 +145,9 @@ class HttpFrontEnd:
         session = SessionRoutes(
             namespace, authorizer, self._access, cookie, clock, self._surroundings.codes, lambda: None
         )
-        self.api = Routes([*session.routes()])
+        browsing = Browsing(namespace, self._access, meter)
+        sending = Sending(namespace, self._access, meter, namespace.clock)
+        self.api = Routes([*session.routes(), *browsing.routes(), *sending.routes()])
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()

@@ -94,6 +94,11 @@ def format_time(at: float) -> str:
     return format_moment(_EPOCH + timedelta(microseconds=round(at * 1_000_000)))
 
 
+def format_time_ms(at_ms: int) -> str:
+    """The same of milliseconds; a time that no calendar has is the nearest that one has."""
+    return format_moment(_moment(at_ms))
+
+
 def format_moment(moment: datetime) -> str:
     """In UTC; one without a zone is meant so."""
     in_utc = moment if moment.tzinfo is None else moment.astimezone(timezone.utc)
