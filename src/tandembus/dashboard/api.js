@@ -12,8 +12,11 @@ export class Refusal extends Error {
 let whenSignedOut = () => {};
 export function onSignedOut(callback) { whenSignedOut = callback; }
 
+/** An empty text that means something. */
+export const EMPTY = Symbol("empty");
+
 export function query(parameters = {}) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [name, value === EMPTY ? "" : value]);
   return given.length ? "?" + new URLSearchParams(given) : "";
 }
 

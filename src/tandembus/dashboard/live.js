@@ -2,26 +2,30 @@
 import { useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { Refusal } from "./api.js";
 
-/** The newest answer of `ask(signal)`, which is called every `everyMs` while the page is seen, one call at a time.
-    Returns { data, error, refresh }. `data` stays while a later call fails, so that nothing flickers. */
+/** The newest answer of `ask(signal)`, which is called every `everyMs` while the page is seen, one call at a time;
+    with 0 once for each change of `dependencies`. Returns { data, error, isLoading, refresh }. `data` stays until there
+    is an answer to what is asked now, and while a later call fails, so that nothing flickers. */
 export function usePoll(ask, dependencies, everyMs = 1000) {
-  const [state, setState] = useState({ data: null, error: null });
+  const [state, setState] = useState({ data: null, error: null, isLoading: true });
   const refresh = useRef(() => {});
   useEffect(() => {
     const abort = new AbortController();
     let timer = null;
     let running = false;
+    let isAnswered = false;
     async function turn() {
       clearTimeout(timer);
       if (running || abort.signal.aborted) return;
       running = true;
       try {
         const data = await ask(abort.signal);
-        if (!abort.signal.aborted) setState({ data, error: null });
+        if (abort.signal.aborted) return;
+        isAnswered = true;
+        setState({ data, error: null, isLoading: false });
       } catch (error) {
         if (abort.signal.aborted) return;
         if (!(error instanceof Refusal)) console.error(error);
-        setState((before) => ({ ...before, error }));
+        setState((before) => ({ data: isAnswered ? before.data : null, error, isLoading: false }));
       } finally {
         running = false;
       }
@@ -30,7 +34,7 @@ export function usePoll(ask, dependencies, everyMs = 1000) {
     const seen = () => { if (!document.hidden) turn(); };
     refresh.current = turn;
     document.addEventListener("visibilitychange", seen);
-    setState({ data: null, error: null });
+    setState((before) => ({ ...before, isLoading: true }));
     turn();
     return () => {
       abort.abort();
@@ -76,6 +80,16 @@ export class Samples {
       }),
     ];
   }
+}
+
+/** `value` as it was when it last stood still for `delayMs`: for what is asked while somebody types. */
+export function useSettled(value, delayMs = 250) {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), delayMs);
+    return () => clearTimeout(timer);
+  }, [value, delayMs]);
+  return settled;
 }
 
 export function useSamples(key) {

@@ -1,5 +1,6 @@
 // The parts that pages are made of. Texts are handed over as texts: nothing here makes markup out of them.
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
+import { count as format } from "./format.js";
 
 export function Page({ title, crumbs, badges, actions, children }) {
   useEffect(() => { document.title = `${typeof title === "string" ? title : "tandembus"} · tandembus`; }, [title]);
@@ -46,13 +47,31 @@ export function Facts({ rows }) {
   return html`<dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value ?? "–"}</dd>`)}</dl>`;
 }
 
-/** columns: { head, cell(row), number? }; key(row) keeps rows in place between updates. */
-export function Table({ columns, rows, rowKey, empty, label }) {
+/** columns: { head, cell(row), number?, wide? (left out on narrow screens) }; rowKey(row) keeps rows in place between updates. */
+export function Table({ columns, rows, rowKey, rowClass, empty, label }) {
   if (!rows.length) return html`<${Empty}>${empty ?? "Nothing here."}<//>`;
-  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table>
-    <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.number ? "number" : ""}>${column.head}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${rowKey(row)}>${columns.map((column) => html`<td class=${column.number ? "number" : ""}>${column.cell(row)}</td>`)}</tr>`)}</tbody>
+  const kind = (column) => `${column.number ? "number" : ""} ${column.wide ? "wide" : ""}`;
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table aria-label=${label}>
+    <thead><tr>${columns.map((column) => html`<th scope="col" class=${kind(column)}>${column.head}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr key=${rowKey(row)} class=${rowClass?.(row)}>${columns.map((column) => html`<td class=${kind(column)}>${column.cell(row)}</td>`)}</tr>`)}</tbody>
   </table></div>`;
+}
+
+export function Pager({ skip, top, count, onMove }) {
+  if (count <= top && !skip) return null;
+  return html`<nav class="pager" aria-label="Parts of the list">
+    <span class="muted">${`${format(skip + 1)} to ${format(Math.min(skip + top, count))} of ${format(count)}`}</span>
+    <button class="small" disabled=${skip === 0} onClick=${() => onMove(Math.max(0, skip - top))}>Previous</button>
+    <button class="small" disabled=${skip + top >= count} onClick=${() => onMove(skip + top)}>Next</button>
+  </nav>`;
+}
+
+let lastId = 0;
+/** A name within the document that no other part of the page has. */
+export function useId() {
+  const id = useRef(null);
+  if (!id.current) id.current = `part-${lastId += 1}`;
+  return id.current;
 }
 
 export function Tabs({ tabs, current, label }) {
@@ -79,8 +98,22 @@ export function Check({ label, help, checked, onChange, ...rest }) {
     <span>${label}${help && html`<span class="help">${help}</span>`}</span></label>`;
 }
 
-/** A modal dialog around a form. `onSubmit` may be async and throw: its text is shown, and the dialog stays. */
-export function Dialog({ title, submit, danger, onSubmit, onClose, children, isReady = true }) {
+/** One of a few; options: { value, label }. */
+export function Choice({ label, options, value, onChange }) {
+  const name = useId();
+  return html`<fieldset class="choice"><legend class="visually-hidden">${label}</legend>
+    ${options.map((option) => html`<label key=${option.value}><input type="radio" name=${name} value=${option.value} checked=${option.value === value} onChange=${() => onChange(option.value)} /><span>${option.label}</span></label>`)}
+  </fieldset>`;
+}
+
+/** What few people need, behind a word. */
+export function More({ label, open, children }) {
+  return html`<details class="more" open=${open}><summary>${label}</summary><div class="form">${children}</div></details>`;
+}
+
+/** A modal dialog around a form. `onSubmit` may be async and throw: its text is shown, and the dialog stays.
+    `actions`: more buttons beside the last ones; `wide`: for what needs room. */
+export function Dialog({ title, submit, danger, onSubmit, onClose, children, actions, cancel = "Cancel", wide, isReady = true }) {
   const dialog = useRef(null);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
@@ -91,22 +124,23 @@ export function Dialog({ title, submit, danger, onSubmit, onClose, children, isR
   }, []);
   async function go(event) {
     event.preventDefault();
-    if (busy || !isReady) return;
+    if (busy || !isReady || !submit) return;
     setBusy(true);
     setError(null);
     try {
       await onSubmit();
     } catch (failure) {
       setError(failure);
-      setBusy(false);
     }
+    setBusy(false);
   }
-  return html`<dialog ref=${dialog} aria-label=${title} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
+  return html`<dialog ref=${dialog} class=${wide ? "wide" : ""} aria-label=${title} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
     <form onSubmit=${go}>
       <header><h2>${title}</h2><button type="button" class="quiet" aria-label="Close" onClick=${onClose}>✕</button></header>
       <div class="inside">${children}<${Trouble} error=${error} /></div>
       <footer>
-        <button type="button" onClick=${onClose}>Cancel</button>
+        ${actions && html`<div class="row">${actions}</div>`}
+        <button type="button" onClick=${onClose}>${cancel}</button>
         ${submit && html`<button class=${danger ? "danger" : "primary"} disabled=${busy || !isReady}>${submit}</button>`}
       </footer>
     </form>

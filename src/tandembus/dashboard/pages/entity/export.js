@@ -1,0 +1,53 @@
+// Messages as a file: a line of JSON for each, with its whole body.
+import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { api } from "../../api.js";
+import { bytes } from "../../format.js";
+import { Dialog, Field } from "../../ui.js";
+
+const DEFAULT_MAX = 10_000;
+
+export function ExportDialog({ entity, asked, onClose }) {
+  const [max, setMax] = useState(String(DEFAULT_MAX));
+  const [got, setGot] = useState(null);
+  const [isDone, setDone] = useState(false);
+  const abort = useRef(new AbortController());
+  useEffect(() => () => abort.current.abort(), []);
+  async function go() {
+    setGot(0);
+    try {
+      const response = await api.stream("GET", "messages/export", { ...asked, path: entity.path, max }, undefined, abort.current.signal);
+      save(await collect(response, setGot), `${entity.path.replace(/[^\w.-]+/g, "-")}-${asked.sub_queue ?? "main"}.jsonl`);
+      setDone(true);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      setGot(null);
+      throw error;
+    }
+  }
+  return html`<${Dialog} title="Export as JSON lines" submit=${got === null ? "Export" : null} cancel=${isDone ? "Close" : got === null ? "Cancel" : "Stop"} isReady=${Number(max) > 0} onSubmit=${go} onClose=${onClose}>
+    <${Field} label="At most so many messages" type="number" min="1" step="1" value=${max} onInput=${setMax} disabled=${got !== null} help="Nothing is changed or locked by it." />
+    ${got !== null && html`<p role="status">${isDone ? `Saved ${bytes(got)}.` : `${bytes(got)} so far…`}</p>`}
+  <//>`;
+}
+
+async function collect(response, onProgress) {
+  const parts = [];
+  let size = 0;
+  const reader = response.body.getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return new Blob(parts, { type: "application/x-ndjson" });
+    parts.push(value);
+    size += value.length;
+    onProgress(size);
+  }
+}
+
+function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}

@@ -1,0 +1,40 @@
+// Sending a new message, or an old one once more, changed or not.
+import { html, useState } from "../../vendor/htm-preact.js";
+import { api } from "../../api.js";
+import { topicOf } from "../../paths.js";
+import { Check, Dialog, Field, Notice, toast } from "../../ui.js";
+import { editedMessage, emptyMessage, isSendable, MessageForm, messageOf } from "./message_form.js";
+
+export function SendMessage({ entity, onSent, onClose }) {
+  const [edited, setEdited] = useState(emptyMessage());
+  async function send() {
+    const { sequence_number: number } = await api.post("messages", messageOf(edited), { path: entity.path });
+    toast(number ? `Sent as number ${number}.` : "Sent.");
+    onSent();
+  }
+  return html`<${Dialog} title=${`Send to ${entity.path}`} submit="Send" wide=${true} isReady=${isSendable(edited)} onSubmit=${send} onClose=${onClose}>
+    <${MessageForm} edited=${edited} onChange=${setEdited} requiresSession=${entity.requires_session} />
+  <//>`;
+}
+
+export function ResendMessage({ entity, subQueue, message, onSent, onClose }) {
+  const home = topicOf(entity.path) ?? entity.path;
+  const [edited, setEdited] = useState(editedMessage(message));
+  const [to, setTo] = useState(home);
+  const [remove, setRemove] = useState(false);
+  const isWhole = !message.body.is_truncated;
+  async function send() {
+    const body = { ...messageOf(edited), remove, send_to: undefined };
+    await api.post("messages/resend", { ...body, ...(to.trim() && to.trim() !== home ? { target: to.trim() } : {}) }, { path: entity.path, sub_queue: subQueue, sequence_number: message.sequence_number });
+    toast(`Sent to ${to.trim() || home}.`);
+    onSent();
+  }
+  return html`<${Dialog} title=${`Resend message ${message.sequence_number}`} submit="Resend" wide=${true} isReady=${isWhole && isSendable(edited)} onSubmit=${send} onClose=${onClose}>
+    ${!isWhole && html`<${Notice} kind="bad">The body is too large to be edited here.<//>`}
+    <div class="form">
+      <${Field} label="Send to" value=${to} onInput=${setTo} help="A queue or topic of this namespace." />
+      <${Check} label="Delete the original" help="Only once the new message is durable." checked=${remove} onChange=${setRemove} />
+    </div>
+    <${MessageForm} edited=${edited} onChange=${setEdited} />
+  <//>`;
+}

@@ -1,0 +1,55 @@
+// How deep, how fast, and how its fragments are.
+import { html } from "../../vendor/htm-preact.js";
+import { Chart } from "../../chart.js";
+import { bytes, count, duration, rate, short, time } from "../../format.js";
+import { link } from "../../router.js";
+import { Facts, Figure, Panel } from "../../ui.js";
+import { FragmentMap } from "./fragments.js";
+
+export function Summary({ entity, samples }) {
+  const hasMessages = entity.kind !== "topic";
+  const share = entity.max_size_bytes ? `of ${bytes(entity.max_size_bytes)}` : null;
+  return html`
+    <${Panel} title="Now" bare=${true}><div class="figures">
+      <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} since start`} />
+      <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} since start`} />
+      ${hasMessages && html`<${Figure} label="Active" value=${short(entity.active)} />
+        <${Figure} label="Dead letters" value=${short(entity.dead_letter)} />`}
+      <${Figure} label="Scheduled" value=${short(entity.scheduled)} />
+      ${hasMessages && html`<${Figure} label="Transfer dead letters" value=${short(entity.transfer_dead_letter)} />`}
+      ${entity.kind === "topic" && html`<${Figure} label="Subscriptions" value=${short(entity.subscriptions)} />`}
+      <${Figure} label="Size" value=${bytes(entity.size_bytes)} note=${share} />
+      ${hasMessages && html`<${Figure} label="Receivers" value=${short(entity.receivers)} />`}
+    </div><//>
+    <div class="grid">
+      <${Panel} title="Messages per second"><${Chart} label=${`Messages per second of ${entity.path}`} format=${(value) => rate(value)}
+        series=${[{ label: "in", values: samples.series("sent", true) }, { label: "out", values: samples.series("received", true) }]} /><//>
+      <${Panel} title="Depth"><${Chart} label=${`Messages in ${entity.path}`} series=${depth(entity, samples)} /><//>
+    </div>
+    <${FragmentMap} entity=${entity} />
+    <${Panel} title="Facts"><${Facts} rows=${facts(entity)} /><//>`;
+}
+
+function depth(entity, samples) {
+  const scheduled = { label: "scheduled", values: samples.series("scheduled") };
+  if (entity.kind === "topic") return [scheduled];
+  return [{ label: "active", values: samples.series("active") }, { label: "dead letters", values: samples.series("dead_letter") }, scheduled];
+}
+
+function facts(entity) {
+  const { settings } = entity;
+  const rows = [
+    ["Created", time(entity.created_at)],
+    ["Changed", time(entity.modified_at)],
+    ["Used", time(entity.accessed_at)],
+    ["Time to live", duration(settings.default_message_time_to_live_s)],
+    ["Deleted when idle for", duration(settings.auto_delete_on_idle_s)],
+  ];
+  if (settings.lock_duration_s !== undefined) rows.push(["Lock duration", duration(settings.lock_duration_s)], ["Maximum delivery count", count(settings.max_delivery_count)]);
+  if (settings.requires_duplicate_detection) rows.push(["Duplicate detection", `within ${duration(settings.duplicate_detection_history_time_window_s)}`]);
+  for (const [name, target] of [["Forwards to", settings.forward_to], ["Forwards dead letters to", settings.forward_dead_lettered_messages_to]]) {
+    if (target) rows.push([name, html`<a href=${link("entity", { path: target })}>${target}</a>`]);
+  }
+  if (settings.user_metadata) rows.push(["User metadata", settings.user_metadata]);
+  return rows;
+}
