@@ -153,7 +153,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     cls=TandembusGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 not authorized, "
-    "5 unreachable, 6 exists already, 7 try again later, 130 interrupted.",
+    "5 unreachable, 6 exists already, 7 try again later, 9 warnings only (doctor), 130 interrupted.",
 )
 @click.option(
     "--version",

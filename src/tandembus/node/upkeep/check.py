@@ -20,7 +20,7 @@ from tandembus.node.upkeep.folders import Progress, environments_of
 from tandembus.node.upkeep.manifest import MANIFEST_FILE, read_manifest
 from tandembus.node.upkeep.restore import verify_files
 from tandembus.store.embedded.catalog_store import DamagedRecord, Document, decode_record
-from tandembus.store.embedded.checking import StoreReport, check_store
+from tandembus.store.embedded.checking import StoreReport, check_store, look_at_store
 from tandembus.store.embedded.snapshots import Cut, Snapshot
 
 CATALOG: Final = "catalog"
@@ -90,6 +90,30 @@ def check_folder(folder: Path, begun: Callable[[int], Progress]) -> list[Part]:
         parts += _check_cut(folder, {snapshot.folder: snapshot for snapshot in cut.snapshots}, progress)
     _tell_missing(folder, parts)
     return parts
+
+
+def check_quickly(folder: Path) -> list[Part]:
+    """The catalog whole, and of each store whether it can be opened and has the fragments it ought to have."""
+    parts: list[Part] = []
+    with Cut(environments_of(folder)) as cut:
+        snapshots = {snapshot.folder: snapshot for snapshot in cut.snapshots}
+        main = snapshots.get(catalog_folder(folder))
+        catalog = None if main is None else _check_catalog(CATALOG, main, _nobody)
+        entries = [] if catalog is None else catalog.entries()
+        parts += [] if catalog is None else [catalog.part]
+        for store in range(stores_that_exist(folder)):
+            at = store_folder(folder, store)
+            if at in snapshots:
+                report = look_at_store(snapshots[at])
+                if catalog is not None:
+                    _compare(store, report, catalog, entries)
+                parts.append(_part_of(_name_of(folder, at), report))
+    _tell_missing(folder, parts)
+    return parts
+
+
+def _nobody(_done: int) -> None:
+    return
 
 
 def _name_of(folder: Path, environment: Path) -> str:

@@ -80,6 +80,20 @@ def check_store(
     return StoreCheck(shared, progress, block_size).run(snapshot)
 
 
+def look_at_store(snapshot: Snapshot) -> StoreReport:
+    """A short look: whether it can be opened, which fragments it has, and whether anything was put aside."""
+    check = StoreCheck({}, _nobody, BLOCK_SIZE)
+    for key, value in snapshot.items(STATE_TREE, [META_KEY, bytes([keys.HEAD]), bytes([keys.QUARANTINE])]):
+        check.take_state(key, value)
+    if not check.has_meta:
+        check.report.damaged("the meta record is missing: the store cannot be opened")
+    return check.report
+
+
+def _nobody(_done: int) -> None:
+    return
+
+
 @final
 class StoreCheck:
     def __init__(self, shared: Mapping[int, int], progress: Progress, block_size: int) -> None:
@@ -97,13 +111,13 @@ class StoreCheck:
         self._owners: set[_BlockPlace] = set()
         self._reserved: list[ReservedRecord] = []
         self._audit_number = 0
-        self._has_meta = False
+        self.has_meta = False
 
     def run(self, snapshot: Snapshot) -> StoreReport:
         pages = snapshot.pages(self.report.damaged)
         self.report.size_bytes = pages.size_bytes
         trees = pages.named_trees()
-        for name, take in ((BODY_TREE, self._take_body), (LOG_TREE, self._take_log), (STATE_TREE, self._take_state)):
+        for name, take in ((BODY_TREE, self._take_body), (LOG_TREE, self._take_log), (STATE_TREE, self.take_state)):
             tree = trees.pop(name, None)
             if tree is None:
                 self.report.damaged(f"the tree '{name.decode()}' is missing")
@@ -161,7 +175,8 @@ class StoreCheck:
             self.report.damaged(f"between the audit pages {self._audit_number} and {number} some are missing")
         self._audit_number = number
 
-    def _take_state(self, key: bytes, value: bytes) -> None:
+    def take_state(self, key: bytes, value: bytes) -> None:
+        """A record of the state tree."""
         kind = key[0]
         if key == META_KEY:
             self._take_meta(value)
@@ -195,7 +210,7 @@ class StoreCheck:
 
     def _take_meta(self, value: bytes) -> None:
         meta = decode_meta(META_KEY, value)
-        self._has_meta = True
+        self.has_meta = True
         if meta is None:
             self.report.damaged("the meta record is damaged: the store cannot be opened")
         elif meta[0] > FORMAT_VERSION:
@@ -243,7 +258,7 @@ class StoreCheck:
     # One against the other.
 
     def _compare(self, pages: LmdbPages) -> None:
-        if not self._has_meta:
+        if not self.has_meta:
             self.report.damaged("the meta record is missing: the store cannot be opened")
         for place, block in self._blocks.items():
             if self._is_kept(block.fragment):
