@@ -82,6 +82,18 @@ COMMANDS: Final = {
         "fault",
         "Make a part of a namespace fail on purpose, and heal it again.",
     ),
+    "backup": ("tandembus.cli.backup", "backup", "Copy a whole namespace into a new folder, while it runs or stopped."),
+    "restore": ("tandembus.cli.restore", "restore", "Make a data folder out of a backup."),
+    "check": (
+        "tandembus.cli.check",
+        "check",
+        "Verify every record of a data folder or of a backup, and change nothing.",
+    ),
+    "doctor": (
+        "tandembus.cli.doctor",
+        "doctor",
+        "Look for what keeps a namespace on this machine from working well, and say what to do.",
+    ),
     "token": (
         "tandembus.cli.token",
         "token",
@@ -92,6 +104,7 @@ COMMANDS: Final = {
 
 SECTIONS: Final = {
     "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "topology", "fault", "version"),
+    "Upkeep": ("doctor", "backup", "restore", "check"),
     "Pairs": ("up", "pair", "syphon", "cost"),
     "Entities": ("queue", "topic", "subscription", "rule"),
     "Pipeline": ("spark",),
@@ -140,7 +153,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     cls=TandembusGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 not authorized, "
-    "5 unreachable, 6 exists already, 7 try again later, 130 interrupted.",
+    "5 unreachable, 6 exists already, 7 try again later, 9 warnings only (doctor), 130 interrupted.",
 )
 @click.option(
     "--version",

@@ -36,6 +36,7 @@ UNREACHABLE: Final = 5
 EXISTS_ALREADY: Final = 6
 TRY_LATER: Final = 7
 NOT_PROVEN: Final = 8
+WARNINGS: Final = 9
 INTERRUPTED: Final = 130
 
 ACCEPTED: Final = "accepted"

@@ -15,6 +15,7 @@ from typing import Final, final
 from tandembus.errors import StoreUnavailable
 
 LOCK_FILE: Final = "store.lock"
+_LOCKS: Final = Path("/proc/locks")
 
 
 @final
@@ -45,3 +46,32 @@ class FolderLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def holder_of(folder: Path) -> int | None:
+    """The process that holds a folder, as far as the system tells; None: nobody. Trying to lock it would tell for
+    certain, and could keep a process from starting that wants it in the same moment."""
+    try:
+        with (folder / LOCK_FILE).open("rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            noted = file.read(32).decode("ascii", "replace").strip()
+        lines = _LOCKS.read_text().splitlines() if _LOCKS.exists() else None
+    except OSError:
+        return None
+    if lines is None:
+        return int(noted) if noted.isdecimal() and _is_alive(int(noted)) else None
+    for line in lines:
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
+            return int(noted) if noted.isdecimal() else int(fields[4])
+    return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

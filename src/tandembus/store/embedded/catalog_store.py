@@ -27,6 +27,8 @@ from tandembus.store.folder_lock import FolderLock
 FORMAT_VERSION: Final = 3
 LEAST_ROOM_BYTES: Final = 1 << 20
 """A commit that failed with less free on the volume failed for lack of room, whatever the error says."""
+MAX_READERS: Final = 16
+"""The process that owns it needs one; others may look at it, or copy it."""
 _HEAD: Final = struct.Struct(">BI")
 
 Document = Mapping[str, object]
@@ -128,7 +130,9 @@ class CatalogStore:
     def _open(self) -> lmdb.Environment:
         check_length(self._folder / DATA_FILE)
         try:
-            environment = lmdb.open(str(self._folder), map_size=self._map_size_bytes, mode=0o600, max_readers=4)
+            environment = lmdb.open(
+                str(self._folder), map_size=self._map_size_bytes, mode=0o600, max_readers=MAX_READERS
+            )
             environment.reader_check()
         except lmdb.Error as error:
             raise StoreDamaged(f"the catalog in {self._folder} cannot be opened: {error}") from error
@@ -142,25 +146,43 @@ class CatalogStore:
 
     def _decoded(self, key: bytes, value: bytes) -> Document | DamagedRecord:
         checked = self._checked(key, value)
-        if isinstance(checked, DamagedRecord):
-            return checked
-        document = json.loads(checked)
-        return document if isinstance(document, dict) else DamagedRecord(key, "it is no document")
+        return checked if isinstance(checked, DamagedRecord) else _document(key, checked)
 
     def _checked(self, key: bytes, value: bytes) -> bytes | DamagedRecord:
         """The document as it is written, once it is known to be what was written."""
-        if len(value) <= _HEAD.size:
-            return DamagedRecord(key, "the record is cut short")
-        version, crc = _HEAD.unpack_from(value)
-        if zlib.crc32(value[_HEAD.size :], zlib.crc32(key + value[:1])) != crc:
-            return DamagedRecord(key, "its checksum is wrong")
-        if version > FORMAT_VERSION:
+        checked = check_record(key, value)
+        if not isinstance(checked, DamagedRecord) and value[0] > FORMAT_VERSION:
             self.is_of_newer_format = True
             raise StoreDamaged(
-                f"the catalog in {self._folder} has format {version}, and this version knows formats up to "
+                f"the catalog in {self._folder} has format {value[0]}, and this version knows formats up to "
                 f"{FORMAT_VERSION}: use the newer version that wrote it. Nothing was changed"
             )
-        return value[_HEAD.size :]
+        return checked
+
+
+def decode_record(key: bytes, value: bytes) -> Document | DamagedRecord:
+    """For those who only look; one of a newer format cannot be judged, and counts as damaged."""
+    checked = check_record(key, value)
+    if isinstance(checked, DamagedRecord):
+        return checked
+    if value[0] > FORMAT_VERSION:
+        return DamagedRecord(key, f"it has the newer format {value[0]}")
+    return _document(key, checked)
+
+
+def check_record(key: bytes, value: bytes) -> bytes | DamagedRecord:
+    """The document as it is written, whatever its format, once it is known to be what was written."""
+    if len(value) <= _HEAD.size:
+        return DamagedRecord(key, "the record is cut short")
+    _, crc = _HEAD.unpack_from(value)
+    if zlib.crc32(value[_HEAD.size :], zlib.crc32(key + value[:1])) != crc:
+        return DamagedRecord(key, "its checksum is wrong")
+    return value[_HEAD.size :]
+
+
+def _document(key: bytes, content: bytes) -> Document | DamagedRecord:
+    document = json.loads(content)
+    return document if isinstance(document, dict) else DamagedRecord(key, "it is no document")
 
 
 def encode_record(key: bytes, document: Document, version: int = FORMAT_VERSION) -> bytes:

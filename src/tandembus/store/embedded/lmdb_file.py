@@ -30,20 +30,32 @@ DATA_FILE: Final = "data.mdb"
 MIN_PAGE_BYTES: Final = 512
 MAX_PAGE_BYTES: Final = 0x8000
 
-_PAGE: Final = struct.Struct("=QHHHH")
+PAGE: Final = struct.Struct("=QHHHH")
 _META: Final = struct.Struct("=IIQQ")
-_TREE: Final = struct.Struct("=IHHQQQQQ")
+TREE: Final = struct.Struct("=IHHQQQQQ")
 _META_END: Final = struct.Struct("=QQ")
-_NODE: Final = struct.Struct("=HHHH")
+NODE: Final = struct.Struct("=HHHH")
 _MAGIC: Final = 0xBEEFC0DE
 _DATA_VERSION: Final = 1
-_IS_BRANCH: Final = 0x01
-_IS_LEAF: Final = 0x02
+IS_BRANCH: Final = 0x01
+IS_LEAF: Final = 0x02
 _IS_META: Final = 0x08
-_HAS_OVERFLOW: Final = 0x01
-_NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
-_MAX_DEPTH: Final = 32
-_META_BYTES: Final = _PAGE.size + _META.size + 2 * _TREE.size + _META_END.size
+HAS_OVERFLOW: Final = 0x01
+NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
+MAX_DEPTH: Final = 32
+_META_BYTES: Final = PAGE.size + _META.size + 2 * TREE.size + _META_END.size
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What the file says of one of its trees."""
+
+    depth: int
+    branch_pages: int
+    leaf_pages: int
+    overflow_pages: int
+    entries: int
+    root: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,9 @@ class FileMeta:
     """One of the two meta pages."""
 
     page_bytes: int
-    free_root: int
+    free: Tree
+    named: Tree
+    """Holds the records of the named trees."""
     last_page: int
     transaction: int
 
@@ -61,8 +75,9 @@ def check_length(path: Path) -> None:
     if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
+        # In this order: somebody may be writing, and a file only ever grows.
         meta = read_meta(file.fileno(), path)
+        size = os.fstat(file.fileno()).st_size
         present = size // meta.page_bytes
         if present > meta.last_page:
             return
@@ -76,34 +91,45 @@ def check_length(path: Path) -> None:
 
 def read_meta(descriptor: int, path: Path) -> FileMeta:
     """The current one of the two meta pages."""
-    first = _meta_at(descriptor, 0, path)
-    second = _meta_at(descriptor, first.page_bytes, path)
+    first, second = read_metas(descriptor, path)
     return first if first.transaction >= second.transaction else second
+
+
+def read_metas(descriptor: int, path: Path) -> tuple[FileMeta, FileMeta]:
+    """Both: the other one is what was current before."""
+    first = _meta_at(descriptor, 0, path)
+    return first, _meta_at(descriptor, first.page_bytes, path)
+
+
+def tree_at(data: bytes, at: int) -> Tree:
+    """Raises struct.error where the record is cut short."""
+    _, _, depth, branch_pages, leaf_pages, overflow_pages, entries, root = TREE.unpack_from(data, at)
+    return Tree(depth, branch_pages, leaf_pages, overflow_pages, entries, root)
 
 
 def _meta_at(descriptor: int, offset: int, path: Path) -> FileMeta:
     data = os.pread(descriptor, _META_BYTES, offset)
     if len(data) < _META_BYTES:
         raise StoreDamaged(f"{path} ends within its first two pages: it was cut short. Restore it from a backup")
-    _, _, flags, _, _ = _PAGE.unpack_from(data, 0)
-    magic, version, _, _ = _META.unpack_from(data, _PAGE.size)
+    _, _, flags, _, _ = PAGE.unpack_from(data, 0)
+    magic, version, _, _ = _META.unpack_from(data, PAGE.size)
     if not flags & _IS_META or magic != _MAGIC:
         raise StoreDamaged(f"{path} is not a messaging store, or its first pages are damaged")
     if version != _DATA_VERSION:
         raise StoreDamaged(f"{path} was written by another version ({version}) of the LMDB file format")
-    at = _PAGE.size + _META.size
-    page_bytes, _, _, _, _, _, _, free_root = _TREE.unpack_from(data, at)
-    last_page, transaction = _META_END.unpack_from(data, at + 2 * _TREE.size)
+    at = PAGE.size + _META.size
+    (page_bytes,) = struct.unpack_from("=I", data, at)
+    last_page, transaction = _META_END.unpack_from(data, at + 2 * TREE.size)
     if not MIN_PAGE_BYTES <= page_bytes <= MAX_PAGE_BYTES:
         raise StoreDamaged(f"{path} claims pages of {page_bytes} bytes: its first pages are damaged")
-    return FileMeta(page_bytes, free_root, last_page, transaction)
+    return FileMeta(page_bytes, tree_at(data, at), tree_at(data, at + TREE.size), last_page, transaction)
 
 
 def _free_pages(descriptor: int, meta: FileMeta, present: int, path: Path) -> set[int]:
     free: set[int] = set()
-    if meta.free_root != _NO_PAGE:
+    if meta.free.root != NO_PAGE:
         try:
-            _collect_free(_FreeList(descriptor, meta.page_bytes, present), meta.free_root, 0, free)
+            _collect_free(_FreeList(descriptor, meta.page_bytes, present), meta.free.root, 0, free)
         except (ValueError, struct.error) as error:
             raise StoreDamaged(f"{path} was cut short, and its list of free pages cannot be read") from error
     return free
@@ -123,20 +149,20 @@ class _FreeList:
 
 
 def _collect_free(free_list: _FreeList, page: int, depth: int, free: set[int]) -> None:
-    if depth > _MAX_DEPTH:
+    if depth > MAX_DEPTH:
         raise ValueError("the list is nested too deep")
     data = free_list.read(page, free_list.page_bytes)
-    _, _, flags, lower, _ = _PAGE.unpack_from(data, 0)
-    for (at,) in struct.iter_unpack("=H", data[_PAGE.size : lower]):
-        low, high, node_flags, key_bytes = _NODE.unpack_from(data, at)
-        if flags & _IS_BRANCH:
+    _, _, flags, lower, _ = PAGE.unpack_from(data, 0)
+    for (at,) in struct.iter_unpack("=H", data[PAGE.size : lower]):
+        low, high, node_flags, key_bytes = NODE.unpack_from(data, at)
+        if flags & IS_BRANCH:
             _collect_free(free_list, low | high << 16 | node_flags << 32, depth + 1, free)
-        elif flags & _IS_LEAF:
-            value_at = at + _NODE.size + key_bytes
+        elif flags & IS_LEAF:
+            value_at = at + NODE.size + key_bytes
             value = data[value_at : value_at + (low | high << 16)]
-            if node_flags & _HAS_OVERFLOW:
+            if node_flags & HAS_OVERFLOW:
                 (overflow,) = struct.unpack_from("=Q", data, value_at)
-                value = free_list.read(overflow, _PAGE.size + (low | high << 16))[_PAGE.size :]
+                value = free_list.read(overflow, PAGE.size + (low | high << 16))[PAGE.size :]
             (count,) = struct.unpack_from("=Q", value, 0)
             free.update(struct.unpack_from(f"={count}Q", value, 8))
         else:

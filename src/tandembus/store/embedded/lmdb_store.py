@@ -237,7 +237,9 @@ class LmdbStore:
         return await self._read(lambda txn: lane_reader.read_quarantined(txn, self._opened, limit))
 
     def room(self) -> Room:
+        """Asked every second, and so the place to let go of what a reader holds that was killed, such as a backup."""
         self._refuse_if_unusable()
+        self._opened.environment.reader_check()
         return measure_room(self._opened, self._folder, self._settings)
 
     async def close(self) -> None:

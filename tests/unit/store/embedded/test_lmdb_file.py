@@ -137,7 +137,7 @@ async def test_a_damaged_list_of_free_pages_does_not_excuse_missing_ones(tmp_pat
     with path.open("rb") as file:
         meta = read_meta(file.fileno(), path)
     data = bytearray(path.read_bytes()[:-4096])
-    at = meta.free_root * meta.page_bytes
+    at = meta.free.root * meta.page_bytes
     data[at + 10 : at + 12] = b"\x04\x00"
     path.write_bytes(data)
     with pytest.raises(StoreDamaged, match="cut short"):
