@@ -6,15 +6,19 @@ What is killed is remembered in a folder, so that it happens once; a query that 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 
 from tandembus.spark import spark_session
+from tandembus.spark.jobs.usage import UsageOptions, run_usage
 from tandembus.spark.source.data_source import ServiceBusDataSource
 from tandembus.spark.source.stream_reader import StreamReader
 from tandembus.spark.source.writer import Sent, StreamWriter
@@ -22,12 +26,14 @@ from tests.spark.starting import quick_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 FORMAT = "servicebus_killed"
 DRIVER, WORKER, EXECUTOR = "driver", "worker", "executor"
-RESERVED, READING, SENT = "reserved", "reading", "sent"
-"""Between setting messages aside and Spark's log; before the sends; after the sends and before Spark knows."""
+RESERVED, READING, SENT, BILLING = "reserved", "reading", "sent", "billing"
+"""Between setting messages aside and Spark's log; before the sends; after the sends and before Spark knows; and while
+what was used is summed up."""
 
 SETTINGS = {"spark.task.maxFailures": 8}
 
@@ -98,4 +104,42 @@ def main() -> None:
     writer = stream.select("message_id", "session_id", "body").writeStream.format(FORMAT)
     writer = writer.options(entity="copies", connectionEnv="BUS", checkpointLocation=os.environ["CHECKPOINT"])
     writer.trigger(availableNow=True).start().awaitTermination()
+    if "METERED" in os.environ:
+        make_bill(spark, Path(os.environ["METERED"]))
     spark.stop()
+
+
+def make_bill(spark: SparkSession, folder: Path) -> None:
+    """The usage job, of which an executor is killed in the midst; what it counted goes into `bill.json` beside."""
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "256k")  # many tasks, of which some are done and some are not
+    is_over = threading.Event()
+    killing = threading.Thread(target=kill_an_executor, args=(spark, is_over))
+    killing.start()
+    try:
+        result = run_usage(spark, UsageOptions((str(folder),)))
+    finally:
+        is_over.set()
+        killing.join()
+    counted = {each.entity: each.operations for each in result.used}
+    folder.with_name("bill.json").write_text(json.dumps([result.records, result.skipped, counted]))
+
+
+def kill_an_executor(spark: SparkSession, is_over: threading.Event) -> None:
+    """As soon as it has done a task of the job."""
+    tracker = spark.sparkContext.statusTracker()
+    while not is_over.wait(0.01):
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        if any(stage is not None and 0 < stage.numCompletedTasks < stage.numTasks for stage in stages):
+            os.kill(executors()[0], signal.SIGKILL)
+            _is_first(f"{EXECUTOR}@{BILLING}")
+            return
+
+
+def executors() -> list[int]:
+    """Of this query: a machine may have others."""
+    group, found = int(os.environ["KILLED_GROUP"]), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+    return [pid for pid in found if os.getpgid(pid) == group]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -18,10 +19,13 @@ from tandembus.client.entities import QueueSettings
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace, die_with_the_tests, serving
 from tests.scale import scaled
-from tests.spark.killing import DRIVER, EXECUTOR, READING, RESERVED, SENT, WORKER
+from tests.spark.killing import BILLING, DRIVER, EXECUTOR, READING, RESERVED, SENT, WORKER
 
 ROOT = Path(__file__).parent.parent.parent
-MESSAGES = scaled(ci=600, nightly=20_000, release=200_000)
+ROUNDS = scaled(ci=1, nightly=7, release=25)
+"""Of eight kills each."""
+MESSAGES = scaled(ci=600, nightly=3_000, release=8_000)
+RECORDS = 40_000
 SESSIONS = 20
 WITHIN_S = 280
 """Spark is started on whatever machine there is."""
@@ -38,6 +42,8 @@ class Copying:
         self.namespace = namespace
         self._folder = folder
         (folder / "killed").mkdir()
+        self.metered = folder / "meter"
+        """The files of a meter, if a bill is to be made."""
 
     def run(self, kills: str, master: str) -> int:
         """The exit code of the driver."""
@@ -50,6 +56,7 @@ class Copying:
             "KILLED_FOLDER": str(self._folder / "killed"),
             "CHECKPOINT": str(self._folder / "checkpoint"),
             "BATCH": str(MESSAGES // 6),
+            **({"METERED": str(self.metered)} if self.metered.exists() else {}),
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "SPARK_WORKER_DIR": str(self._folder / "work"),
         }
@@ -122,9 +129,22 @@ async def create_queues(namespace: RunningNamespace) -> None:
         await administration.create_queue("copies", QueueSettings(requires_duplicate_detection=True))
 
 
-@pytest.fixture(scope="module")
+def meter(folder: Path) -> dict[str, int]:
+    """Writes what a meter would have; returns the operations by entity."""
+    folder.mkdir()
+    names = {"namespace": "contoso", "operation": "send", "reason": "normal"}
+    figures = {"calls": 1, "messages": 1, "bytes": 100}
+    records = [
+        {"second": 1_794_830_400 + n, "entity": f"q{n % 5}", "operations": n, **names, **figures}
+        for n in range(RECORDS)
+    ]
+    (folder / "00000001.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return {f"q{queue}": sum(range(queue, RECORDS, 5)) for queue in range(5)}
+
+
+@pytest.fixture(scope="module", params=range(ROUNDS))
 def copying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copying]:
-    """One query for all kills: each goes on where the one before has left it."""
+    """One query for all kills of a round: each goes on where the one before has left it."""
     folder = tmp_path_factory.mktemp("kills")
     with serving(folder / "data") as namespace:
         asyncio.run(create_queues(namespace))
@@ -141,14 +161,19 @@ def test_a_driver_that_is_killed_loses_nothing(copying: Copying, moment: str) ->
     assert asyncio.run(everywhere(copying.namespace)) == set(range(MESSAGES))
 
 
-@covers("F23", "D1")
+@covers("F23", "D1", "D4")
 @pytest.mark.chaos
 @pytest.mark.timeout(WITHIN_S)
-def test_after_all_kills_every_message_is_home_once_and_in_order(copying: Copying, tell: Callable[[str], None]) -> None:
+def test_after_all_kills_every_message_is_home_once_and_in_order_and_the_bill_is_right(
+    copying: Copying, tell: Callable[[str], None]
+) -> None:
+    operations = meter(copying.metered)
     kills = ",".join(f"{victim}@{moment}" for moment in (READING, SENT) for victim in (WORKER, EXECUTOR))
     assert copying.run(kills, "local-cluster[2,1,1024]") == 0, copying.log
-    assert set(kills.split(",")) <= copying.killed
+    assert {*kills.split(","), f"{EXECUTOR}@{BILLING}"} <= copying.killed
     asyncio.run(check(copying.namespace))
+    assert json.loads(copying.metered.with_name("bill.json").read_text()) == [RECORDS, 0, operations]
     tell(
-        f"{MESSAGES} messages, {SESSIONS} sessions, {len(copying.killed)} kills: none lost, doubled, stranded, swapped"
+        f"{MESSAGES} messages, {SESSIONS} sessions, {len(copying.killed)} kills: none lost, doubled, stranded or "
+        "swapped, the bill unchanged"
     )

@@ -279,3 +279,4 @@ def test_what_spark_refuses_midway_is_told_in_a_sentence(spark: SparkSession, tm
         told = json.loads(result.stderr.splitlines()[-1])["error"]
         assert told["kind"] == "SparkFailed"
         assert "Can Spark read and write" in told["advice"]
+    assert "00000001.jsonl.gz: not a gzip file" in damaged.stderr

@@ -12,7 +12,7 @@ from tandembus.client.management import Disposition
 from tandembus.client.request_link import Answer
 from tandembus.clock import ManualClock, SystemClock
 from tandembus.errors import ServerBusy
-from tandembus.spark.source.deferral import DeferralLedger
+from tandembus.spark.source.deferral import MOST_LATE, RECEIVED_TOGETHER, DeferralLedger
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.options import SourceOptions
@@ -284,3 +284,37 @@ def test_what_came_too_late_hides_nothing_that_came_in_time(stage: Stage, deferr
 
     assert deferring.loop.call(connected()) == {0: [(1, 5)]}
     assert [message.state for message in stage.peek()] == ["deferred"] * 5 + ["active"] * 6
+
+
+@covers("D1")
+def test_a_query_that_is_to_end_looks_no_further_than_what_came_in_time(stage: Stage, deferring: Deferring) -> None:
+    """Senders may be faster than whoever looks through all that they send."""
+    stage.send(numbered(2000))
+    clock = ManualClock((stage.peek()[0].enqueued_at or 0.0) - 0.001)
+    ledger = DeferralLedger(deferring.link, deferring.link.options, clock)
+    deferring.loop.call(ledger.remember_ends())
+    assert deferring.loop.call(ledger.plan(stage.queue, 5, 1 << 30)) == {}
+    assert deferring.link.calls == 2
+
+
+@covers("D1")
+def test_what_came_too_late_is_held_in_a_bounded_number(
+    stage: Stage, deferring: Deferring, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock((stage.peek()[-1].enqueued_at or 0.0) + 0.001)
+    ledger = DeferralLedger(deferring.link, deferring.link.options, clock)
+
+    async def planned(bus: ServiceBus) -> FragmentRanges:
+        receiver = await bus.receiver(stage.queue)
+        assert len(await receiver.receive(10, 5.0)) == 10  # and keeps them
+        await (await bus.sender(stage.queue)).send_many(list(numbered(MOST_LATE + 2 * RECEIVED_TOGETHER)))
+        await ledger.remember_ends()
+        return await ledger.plan(stage.queue, 1000, 1 << 30)
+
+    async def connected() -> FragmentRanges:
+        async with await connect(stage.namespace.connection_string) as bus:
+            return await planned(bus)
+
+    assert deferring.loop.call(connected()) == {}
+    assert deferring.link.receives == MOST_LATE // RECEIVED_TOGETHER
+    assert "start the query again" in caplog.text

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tandembus.client.reservations import Ranges, Reservation, Reservations
+from tandembus.client.reservations import Browsed, Ranges, Reservation, Reservations
 from tandembus.errors import FragmentUnavailable
 from tandembus.spark.source.ledger import NativeLedger
 from tandembus.spark.source.link import Link
@@ -51,6 +51,21 @@ class NothingYet(TwoFragments):
         return Reservation({0: [(1, 5)]} if len(self.requests) > 2 else {})
 
 
+class Growing(TwoFragments):
+    """Nothing can be reserved, and somebody sends on: there is always a message more, as far as anybody looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_at: list[tuple[int, int]] = []
+
+    async def reserve(self, owner: str, epoch: int, request: int, *_: object) -> Reservation:
+        return Reservation({})
+
+    async def browse(self, fragment: int, first: int, last: int, *_: object) -> Browsed:
+        self.looked_at.append((fragment, first))
+        return Browsed([], first + 1 if first < last else None)
+
+
 class LinkTo(Link):
     def __init__(self, reservations: TwoFragments) -> None:
         super().__init__(OPTIONS)
@@ -91,3 +106,14 @@ async def test_a_request_keeps_its_number_until_it_gets_something() -> None:
     for _ in range(4):
         await ledger.plan("orders", 10, 1000)
     assert fragments.requests == [1, 1, 1, 2]
+
+
+@covers("D1")
+async def test_what_is_left_is_looked_for_among_what_was_there_at_the_start() -> None:
+    """Senders may be faster than whoever looks through all that they send."""
+    fragments = Growing()
+    ledger = NativeLedger(LinkTo(fragments), OPTIONS)
+    await ledger.open()
+    await ledger.remember_ends()
+    assert await ledger.plan("orders", 10, 1000) == {}
+    assert fragments.looked_at == [(fragment, number) for fragment in (0, 1) for number in range(1, 10)]

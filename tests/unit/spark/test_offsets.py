@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,13 @@ def test_the_checkpoint_of_another_namespace_is_refused() -> None:
 
 def test_a_checkpoint_of_a_later_version_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="version 2"):
-        check_offset({"v": 2, "e": 0, "b": {}}, "contoso", "copier")
+        check_offset({"v": 2, "n": "contoso", "e": 0, "b": {}}, "contoso", "copier")
+
+
+@pytest.mark.parametrize("offset", [17, "17", [], {"orders": {"0": 23}}, {"v": 1, "n": "contoso"}])
+def test_the_checkpoint_of_another_source_is_refused(offset: Any) -> None:
+    with pytest.raises(InvalidArgument, match="a query with another source"):
+        check_offset(offset, "contoso", "copier")
 
 
 @covers("D1")

@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.errors import InvalidArgument
 from tandembus.security.sas import parse_connection_string
@@ -94,7 +94,9 @@ def claim_output(output: Folder, checkpoint: Folder, options: CaptureOptions) ->
     """Spark's file sink leaves out batches that it has seen under the same number. Under another checkpoint, or an
     older copy of the right one, these are other messages, so that they would be completed and never written: such a
     start is refused."""
-    query_id, known = _query_id(checkpoint.read(QUERY)), output.read(NOTE)
+    metadata = _facts(checkpoint.read(QUERY), f"{options.checkpoint}/{QUERY}", ("id",))
+    known = _facts(output.read(NOTE), f"{options.output}/{NOTE}", ("query", "entity", "namespace"))
+    query_id = None if metadata is None else str(metadata["id"])
     note = _note(options, query_id or str(uuid.uuid4()))
     written = newest(output.names(SINK_LOG))
     if query_id is None and written > NONE_YET:
@@ -102,10 +104,10 @@ def claim_output(output: Folder, checkpoint: Folder, options: CaptureOptions) ->
             f"{options.output} was captured with another checkpoint than {options.checkpoint}: give that one, or "
             "another --output"
         )
-    if known is not None and json.loads(known) != note:
+    if known is not None and known != note:
         raise InvalidArgument(
-            f"{options.output} holds what another capture wrote ({_described(known)}): give its checkpoint and entity, "
-            "or another --output"
+            f"{options.output} holds what another capture wrote ('{known['entity']}' of {known['namespace']}): give "
+            "its checkpoint and entity, or another --output"
         )
     check_numbers(written, newest(checkpoint.names("offsets")), newest(checkpoint.names("commits")), options)
     if query_id is None:
@@ -140,10 +142,17 @@ def _note(options: CaptureOptions, query_id: str) -> dict[str, str]:
     return {"query": query_id, "entity": options.entity.lower(), "namespace": host}
 
 
-def _described(note: str) -> str:
-    facts = json.loads(note)
-    return f"'{facts['entity']}' of {facts['namespace']}"
-
-
-def _query_id(metadata: str | None) -> str | None:
-    return None if metadata is None else str(json.loads(metadata)["id"])
+def _facts(text: str | None, path: str, names: Iterable[str]) -> dict[str, Any] | None:
+    """What stands in a small file, if it is there."""
+    if text is None:
+        return None
+    try:
+        facts = json.loads(text)
+    except ValueError:
+        facts = None
+    if not isinstance(facts, dict) or not facts.keys() >= {*names}:
+        raise InvalidArgument(
+            f"{path} is damaged: without it nobody can tell which messages were written. Put it back from a copy, or "
+            "capture into another --output with a checkpoint of its own"
+        )
+    return facts

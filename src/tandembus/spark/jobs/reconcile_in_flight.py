@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -133,10 +132,11 @@ def targets_in(lanes: Iterable[Lane], spaces: set[str]) -> list[Target]:
 
 
 def named(namespaces: Sequence[Namespace], recorded: Sequence[str]) -> dict[str, Namespace]:
-    """Which of the recorded namespaces each connection string leads to."""
+    """Which of the recorded namespaces each connection string leads to. In a loop of its own: a notebook has one."""
+    with LoopThread() as loop:
+        names = [loop.call(_name_of(namespace)) for namespace in namespaces]
     found: dict[str, Namespace] = {}
-    for namespace in namespaces:
-        name = asyncio.run(_name_of(namespace))
+    for namespace, name in zip(namespaces, names, strict=True):
         if name is None or name.lower() not in [each.lower() for each in recorded]:
             told = f"is '{name}'" if name else "does not tell its name (that takes the right Manage)"
             host = parse_connection_string(namespace[0]).host

@@ -20,6 +20,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 Batch: TypeAlias = Mapping[str, Any]
 """What Spark tells of one batch."""
 _OURS: Final = re.compile(r"^tandembus(?:\.\w+)+\.(\w+): (\S.*)$", re.MULTILINE)
+_FILE: Final = re.compile(r"\[FAILED_READ_FILE\S*\] Encountered error while reading file (.+?)\.\s+SQLSTATE")
 _ANY: Final = re.compile(r"^(?:[a-z_]\w*\.)*(\w+Error): (\S.*)$", re.MULTILINE)
 
 
@@ -77,15 +78,23 @@ def reason_of(error: BaseException) -> str:
     """What was raised first: deep in a worker's traceback that Spark passed on as text, or in Java."""
     java = getattr(error, "java_exception", None)
     if java is not None:
-        while java.getCause() is not None:
-            java = java.getCause()
-        return str(java.getMessage() or java.toString()).splitlines()[0]
+        return _reason_in_java(java)
     text = str(error)
     raised = _OURS.findall(text) or _ANY.findall(text)
     if raised:
         kind, message = raised[-1]
         return f"{message} ({kind})"
     return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+
+
+def _reason_in_java(java: Any) -> str:
+    """With the file in whose midst it came up: that is told by what was raised above."""
+    file = _FILE.search(str(java.getMessage()))
+    while java.getCause() is not None:
+        java = java.getCause()
+        file = _FILE.search(str(java.getMessage())) or file
+    reason = str(java.getMessage() or java.toString()).splitlines()[0]
+    return reason if file is None or file[1] in reason else f"{file[1]}: {reason}"
 
 
 def _tell_new(query: StreamingQuery, told: set[int], heard: Callable[[Batch], None]) -> None:

@@ -16,11 +16,12 @@ from tandembus.client import Disposition, Management, ReceivedMessage, Receiver
 from tandembus.client.errors import ClientFailure, ConnectionLost, SomeLocksLost
 from tandembus.clock import Clock
 from tandembus.errors import EntityNotFound, InvalidOperation, MessageLockLost, MessageNotFound
+from tandembus.spark.source.decoding import NUMBER_BITS
 from tandembus.spark.source.ledger import raise_unless_retired
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.marks import Marks, marks_of, sequence_number_of
 from tandembus.spark.source.options import SourceOptions
-from tandembus.spark.source.ranges import Batch, FragmentRanges, numbers_of, ranges_of
+from tandembus.spark.source.ranges import Batch, FragmentRanges, full_number, numbers_of, ranges_of
 
 log = logging.getLogger("tandembus.spark")
 
@@ -29,8 +30,11 @@ SETTLED_TOGETHER: Final = 100
 PEEKED_TOGETHER: Final = 250
 SETTLING_TRIES: Final = 16
 """Calls to find what somebody has locked among so many; what is not settled then is left for the next time."""
+MOST_LATE: Final = 10_000
+"""Messages that came too late, in hand while others are looked for."""
 FIRST_WAIT_S: Final = 1.0
 NEXT_WAIT_S: Final = 0.2
+LAST_SEQUENCE_NUMBER: Final = (1 << 63) - 1
 ACTIVE: Final = 0
 DEFERRED: Final = 1
 
@@ -141,7 +145,7 @@ class DeferralLedger:
                     self._let_go(entity, timely[len(taken) :])
                     room = 0
                 numbers += await self._defer(entity, receiver, taken)
-                if not taken and (numbers or not await self._is_to_wait(entity, give_up_at)):
+                if not taken and (numbers or not await self._is_to_wait(entity, give_up_at, len(late))):
                     break
         finally:
             await _give_back(receiver, late)
@@ -171,25 +175,30 @@ class DeferralLedger:
         for message in messages:
             self._held[entity].pop(sequence_number_of(message.payload), None)
 
-    async def _is_to_wait(self, entity: str, give_up_at: float) -> bool:
+    async def _is_to_wait(self, entity: str, give_up_at: float, late_count: int) -> bool:
         """Nothing was received. A query that is to end with what is there goes on as long as something is: the service
         may be slow, or another receiver may give back what it holds."""
         if self._not_after is None:
             return False
         if not await self._has_timely(entity):
             return False
-        if self._clock.monotonic() < give_up_at:
+        if self._clock.monotonic() < give_up_at and late_count < MOST_LATE:
             return True
         log.warning("%s: messages are left that another receiver holds; start the query again for them", entity)
         return False
 
     async def _has_timely(self, entity: str) -> bool:
+        """What stands behind a message that came too late came later still: the rest of its fragment is passed over,
+        since whoever sends meanwhile may be faster than this."""
         node = await self._link.management(entity)
         at = 0
-        while page := await _peek(node, at):
-            if any(one.state == ACTIVE and not self._is_late(one) for one in page):
+        while at <= LAST_SEQUENCE_NUMBER and (page := await _peek(node, at)):
+            active = [one for one in page if one.state == ACTIVE]
+            if not all(map(self._is_late, active)):
                 return True
-            at = _behind(page, at)
+            is_late_from_here = page[-1].state == ACTIVE
+            fragment = int(page[-1].number) >> NUMBER_BITS
+            at = full_number(fragment + 1, 0) if is_late_from_here else _behind(page, at)
         return False
 
     def _is_late(self, marks: Marks) -> bool:

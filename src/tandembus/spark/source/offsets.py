@@ -37,9 +37,14 @@ def batch_ending_at(offset: Offset) -> Batch:
 def check_offset(offset: Offset, namespace: str, owner: str) -> None:
     """Raises InvalidArgument for what another version, or a query on another namespace or with another owner, has
     written. Offsets of the first version may lack the owner."""
-    if offset.get("v") != VERSION:
+    if not isinstance(offset, dict) or not {"v", "n", "e", "b"} <= offset.keys():
         raise InvalidArgument(
-            f"the checkpoint has offsets of version {offset.get('v')!r}, and this is version {VERSION}: use the "
+            "the checkpoint has no offsets of servicebus: it is that of a query with another source. Give this one a "
+            "checkpoint of its own"
+        )
+    if offset["v"] != VERSION:
+        raise InvalidArgument(
+            f"the checkpoint has offsets of version {offset['v']!r}, and this is version {VERSION}: use the "
             "tandembus that wrote it, or a new checkpoint"
         )
     if offset["n"] != namespace:

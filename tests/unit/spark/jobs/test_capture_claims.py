@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from tandembus.errors import InvalidArgument
-from tandembus.spark.jobs.capture import NOTE, SINK_LOG, CaptureOptions, claim_output, newest
+from tandembus.spark.jobs.capture import NOTE, QUERY, SINK_LOG, CaptureOptions, claim_output, newest
 from tandembus.spark.jobs.hadoop_files import Folder
 from tests.covers import covers
 
@@ -111,3 +111,15 @@ def test_the_newest_batch_is_found_among_what_else_is_in_a_log() -> None:
     assert newest(["9.compact", ".10.crc", "8", "10", ".11.a-b.tmp"]) == 10
     assert newest(["18", "19.compact"]) == 19
     assert newest([]) == -1
+
+
+@covers("D3")
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"a": 1}'])
+@pytest.mark.parametrize("is_note", [True, False])
+def test_a_damaged_claim_is_told_and_nothing_is_written(options: CaptureOptions, damage: str, is_note: bool) -> None:
+    claim(options)
+    damaged = Path(options.output, NOTE) if is_note else Path(options.checkpoint, QUERY)
+    damaged.write_text(damage)
+    with pytest.raises(InvalidArgument, match=f"{damaged.name} is damaged"):
+        claim(options)
+    assert damaged.read_text() == damage

@@ -96,6 +96,13 @@ def test_a_namespace_tells_its_name_and_is_known_by_it(namespace: EmbeddedNamesp
 
 
 @covers("D5")
+async def test_a_namespace_is_asked_for_its_name_from_within_a_loop_too(namespace: EmbeddedNamespace) -> None:
+    """As in a notebook."""
+    one = (namespace.connection_string, None)
+    assert named([one], [NAME]) == {NAME: one}
+
+
+@covers("D5")
 def test_each_entity_is_browsed_once_in_its_own_namespace() -> None:
     def lane(number: int, namespace: str, entity: str | None, index: int, dropped: int | None = None) -> Lane:
         return Lane(number, "ab", namespace, number, 0, entity, index, 0, dropped, dropped)

@@ -40,6 +40,38 @@ def test_any_other_error_is_told_by_its_first_line() -> None:
     assert reason_of(RuntimeError("no space left\nat java...")) == "no space left"
 
 
+class Raised:
+    """As Java's exceptions are seen from here."""
+
+    def __init__(self, message: str | None, cause: Raised | None = None) -> None:
+        self._message = message
+        self._cause = cause
+
+    def getCause(self) -> Raised | None:  # noqa: N802
+        return self._cause
+
+    def getMessage(self) -> str | None:  # noqa: N802
+        return self._message
+
+    def toString(self) -> str:  # noqa: N802
+        return "java.io.EOFException"
+
+
+class RaisedInJava(Exception):
+    def __init__(self, raised: Raised) -> None:
+        super().__init__("An error occurred while calling o77.collect")
+        self.java_exception = raised
+
+
+@pytest.mark.parametrize(("message", "told"), [("not a gzip file", "not a gzip file"), (None, "java.io.EOFException")])
+def test_of_a_file_that_cannot_be_read_the_name_is_told(message: str | None, told: str) -> None:
+    reading = (
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///meter/1.jsonl.gz.  SQLSTATE: KD001"
+    )
+    raised = Raised("Job aborted due to stage failure: ...", Raised(reading, Raised(message)))
+    assert reason_of(RaisedInJava(raised)) == f"file:///meter/1.jsonl.gz: {told}"
+
+
 class Running:
     """A query of Spark that goes on until it is stopped, or fails."""
 
