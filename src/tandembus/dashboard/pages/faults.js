@@ -52,7 +52,7 @@ export function FaultsPage({ parameters }) {
 
 function Parts({ topology }) {
   const stores = [
-    { head: "Store", cell: (store) => `store ${store.index}` },
+    { head: "Store", cell: (store) => html`<span class="nowrap">store ${store.index}</span>` },
     { head: "State", cell: (store) => html`<${Badge} word=${store.state} title=${store.reason} />` },
     { head: "Message broker", cell: (store) => `broker ${store.broker}` },
     { head: "Process", cell: (store) => processOf(topology, store.broker) },
