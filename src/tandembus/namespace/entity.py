@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
@@ -32,8 +32,17 @@ class AttachedLink(Protocol):
 
 
 class Entity:
-    def __init__(self, entry: Entry, traffic: Traffic, requests: Requests, now: float) -> None:
+    def __init__(
+        self,
+        entry: Entry,
+        traffic: Traffic,
+        requests: Requests,
+        now: float,
+        fragments: Sequence[tuple[Traffic, Requests]],
+    ) -> None:
         self.entry = entry
+        self.fragments = fragments
+        """Each by itself, in the order of their index: to be looked at only."""
         self.traffic = traffic
         """Messages to it and from it: nothing in it waits."""
         self.requests = requests

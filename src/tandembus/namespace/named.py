@@ -38,6 +38,10 @@ class Named(Generic[T]):
             del self._keys[bisect_left(self._keys, key)]
         return value
 
+    def keys(self, part: str = "") -> list[str]:
+        """Those with this part in them, in order: to choose a page from without touching what they name."""
+        return [key for key in self._keys if part in key] if part else list(self._keys)
+
     def page(self, skip: int = 0, top: int | None = None) -> list[T]:
         keys = self._keys[skip:] if top is None else self._keys[skip : skip + top]
         return [self._by_key[key] for key in keys]

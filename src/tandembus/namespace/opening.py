@@ -82,7 +82,7 @@ class OpenEntities:
             self._close(entry)
             raise self.not_found(entry.description.path)
         traffic, requests = self._assembled(current, [one for one, _ in opened], [one for _, one in opened])
-        entity = Entity(current, traffic, requests, self._view.accessed_at(entry.key))
+        entity = Entity(current, traffic, requests, self._view.accessed_at(entry.key), opened)
         self._entities[entry.key] = entity
         return entity
 

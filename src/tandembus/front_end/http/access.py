@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
@@ -28,9 +29,14 @@ class Access:
         self._cookie = cookie
 
     def check(self, request: web.Request, right: Right, path: str) -> Claims:
+        return self.check_one_of(request, (right,), path)
+
+    def check_one_of(self, request: web.Request, rights: Sequence[Right], path: str) -> Claims:
+        """For what any of several rights is enough for."""
         claims = self._shown(request)
-        if not claims.allows(right, path, self._clock.now()):
-            raise _denied(request, f"The token does not grant {right.value} on this resource.")
+        if not any(self.allows(claims, right, path) for right in rights):
+            words = " or ".join(right.value for right in rights)
+            raise _denied(request, f"The token does not grant {words} on this resource.")
         connection_of(request).claim_shown()
         return claims
 
@@ -43,6 +49,9 @@ class Access:
     def allows(self, claims: Claims, right: Right, path: str) -> bool:
         """For what is only shown or left out."""
         return claims.allows(right, path, self._clock.now())
+
+    def allows_any(self, claims: Claims, path: str) -> bool:
+        return any(self.allows(claims, right, path) for right in Right)
 
     def is_current(self, claims: Claims) -> bool:
         return self._authorizer.is_current(claims, self._clock.now())

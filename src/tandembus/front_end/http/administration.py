@@ -100,8 +100,7 @@ class Administration:
             return await self._entities.get(path, origin)
         if request.method == "DELETE":
             return await self._entities.delete(path, origin)
-        if _is_taken(path.name):
-            raise InvalidArgument(f"The name '{path.name}' is taken by what the namespace itself has at that address.")
+        check_is_free(path.name)
         body = await read_xml_body(request, self._namespace.limits)
         check = functools.partial(self._access.check_forwarding, request, claims)
         return await self._entities.put(path, body, is_update(request), check, origin)
@@ -115,7 +114,9 @@ class Administration:
         return await self._rules.put(path, body, is_update(request), origin)
 
 
-def _is_taken(name: str) -> bool:
-    """Whether requests to this address mean something else: an entity called so could not be deleted again."""
+def check_is_free(name: str) -> None:
+    """Raises InvalidArgument where requests to this address mean something else: an entity called so could not be
+    deleted again."""
     folded = name.lower()
-    return folded == METER_PATH or folded.endswith(HEAD_SUFFIX) or parse_upkeep_path(name) is not None
+    if folded == METER_PATH or folded.endswith(HEAD_SUFFIX) or parse_upkeep_path(name) is not None:
+        raise InvalidArgument(f"The name '{name[:300]}' is taken by what the namespace itself has at that address.")

@@ -18,6 +18,10 @@ from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
 from tandembus.front_end.http.api.browsing import Browsing
+from tandembus.front_end.http.api.counters import Counters
+from tandembus.front_end.http.api.entities import EntityRoutes
+from tandembus.front_end.http.api.entity_changes import EntityChanges
+from tandembus.front_end.http.api.entity_documents import EntityDocuments
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
 from tandembus.front_end.http.api.sending import Sending
 from tandembus.front_end.http.api.session import SessionRoutes
@@ -145,9 +149,17 @@ class HttpFrontEnd:
         session = SessionRoutes(
             namespace, authorizer, self._access, cookie, clock, self._surroundings.codes, lambda: None
         )
-        browsing = Browsing(namespace, self._access, meter)
-        sending = Sending(namespace, self._access, meter, namespace.clock)
-        self.api = Routes([*session.routes(), *browsing.routes(), *sending.routes()])
+        documents = EntityDocuments(
+            namespace, self._access, Counters(self._meter_totals, clock), self._surroundings.topology
+        )
+        parts = (
+            session,
+            EntityRoutes(namespace, self._access, documents),
+            EntityChanges(namespace, self._access, meter, documents),
+            Browsing(namespace, self._access, meter),
+            Sending(namespace, self._access, meter, namespace.clock),
+        )
+        self.api = Routes([route for part in parts for route in part.routes()])
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()

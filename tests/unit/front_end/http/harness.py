@@ -24,7 +24,7 @@ from tandembus.limits import Limits
 from tandembus.metering import Meter
 from tandembus.namespace.catalog import Catalog, QueueEntry
 from tandembus.namespace.catalog_view import CatalogView
-from tandembus.namespace.entity import EntityCounts
+from tandembus.namespace.entity import Entity, EntityCounts
 from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.namespace.policies import entity_policies, policy_of
 from tandembus.security.claims import Authorizer, Policy, Right
@@ -44,6 +44,8 @@ class FailingNamespace(LocalNamespace):
 
     failure: BaseException | None = None
     counting_failure: BaseException | None = None
+    asked_for: list[str]
+    """Entities that were opened, or found open."""
 
     async def create_queue(self, description: QueueDescription) -> QueueEntry:
         self._fail()
@@ -56,6 +58,10 @@ class FailingNamespace(LocalNamespace):
     async def delete_queue(self, name: str) -> None:
         self._fail()
         await super().delete_queue(name)
+
+    async def entity(self, path: str) -> Entity:
+        self.asked_for.append(path)
+        return await super().entity(path)
 
     async def counts(self, path: str) -> EntityCounts:
         if self.counting_failure is not None:
@@ -82,6 +88,7 @@ def memory_namespace(clock: Clock, limits: Limits) -> FailingNamespace:
 
     catalog = Catalog(Records(Power()), CREATED_AT)
     namespace = FailingNamespace("contoso", catalog, [MessageBroker(open_store, clock)], limits, clock)
+    namespace.asked_for = []
     namespace.fixed_policies = [AuthorizationRule(ROOT, KEY, "", frozenset(["Manage"]))]
     return namespace
 
