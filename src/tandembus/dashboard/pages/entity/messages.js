@@ -1,7 +1,7 @@
 // Looking at messages without taking them, and what is done with them.
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { api, EMPTY } from "../../api.js";
-import { bytes, count, time } from "../../format.js";
+import { bytes, count, plainTime } from "../../format.js";
 import { usePoll, useSettled } from "../../live.js";
 import { adjust, go } from "../../router.js";
 import { may } from "../../session.js";
@@ -108,6 +108,11 @@ function FromField({ from }) {
   return html`<${Field} label="From sequence number" value=${text} onInput=${setText} placeholder="the first" inputmode="numeric" aria-invalid=${isNumber ? null : "true"} />`;
 }
 
+function Below({ message }) {
+  const parts = [message.subject, message.session_id && `session ${message.session_id}`].filter(Boolean);
+  return parts.length > 0 && html`<span class="cut small">${parts.join(" · ")}</span>`;
+}
+
 function columnsOf(view, isDead, rights, messages, selected, setSelected) {
   const numbers = messages.map((one) => one.sequence_number);
   const isAll = numbers.every((number) => selected.includes(number));
@@ -119,13 +124,11 @@ function columnsOf(view, isDead, rights, messages, selected, setSelected) {
   return [
     select,
     { head: "Number", cell: (one) => html`<button class="link number" aria-label=${`Open message ${one.sequence_number}`} onClick=${() => adjust({ message: one.sequence_number })}>${one.sequence_number}</button>` },
-    isDead && { head: "Reason", cell: (one) => html`<span class="cut" title=${one.dead_letter_description}>${one.dead_letter_reason ?? "–"}</span>` },
-    view.value === "scheduled" ? { head: "Scheduled for", cell: (one) => html`<span class="number">${time(one.scheduled_for)}</span>` } : { head: "Enqueued", wide: true, cell: (one) => html`<span class="number">${time(one.enqueued_at)}</span>` },
-    { head: "Message id", cell: (one) => html`<span class="cut">${one.message_id ?? "–"}</span>` },
-    { head: "Subject", wide: true, cell: (one) => html`<span class="cut">${one.subject ?? "–"}</span>` },
-    { head: "Session", wide: true, cell: (one) => html`<span class="cut">${one.session_id ?? "–"}</span>` },
+    isDead && { head: "Reason", cell: (one) => html`<span class="cut">${one.dead_letter_reason ?? "–"}</span><span class="cut small" title=${one.dead_letter_description}>${one.dead_letter_description}</span>` },
+    view.value === "scheduled" ? { head: "Scheduled for (UTC)", cell: (one) => html`<span class="number">${plainTime(one.scheduled_for)}</span>` } : { head: "Enqueued (UTC)", wide: true, cell: (one) => html`<span class="number">${plainTime(one.enqueued_at)}</span>` },
+    { head: "Message id", cell: (one) => html`<span class="cut">${one.message_id ?? "–"}</span><${Below} message=${one} />` },
     { head: "Deliveries", number: true, wide: true, cell: (one) => count(one.delivery_count) },
     { head: "Size", number: true, wide: true, cell: (one) => bytes(one.size_bytes) },
-    { head: "Body", wide: true, cell: (one) => html`<span class="cut mono">${one.body.text?.slice(0, 120) ?? `${one.body.kind}, ${bytes(one.body.size_bytes)}`}</span>` },
+    !isDead && { head: "Body", wide: true, cell: (one) => html`<span class="cut mono">${one.body.text?.slice(0, 120) ?? `${one.body.kind}, ${bytes(one.body.size_bytes)}`}</span>` },
   ].filter(Boolean);
 }

@@ -11,8 +11,8 @@ export function Summary({ entity, samples }) {
   const share = entity.max_size_bytes ? `of ${bytes(entity.max_size_bytes)}` : null;
   return html`
     <${Panel} title="Now" bare=${true}><div class="figures">
-      <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} since start`} />
-      <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} since start`} />
+      <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} in all`} />
+      <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} in all`} />
       ${hasMessages && html`<${Figure} label="Active" value=${short(entity.active)} />
         <${Figure} label="Dead letters" value=${short(entity.dead_letter)} />`}
       <${Figure} label="Scheduled" value=${short(entity.scheduled)} />
