@@ -65,7 +65,8 @@ function Control({ field, value, disabled, onChange }) {
     case "duration":
       return html`<${DurationField} label=${field.label} help=${help} value=${value} nullable=${field.nullable} min=${field.min} max=${field.max} disabled=${disabled} onChange=${onChange} />`;
     case "choice":
-      return html`<${Field} label=${field.label} help=${help} value=${value} options=${field.choices} disabled=${disabled} onInput=${onChange} />`;
+      return html`<${Field} label=${field.label} help=${help} value=${value} options=${field.choices} disabled=${disabled}
+        onInput=${(text) => onChange(field.choices.find((choice) => String(choice) === text))} />`;
     case "int":
       return html`<${Field} label=${field.label} help=${help} type="number" value=${Number.isNaN(value) ? "" : value ?? ""} min=${field.min} max=${field.max} step="1" disabled=${disabled}
         placeholder=${field.nullable ? "as the namespace allows" : ""} onInput=${(text) => onChange(text === "" ? (field.nullable ? null : NaN) : Number(text))} />`;
