@@ -25,7 +25,7 @@ export function DurationField({ label, help, value, onChange, nullable, neverWor
     setUnit(nextUnit);
     onChange(nextUnit === NEVER ? null : nextText.trim() === "" ? NaN : Number(nextText) * sizeOf(nextUnit));
   }
-  const range = [min && `at least ${duration(min)}`, max && `at most ${duration(max)}`].filter(Boolean).join(", ");
+  const range = [min >= 1 && `at least ${duration(min)}`, max && `at most ${duration(max)}`].filter(Boolean).join(", ");
   const told = [help, range && `${range[0].toUpperCase()}${range.slice(1)}.`].filter(Boolean).join(" ");
   return html`<div class="field">
     <label for=${id}>${label}</label>

@@ -69,7 +69,7 @@ function Control({ field, value, disabled, onChange }) {
         onInput=${(text) => onChange(field.choices.find((choice) => String(choice) === text))} />`;
     case "int":
       return html`<${Field} label=${field.label} help=${help} type="number" value=${Number.isNaN(value) ? "" : value ?? ""} min=${field.min} max=${field.max} step="1" disabled=${disabled}
-        placeholder=${field.nullable ? "as the namespace allows" : ""} onInput=${(text) => onChange(text === "" ? (field.nullable ? null : NaN) : Number(text))} />`;
+        placeholder=${field.nullable ? "not set" : ""} onInput=${(text) => onChange(text === "" ? (field.nullable ? null : NaN) : Number(text))} />`;
     default:
       return html`<${Field} label=${field.label} help=${help} value=${value ?? ""} disabled=${disabled} onInput=${(text) => onChange(text === "" && field.nullable ? null : text)} />`;
   }

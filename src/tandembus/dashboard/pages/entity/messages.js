@@ -65,7 +65,7 @@ export function Messages({ entity, parameters, refresh }) {
 function rightsOn(entity, isDead) {
   const canTake = may(entity, "Listen");
   const canSend = may(entity, "Send");
-  return { send: canSend, resubmit: isDead && canTake && canSend, move: isDead && canTake, remove: canTake };
+  return { send: canSend, resubmit: isDead && canTake && canSend, move: canTake && (isDead || !entity.requires_session), remove: canTake };
 }
 
 function Acts({ rights, isDead, selected, hasReason, hasMessages, onClear, onAct }) {
@@ -75,7 +75,7 @@ function Acts({ rights, isDead, selected, hasReason, hasMessages, onClear, onAct
   const canAct = some || (isDead && hasMessages);
   return html`<div class="row" role="group" aria-label="Actions">
     ${rights.resubmit && html`<button class="small" disabled=${!canAct} onClick=${() => onAct("resubmit", numbers)}>${`Resubmit ${which}`}</button>`}
-    ${rights.move && html`<button class="small" disabled=${!canAct} onClick=${() => onAct("move", numbers)}>${`Move ${which}`}</button>`}
+    ${rights.move && (isDead || some) && html`<button class="small" disabled=${!canAct} onClick=${() => onAct("move", numbers)}>${`Move ${which}`}</button>`}
     ${rights.remove && (isDead || some) && html`<button class="small danger" disabled=${!canAct} onClick=${() => onAct("delete", numbers)}>${`Delete ${which}`}</button>`}
     <button class="small" disabled=${!hasMessages} onClick=${() => onAct("export", null)}>Export</button>
     ${some && html`<button class="small quiet" onClick=${onClear}>Clear the selection</button>`}
@@ -126,9 +126,9 @@ function columnsOf(view, isDead, rights, messages, selected, setSelected) {
     { head: "Number", cell: (one) => html`<button class="link number" aria-label=${`Open message ${one.sequence_number}`} onClick=${() => adjust({ message: one.sequence_number })}>${one.sequence_number}</button>` },
     isDead && { head: "Reason", cell: (one) => html`<span class="cut">${one.dead_letter_reason ?? "–"}</span><span class="cut small" title=${one.dead_letter_description}>${one.dead_letter_description}</span>` },
     view.value === "scheduled" ? { head: "Scheduled for (UTC)", cell: (one) => html`<span class="number">${plainTime(one.scheduled_for)}</span>` } : { head: "Enqueued (UTC)", wide: true, cell: (one) => html`<span class="number">${plainTime(one.enqueued_at)}</span>` },
-    { head: "Message id", cell: (one) => html`<span class="cut">${one.message_id ?? "–"}</span><${Below} message=${one} />` },
+    { head: "Message id", cell: (one) => html`<span class="cut short">${one.message_id ?? "–"}</span><${Below} message=${one} />` },
     { head: "Deliveries", number: true, wide: true, cell: (one) => count(one.delivery_count) },
     { head: "Size", number: true, wide: true, cell: (one) => bytes(one.size_bytes) },
-    !isDead && { head: "Body", wide: true, cell: (one) => html`<span class="cut mono">${one.body.text?.slice(0, 120) ?? `${one.body.kind}, ${bytes(one.body.size_bytes)}`}</span>` },
+    !isDead && { head: "Body", wide: true, cell: (one) => html`<span class="cut mono preview">${one.body.text?.slice(0, 120) ?? `${one.body.kind}, ${bytes(one.body.size_bytes)}`}</span>` },
   ].filter(Boolean);
 }
