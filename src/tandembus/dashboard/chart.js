@@ -2,6 +2,9 @@
 import { html, useEffect, useRef } from "./vendor/htm-preact.js";
 import { short } from "./format.js";
 
+/** Between the times below a chart: whole seconds, minutes and hours. */
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400];
+
 function color(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
 function options(series, width, height, format) {
@@ -11,7 +14,7 @@ function options(series, width, height, format) {
     cursor: { y: false, drag: { x: false, y: false } },
     legend: { live: true },
     scales: { y: { range: (_plot, _low, high) => [0, Math.max(1, (high ?? 0) * 1.1)] } },
-    axes: [{ ...axis, values: (_plot, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false })), space: 80 },
+    axes: [{ ...axis, values: (_plot, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false })), space: 80, incrs: STEPS_S },
            { ...axis, values: (_plot, ticks) => ticks.map((tick) => format(tick)), size: 56 }],
     series: [{ label: "at", value: (_plot, at) => (at ? new Date(at * 1000).toLocaleTimeString([], { hour12: false }) : "–") },
       ...series.map((one, index) => ({

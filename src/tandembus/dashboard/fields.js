@@ -18,18 +18,19 @@ function sizeOf(unit) { return UNITS.find(([name]) => name === unit)?.[2] ?? 1; 
 export function DurationField({ label, help, value, onChange, nullable, neverWord = NEVER, min, max, disabled }) {
   const [unit, setUnit] = useState(value === null ? NEVER : unitOf(value));
   const [text, setText] = useState(value === null ? "" : String(value / sizeOf(unit)));
-  const helpId = useId();
+  const id = useId();
+  const helpId = `${id}-help`;
   function change(nextText, nextUnit) {
     setText(nextText);
     setUnit(nextUnit);
     onChange(nextUnit === NEVER ? null : nextText.trim() === "" ? NaN : Number(nextText) * sizeOf(nextUnit));
   }
-  const range = [min && `at least ${duration(min)}`, max && `at most ${duration(max)}`].filter(Boolean).join(", ");
+  const range = [min >= 1 && `at least ${duration(min)}`, max && `at most ${duration(max)}`].filter(Boolean).join(", ");
   const told = [help, range && `${range[0].toUpperCase()}${range.slice(1)}.`].filter(Boolean).join(" ");
   return html`<div class="field">
-    <span aria-hidden="true">${label}</span>
+    <label for=${id}>${label}</label>
     <div class="joined">
-      <input type="number" step="any" min="0" aria-label=${label} aria-describedby=${told ? helpId : null} value=${unit === NEVER ? "" : text}
+      <input type="number" id=${id} step="any" min="0" aria-describedby=${told ? helpId : null} value=${unit === NEVER ? "" : text}
         placeholder=${unit === NEVER ? neverWord : ""} disabled=${disabled || unit === NEVER} onInput=${(event) => change(event.target.value, unit)} />
       <select aria-label=${`Unit of ${label}`} value=${unit} disabled=${disabled} onChange=${(event) => change(text || "1", event.target.value)}>
         ${UNITS.map(([name, words]) => html`<option value=${name} selected=${name === unit}>${words}</option>`)}

@@ -21,7 +21,7 @@ export function bytes(value) {
   if (value === null || value === undefined) return "–";
   let unit = 0;
   while (value >= 1024 && unit < UNITS.length - 1) { value /= 1024; unit += 1; }
-  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
+  return `${unit === 0 || value >= 100 ? Math.round(value) : Number(value.toFixed(1))} ${UNITS[unit]}`;
 }
 
 export function duration(seconds) {
@@ -42,6 +42,9 @@ export function time(text) {
   const at = new Date(text);
   return Number.isNaN(at.getTime()) ? text : at.toISOString().replace("T", " ").replace(/\.000Z$|Z$/, "") + " UTC";
 }
+
+/** For columns whose head says that it is UTC. */
+export function plainTime(text) { return time(text).replace(/(\.\d+)? UTC$/, ""); }
 
 export function clock(text) {
   return text ? new Date(text).toLocaleTimeString([], { hour12: false }) : "–";

@@ -7,10 +7,12 @@ import { Check, Field, More, Notice } from "./ui.js";
 
 const FRAGMENTS = 16;
 const MEGABYTE = 1024 * 1024;
+/** Matters only together with duplicate detection. */
+const WINDOW = "duplicate_detection_history_time_window_s";
 /** In this order; everything else stands below "More settings". */
 const COMMON = [
   "status", "enable_partitioning", "max_size_in_megabytes", "requires_session", "requires_duplicate_detection",
-  "dead_lettering_on_message_expiration", "max_delivery_count", "lock_duration_s", "default_message_time_to_live_s",
+  "dead_lettering_on_message_expiration", "max_delivery_count", "lock_duration_s", "default_message_time_to_live_s", WINDOW,
 ];
 /** What is set by where an entity stands, or on other routes. */
 const ELSEWHERE = ["name", "topic_name", "authorization_rules"];
@@ -40,7 +42,7 @@ export function isComplete(values) {
 
 export function SettingsFields({ fields, values, onChange, isNew }) {
   const offered = fields.filter((field) => !ELSEWHERE.includes(field.name));
-  const isFirst = (field) => COMMON.includes(field.name) && !(isNew && field.name === "status");
+  const isFirst = ({ name }) => COMMON.includes(name) && !(isNew && name === "status") && (name !== WINDOW || values.requires_duplicate_detection);
   const first = COMMON.map((name) => offered.find((field) => field.name === name)).filter((field) => field && isFirst(field));
   const rest = offered.filter((field) => !isFirst(field));
   const show = (list) => html`<${Controls} fields=${list} values=${values} isNew=${isNew} onChange=${(name, value) => onChange({ ...values, [name]: value })} />`;
@@ -63,10 +65,11 @@ function Control({ field, value, disabled, onChange }) {
     case "duration":
       return html`<${DurationField} label=${field.label} help=${help} value=${value} nullable=${field.nullable} min=${field.min} max=${field.max} disabled=${disabled} onChange=${onChange} />`;
     case "choice":
-      return html`<${Field} label=${field.label} help=${help} value=${value} options=${field.choices} disabled=${disabled} onInput=${onChange} />`;
+      return html`<${Field} label=${field.label} help=${help} value=${value} options=${field.choices} disabled=${disabled}
+        onInput=${(text) => onChange(field.choices.find((choice) => String(choice) === text))} />`;
     case "int":
       return html`<${Field} label=${field.label} help=${help} type="number" value=${Number.isNaN(value) ? "" : value ?? ""} min=${field.min} max=${field.max} step="1" disabled=${disabled}
-        placeholder=${field.nullable ? "as the namespace allows" : ""} onInput=${(text) => onChange(text === "" ? (field.nullable ? null : NaN) : Number(text))} />`;
+        placeholder=${field.nullable ? "not set" : ""} onInput=${(text) => onChange(text === "" ? (field.nullable ? null : NaN) : Number(text))} />`;
     default:
       return html`<${Field} label=${field.label} help=${help} value=${value ?? ""} disabled=${disabled} onInput=${(text) => onChange(text === "" && field.nullable ? null : text)} />`;
   }

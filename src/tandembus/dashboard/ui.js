@@ -78,24 +78,28 @@ export function Tabs({ tabs, current, label }) {
   return html`<nav class="tabs" aria-label=${label}>${tabs.map((tab) => html`<a href=${tab.href} aria-current=${tab.name === current ? "page" : null}>${tab.label}</a>`)}</nav>`;
 }
 
-export function Field({ label, help, value, onInput, type = "text", options, rows, ...rest }) {
+/** A control with its name; `help` describes it and is no part of the name. */
+export function Field({ label, help, value, onInput, type = "text", options, rows, "aria-describedby": described, ...rest }) {
+  const id = useId();
   const change = (event) => onInput(event.target.value);
+  const common = { id, "aria-describedby": [help && `${id}-help`, described].filter(Boolean).join(" ") || null, ...rest };
   let control;
   if (options) {
-    control = html`<select value=${value} onChange=${change} ...${rest}>
+    control = html`<select value=${value} onChange=${change} ...${common}>
       ${options.map((option) => html`<option value=${option.value ?? option} selected=${(option.value ?? option) === value}>${option.label ?? option}</option>`)}
     </select>`;
   } else if (rows) {
-    control = html`<textarea rows=${rows} value=${value} onInput=${change} spellcheck="false" ...${rest}></textarea>`;
+    control = html`<textarea rows=${rows} value=${value} onInput=${change} spellcheck="false" ...${common}></textarea>`;
   } else {
-    control = html`<input type=${type} value=${value} onInput=${change} autocomplete="off" spellcheck="false" ...${rest} />`;
+    control = html`<input type=${type} value=${value} onInput=${change} autocomplete="off" spellcheck="false" ...${common} />`;
   }
-  return html`<label class="field"><span>${label}</span>${control}${help && html`<span class="help">${help}</span>`}</label>`;
+  return html`<div class="field"><label for=${id}>${label}</label>${control}${help && html`<span class="help" id=${`${id}-help`}>${help}</span>`}</div>`;
 }
 
 export function Check({ label, help, checked, onChange, ...rest }) {
-  return html`<label class="check"><input type="checkbox" checked=${checked} onChange=${(event) => onChange(event.target.checked)} ...${rest} />
-    <span>${label}${help && html`<span class="help">${help}</span>`}</span></label>`;
+  const id = useId();
+  return html`<div class="check"><input type="checkbox" id=${id} checked=${checked} aria-describedby=${help ? `${id}-help` : null} onChange=${(event) => onChange(event.target.checked)} ...${rest} />
+    <span><label for=${id}>${label}</label>${help && html`<span class="help" id=${`${id}-help`}>${help}</span>`}</span></div>`;
 }
 
 /** One of a few; options: { value, label }. */

@@ -100,7 +100,7 @@ function columnsOf({ open, toggle, rates, onCreate }) {
   return [
     { head: "Path", cell: (row) => (row.entity ? html`<${Name} row=${row} isOpen=${open.includes(row.entity.path)} toggle=${toggle} />` : html`<${End} row=${row} onCreate=${onCreate} />`) },
     { head: "Kind", wide: true, cell: figure((entity) => entity.kind) },
-    { head: "State", cell: figure((entity) => html`<${StateBadges} entity=${entity} />`) },
+    { head: "State", wide: true, cell: figure((entity) => html`<${StateBadges} entity=${entity} />`) },
     { head: "Active", number: true, cell: figure((entity) => (entity.kind === "topic" ? "" : count(entity.active))) },
     { head: "Dead letters", number: true, cell: figure((entity) => (entity.kind === "topic" ? "" : count(entity.dead_letter))) },
     { head: "Scheduled", number: true, wide: true, cell: figure((entity) => count(entity.scheduled)) },
@@ -119,9 +119,13 @@ function Name({ row, isOpen, toggle }) {
       ${isTopic && html`<span class="muted small">${`${count(entity.subscriptions)} ${entity.subscriptions === 1 ? "subscription" : "subscriptions"}`}</span>`}
       ${entity.partitioned && html`<${Badge} word="partitioned" plain=${true} />`}
       ${entity.requires_session && html`<${Badge} word="sessions" plain=${true} />`}
+      ${isRemarkable(entity) && html`<span class="narrow"><${StateBadges} entity=${entity} /></span>`}
     </span>
   </div>`;
 }
+
+/** On narrow screens there is no column for the state. */
+function isRemarkable(entity) { return entity.status !== "Active" || entity.availability !== "Available"; }
 
 function End({ row, onCreate }) {
   const { topic, hidden } = row;

@@ -16,7 +16,9 @@ export function ExportDialog({ entity, asked, onClose }) {
     setGot(0);
     try {
       const response = await api.stream("GET", "messages/export", { ...asked, path: entity.path, max }, undefined, abort.current.signal);
-      save(await collect(response, setGot), `${entity.path.replace(/[^\w.-]+/g, "-")}-${asked.sub_queue ?? "main"}.jsonl`);
+      const file = await collect(response, setGot);
+      await checkIsWhole(file);
+      save(file, `${entity.path.replace(/[^\w.-]+/g, "-")}-${asked.sub_queue ?? "main"}.jsonl`);
       setDone(true);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -41,6 +43,16 @@ async function collect(response, onProgress) {
     size += value.length;
     onProgress(size);
   }
+}
+
+const MAX_ERROR_BYTES = 4096;
+
+/** Where it ended early, the last line says why. */
+async function checkIsWhole(file) {
+  const last = (await file.slice(-MAX_ERROR_BYTES).text()).trimEnd().split("\n").at(-1);
+  let error;
+  try { ({ error } = JSON.parse(last)); } catch { return; }
+  if (error) throw new Error(`The export ended early: ${error}`);
 }
 
 function save(blob, name) {

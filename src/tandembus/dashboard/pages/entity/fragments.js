@@ -4,6 +4,7 @@ import { bytes, count } from "../../format.js";
 import { Badge, Notice, Panel } from "../../ui.js";
 
 const EVEN_SKEW = 1.5;
+/** Below, no spread means anything. */
 const FEW_MESSAGES = 100;
 
 /** How deep the fullest fragment is against the mean; null without messages. */
@@ -31,8 +32,9 @@ export function FragmentMap({ entity }) {
 }
 
 function Skew({ skew }) {
-  const isEven = skew.factor < EVEN_SKEW || skew.total < FEW_MESSAGES;
-  return html`<span class="muted">The deepest has ${skew.factor.toFixed(1)} × the mean</span><${Badge} word=${isEven ? "even" : "skewed"} tone=${isEven ? "good" : "warn"} />`;
+  const isEven = skew.factor < EVEN_SKEW;
+  return html`<span class="muted">The deepest has ${skew.factor.toFixed(1)} × the mean</span>
+    ${skew.total >= FEW_MESSAGES && html`<${Badge} word=${isEven ? "even" : "skewed"} tone=${isEven ? "good" : "warn"} />`}`;
 }
 
 function Cell({ fragment, total }) {
@@ -40,11 +42,12 @@ function Cell({ fragment, total }) {
   const share = total && depth !== null ? depth / total : 0;
   const percent = `${Math.round(share * 100)} %`;
   const isOut = fragment.state !== "available";
-  const spoken = `Fragment ${fragment.index}: ${fragment.state}, ${count(depth)} messages, ${percent} of all, message broker ${fragment.broker}, messaging store ${fragment.store}`;
+  const spoken = `Fragment ${fragment.index}: ${fragment.state}, ${count(depth)} messages, ${percent} of all, message broker ${fragment.broker ?? "not known"}, messaging store ${fragment.store}`;
   return html`<div class=${`fragment ${isOut ? "out" : ""}`} role="listitem" aria-label=${spoken} title=${fragment.reason} style=${{ "--share": String(share) }}>
-    <div class="row between tight"><strong>${fragment.index}</strong><${Badge} word=${fragment.state} tone=${isOut ? "bad" : "good"} /></div>
-    <div class="depth">${count(depth)} <span>${percent}</span></div>
+    <div class="row between tight"><strong>${fragment.index}</strong><span>${percent}</span></div>
+    <div class="depth">${count(depth)}</div>
+    <${Badge} word=${fragment.state} tone=${isOut ? "bad" : "good"} />
     <div class="share"><span></span></div>
-    <div class="where">broker ${fragment.broker} · store ${fragment.store}<br />${count(fragment.dead_letter)} dead · ${bytes(fragment.size_bytes)}</div>
+    <div class="where">${fragment.broker !== null && html`<span>broker ${fragment.broker}</span>`}<span>store ${fragment.store}</span><span>${count(fragment.dead_letter)} dead, ${bytes(fragment.size_bytes)}</span></div>
   </div>`;
 }

@@ -30,8 +30,8 @@ export function MessageDetail({ entity, subQueue, number, may, onAct, onChanged,
     <${Trouble} error=${error} />
     ${message && html`<${Shown} message=${message} />`}
     ${!message && !error && html`<p class="muted">Reading…</p>`}
-    ${resending && html`<${ResendMessage} entity=${entity} subQueue=${subQueue} message=${message} onClose=${() => setResending(false)} onSent=${() => { setResending(false); onChanged(); }} />`}
-  <//>`;
+  <//>
+  ${resending && html`<${ResendMessage} entity=${entity} subQueue=${subQueue} message=${message} onClose=${() => setResending(false)} onSent=${() => { setResending(false); onChanged(); }} />`}`;
 }
 
 function Shown({ message }) {

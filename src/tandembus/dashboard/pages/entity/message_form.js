@@ -10,27 +10,34 @@ const REST = [
 const ENCODINGS = [{ value: "text", label: "Text" }, { value: "base64", label: "Base64" }];
 
 export function emptyMessage() {
-  return { body: "", encoding: "text", encoded: null, texts: {}, timeToLive: null, scheduledFor: "", properties: [] };
+  return { body: "", encoding: "text", original: null, kept: {}, texts: {}, timeToLive: null, scheduledFor: "", properties: [] };
 }
 
 const OF_DEAD_LETTERS = ["DeadLetterReason", "DeadLetterErrorDescription"];
 
-/** What is edited, of a message as the namespace tells it. Why it died does not go along. */
+const SOURCE_OF_DEATH = "x-opt-deadletter-source";
+
+/** What is edited, of a message as the namespace tells it. Why and where it died does not go along; `original` is what
+    its body looked like, and `kept` what goes along unseen. */
 export function editedMessage(message) {
   const { body } = message;
+  const shown = { body: body.text ?? body.base64 ?? "", encoding: body.text !== null ? "text" : "base64" };
   return {
-    ...emptyMessage(),
-    body: body.text ?? body.base64 ?? "", encoding: body.text !== null ? "text" : "base64", encoded: body.encoded ?? null,
+    ...emptyMessage(), ...shown,
+    original: { ...shown, canChange: body.kind === "data" && !body.is_truncated },
+    kept: { user_id: message.user_id, content_encoding: message.content_encoding, annotations: message.annotations.filter((one) => one.name !== SOURCE_OF_DEATH) },
     texts: Object.fromEntries([...FIRST, ...REST].map(([name]) => [name, asText(message[name])])),
     timeToLive: message.time_to_live_s,
     properties: toRows(message.properties.filter((one) => !OF_DEAD_LETTERS.includes(one.name))),
   };
 }
 
-/** As the namespace takes it. */
+/** As the namespace takes it. A body that nobody changed is left out: the original's own bytes are sent again then. */
 export function messageOf(edited) {
   const texts = Object.fromEntries(Object.entries(edited.texts).filter(([, value]) => value !== ""));
-  const message = { ...texts, body: edited.encoded ? { encoded: edited.encoded } : { [edited.encoding]: edited.body }, properties: fromRows(edited.properties) };
+  const isSame = edited.original?.body === edited.body && edited.original?.encoding === edited.encoding;
+  const message = { ...edited.kept, ...texts, properties: fromRows(edited.properties) };
+  if (!isSame) message.body = { [edited.encoding]: edited.body };
   if (edited.timeToLive !== null) message.time_to_live_s = edited.timeToLive;
   if (edited.scheduledFor) message.scheduled_for = `${edited.scheduledFor}${edited.scheduledFor.length === 16 ? ":00" : ""}Z`;
   return message;
@@ -44,8 +51,8 @@ export function MessageForm({ edited, onChange, requiresSession }) {
     onInput=${(value) => set({ texts: { ...edited.texts, [name]: value } })} />`;
   return html`<div class="form">
     <div class="stack tight">
-      ${edited.encoded
-        ? html`<${Notice}>This body is an AMQP value or sequence. It is sent again as it is.<//>`
+      ${edited.original && !edited.original.canChange
+        ? html`<${Notice}>This body cannot be edited here. It is sent again as it is.<//>`
         : html`<${Field} label="Body" rows="8" value=${edited.body} onInput=${(body) => set({ body })} autofocus />
           <${Choice} label="Body is written as" options=${ENCODINGS} value=${edited.encoding} onChange=${(encoding) => set({ encoding })} />`}
     </div>
@@ -53,7 +60,7 @@ export function MessageForm({ edited, onChange, requiresSession }) {
     <${PropertyRows} label="Application properties" rows=${edited.properties} onChange=${(properties) => set({ properties })} />
     <${More} label="More">
       <div class="columns">${REST.map(text)}
-        <${DurationField} label="Time to live" nullable=${true} neverWord="as the entity says" value=${edited.timeToLive} onChange=${(timeToLive) => set({ timeToLive })} />
+        <${DurationField} label="Time to live" nullable=${true} neverWord="not set" help="Else as the entity says." value=${edited.timeToLive} onChange=${(timeToLive) => set({ timeToLive })} />
         <${Field} label="Scheduled for (UTC)" type="datetime-local" step="1" value=${edited.scheduledFor} onInput=${(scheduledFor) => set({ scheduledFor })} />
       </div>
     <//>

@@ -1,7 +1,7 @@
 // Looking at messages without taking them, and what is done with them.
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { api, EMPTY } from "../../api.js";
-import { bytes, count, time } from "../../format.js";
+import { bytes, count, plainTime } from "../../format.js";
 import { usePoll, useSettled } from "../../live.js";
 import { adjust, go } from "../../router.js";
 import { may } from "../../session.js";
@@ -65,7 +65,7 @@ export function Messages({ entity, parameters, refresh }) {
 function rightsOn(entity, isDead) {
   const canTake = may(entity, "Listen");
   const canSend = may(entity, "Send");
-  return { send: canSend, resubmit: isDead && canTake && canSend, move: isDead && canTake, remove: canTake };
+  return { send: canSend, resubmit: isDead && canTake && canSend, move: canTake && (isDead || !entity.requires_session), remove: canTake };
 }
 
 function Acts({ rights, isDead, selected, hasReason, hasMessages, onClear, onAct }) {
@@ -75,7 +75,7 @@ function Acts({ rights, isDead, selected, hasReason, hasMessages, onClear, onAct
   const canAct = some || (isDead && hasMessages);
   return html`<div class="row" role="group" aria-label="Actions">
     ${rights.resubmit && html`<button class="small" disabled=${!canAct} onClick=${() => onAct("resubmit", numbers)}>${`Resubmit ${which}`}</button>`}
-    ${rights.move && html`<button class="small" disabled=${!canAct} onClick=${() => onAct("move", numbers)}>${`Move ${which}`}</button>`}
+    ${rights.move && (isDead || some) && html`<button class="small" disabled=${!canAct} onClick=${() => onAct("move", numbers)}>${`Move ${which}`}</button>`}
     ${rights.remove && (isDead || some) && html`<button class="small danger" disabled=${!canAct} onClick=${() => onAct("delete", numbers)}>${`Delete ${which}`}</button>`}
     <button class="small" disabled=${!hasMessages} onClick=${() => onAct("export", null)}>Export</button>
     ${some && html`<button class="small quiet" onClick=${onClear}>Clear the selection</button>`}
@@ -108,6 +108,11 @@ function FromField({ from }) {
   return html`<${Field} label="From sequence number" value=${text} onInput=${setText} placeholder="the first" inputmode="numeric" aria-invalid=${isNumber ? null : "true"} />`;
 }
 
+function Below({ message }) {
+  const parts = [message.subject, message.session_id && `session ${message.session_id}`].filter(Boolean);
+  return parts.length > 0 && html`<span class="cut small">${parts.join(" · ")}</span>`;
+}
+
 function columnsOf(view, isDead, rights, messages, selected, setSelected) {
   const numbers = messages.map((one) => one.sequence_number);
   const isAll = numbers.every((number) => selected.includes(number));
@@ -119,13 +124,11 @@ function columnsOf(view, isDead, rights, messages, selected, setSelected) {
   return [
     select,
     { head: "Number", cell: (one) => html`<button class="link number" aria-label=${`Open message ${one.sequence_number}`} onClick=${() => adjust({ message: one.sequence_number })}>${one.sequence_number}</button>` },
-    isDead && { head: "Reason", cell: (one) => html`<span class="cut" title=${one.dead_letter_description}>${one.dead_letter_reason ?? "–"}</span>` },
-    view.value === "scheduled" ? { head: "Scheduled for", cell: (one) => html`<span class="number">${time(one.scheduled_for)}</span>` } : { head: "Enqueued", wide: true, cell: (one) => html`<span class="number">${time(one.enqueued_at)}</span>` },
-    { head: "Message id", cell: (one) => html`<span class="cut">${one.message_id ?? "–"}</span>` },
-    { head: "Subject", wide: true, cell: (one) => html`<span class="cut">${one.subject ?? "–"}</span>` },
-    { head: "Session", wide: true, cell: (one) => html`<span class="cut">${one.session_id ?? "–"}</span>` },
+    isDead && { head: "Reason", cell: (one) => html`<span class="cut">${one.dead_letter_reason ?? "–"}</span><span class="cut small" title=${one.dead_letter_description}>${one.dead_letter_description}</span>` },
+    view.value === "scheduled" ? { head: "Scheduled for (UTC)", cell: (one) => html`<span class="number">${plainTime(one.scheduled_for)}</span>` } : { head: "Enqueued (UTC)", wide: true, cell: (one) => html`<span class="number">${plainTime(one.enqueued_at)}</span>` },
+    { head: "Message id", cell: (one) => html`<span class="cut short">${one.message_id ?? "–"}</span><${Below} message=${one} />` },
     { head: "Deliveries", number: true, wide: true, cell: (one) => count(one.delivery_count) },
     { head: "Size", number: true, wide: true, cell: (one) => bytes(one.size_bytes) },
-    { head: "Body", wide: true, cell: (one) => html`<span class="cut mono">${one.body.text?.slice(0, 120) ?? `${one.body.kind}, ${bytes(one.body.size_bytes)}`}</span>` },
+    !isDead && { head: "Body", wide: true, cell: (one) => html`<span class="cut mono preview">${one.body.text?.slice(0, 120) ?? `${one.body.kind}, ${bytes(one.body.size_bytes)}`}</span>` },
   ].filter(Boolean);
 }

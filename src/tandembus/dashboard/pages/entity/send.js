@@ -2,7 +2,7 @@
 import { html, useState } from "../../vendor/htm-preact.js";
 import { api } from "../../api.js";
 import { topicOf } from "../../paths.js";
-import { Check, Dialog, Field, Notice, toast } from "../../ui.js";
+import { Check, Dialog, Field, toast } from "../../ui.js";
 import { editedMessage, emptyMessage, isSendable, MessageForm, messageOf } from "./message_form.js";
 
 export function SendMessage({ entity, onSent, onClose }) {
@@ -22,15 +22,13 @@ export function ResendMessage({ entity, subQueue, message, onSent, onClose }) {
   const [edited, setEdited] = useState(editedMessage(message));
   const [to, setTo] = useState(home);
   const [remove, setRemove] = useState(false);
-  const isWhole = !message.body.is_truncated;
   async function send() {
-    const body = { ...messageOf(edited), remove, send_to: undefined };
-    await api.post("messages/resend", { ...body, ...(to.trim() && to.trim() !== home ? { target: to.trim() } : {}) }, { path: entity.path, sub_queue: subQueue, sequence_number: message.sequence_number });
+    const target = to.trim() === home ? "" : to.trim();
+    await api.post("messages/resend", { ...messageOf(edited), remove }, { path: entity.path, sub_queue: subQueue, sequence_number: message.sequence_number, to: target });
     toast(`Sent to ${to.trim() || home}.`);
     onSent();
   }
-  return html`<${Dialog} title=${`Resend message ${message.sequence_number}`} submit="Resend" wide=${true} isReady=${isWhole && isSendable(edited)} onSubmit=${send} onClose=${onClose}>
-    ${!isWhole && html`<${Notice} kind="bad">The body is too large to be edited here.<//>`}
+  return html`<${Dialog} title=${`Resend message ${message.sequence_number}`} submit="Resend" wide=${true} isReady=${isSendable(edited)} onSubmit=${send} onClose=${onClose}>
     <div class="form">
       <${Field} label="Send to" value=${to} onInput=${setTo} help="A queue or topic of this namespace." />
       <${Check} label="Delete the original" help="Only once the new message is durable." checked=${remove} onChange=${setRemove} />

@@ -11,8 +11,8 @@ export function Summary({ entity, samples }) {
   const share = entity.max_size_bytes ? `of ${bytes(entity.max_size_bytes)}` : null;
   return html`
     <${Panel} title="Now" bare=${true}><div class="figures">
-      <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} since start`} />
-      <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} since start`} />
+      <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} in all`} />
+      <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} in all`} />
       ${hasMessages && html`<${Figure} label="Active" value=${short(entity.active)} />
         <${Figure} label="Dead letters" value=${short(entity.dead_letter)} />`}
       <${Figure} label="Scheduled" value=${short(entity.scheduled)} />
@@ -36,15 +36,11 @@ function depth(entity, samples) {
   return [{ label: "active", values: samples.series("active") }, { label: "dead letters", values: samples.series("dead_letter") }, scheduled];
 }
 
+/** Settings are told only to who may manage the entity. */
 function facts(entity) {
   const { settings } = entity;
-  const rows = [
-    ["Created", time(entity.created_at)],
-    ["Changed", time(entity.modified_at)],
-    ["Used", time(entity.accessed_at)],
-    ["Time to live", duration(settings.default_message_time_to_live_s)],
-    ["Deleted when idle for", duration(settings.auto_delete_on_idle_s)],
-  ];
+  const rows = [["Created", time(entity.created_at)], ["Changed", time(entity.modified_at)], ["Used", time(entity.accessed_at)]];
+  if (settings.default_message_time_to_live_s !== undefined) rows.push(["Time to live", duration(settings.default_message_time_to_live_s)], ["Deleted when idle for", duration(settings.auto_delete_on_idle_s)]);
   if (settings.lock_duration_s !== undefined) rows.push(["Lock duration", duration(settings.lock_duration_s)], ["Maximum delivery count", count(settings.max_delivery_count)]);
   if (settings.requires_duplicate_detection) rows.push(["Duplicate detection", `within ${duration(settings.duplicate_detection_history_time_window_s)}`]);
   for (const [name, target] of [["Forwards to", settings.forward_to], ["Forwards dead letters to", settings.forward_dead_lettered_messages_to]]) {

@@ -42,7 +42,7 @@ function Pasted({ onMessage }) {
     try { return { message: readMessage(settled) }; } catch (error) { return { error }; }
   }, [settled]);
   useEffect(() => onMessage(read.message ?? null), [read]);
-  return html`<${Field} label="Message as JSON" rows="9" value=${text} onInput=${setText} help="As the message browser exports it; properties may also be a plain object." />
+  return html`<${Field} label="Message as JSON" rows="10" value=${text} onInput=${setText} help="As the message browser exports it; properties may also be a plain object." />
     <${Trouble} error=${read.error} />`;
 }
 
