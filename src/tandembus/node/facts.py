@@ -8,11 +8,11 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from tandembus.config import EMULATOR_KEY, ServeSettings
-from tandembus.namespace.namespace import Namespace
 from tandembus.node.doors import Ports
 from tandembus.security.sas import ROOT_POLICY, make_connection_string
 
 if TYPE_CHECKING:
+    from tandembus.namespace.namespace import Namespace
     from tandembus.node.emulator import EmulatorConfig
 
 log = logging.getLogger("tandembus")

@@ -79,6 +79,10 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "cost",
         "up",
         "syphon",
+        "doctor",
+        "backup",
+        "restore",
+        "check",
     ]
     groups = {
         "queue": ["create", "list", "show", "update", "delete", "purge"],
