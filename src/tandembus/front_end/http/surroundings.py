@@ -9,6 +9,7 @@ from tandembus.front_end.http.topology import TopologySource
 from tandembus.metering import MeterTotals
 
 MeterSource = Callable[[], Awaitable[MeterTotals]]
+MetricsSource = Callable[[], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +18,7 @@ class Surroundings:
     """Which processes and stores there are, and where fragments are; None where nobody knows."""
     meter: MeterSource | None = None
     """All that is counted; None where this process counts everything."""
+    metrics: MetricsSource | None = None
+    """All that Prometheus is told; None where nobody gathers it."""
+    has_open_metrics: bool = False
+    """Anybody may read them."""
