@@ -241,6 +241,14 @@ class Limits:
     # Faults
     max_faults: int = setting(100, "injected faults at the same time", minimum=0)
 
+    # Metrics
+    max_metrics_entities: int = setting(
+        500, "entities with metrics of their own; the others are summed up as `$other`", minimum=0
+    )
+    max_metrics_fragments: int = setting(
+        1_600, "fragments of partitioned entities with metrics of their own; 0 = none", minimum=0
+    )
+
     # Meter
     meter_file_bytes: int = setting(16 * MIB, "a meter file is rolled at this size", minimum=KIB)
     meter_files: int = setting(64, "meter files kept; the oldest go first", minimum=1)

@@ -197,6 +197,8 @@ async def _content(store: MessagingStore) -> Sequence[object]:
             content.append(owner_content(await store.owners(fragment, lane)))
             content.append(reserved_content(await store.reserved(fragment, lane)))
             content.append(list(await store.sizes(fragment, lane, list(NUMBERS))))
+            asked = [Place(fragment, lane, number) for number in NUMBERS]
+            content.append(list(await store.enqueued_times(asked)))
         content.append(history_content(await store.history(fragment, 0, 0, 1 << 20)))
         content.append(history_content(await store.history(fragment, 2, 1, 20)))
         for lane in LANES:

@@ -13,6 +13,7 @@ from tandembus.store.messaging_store import (
     AuditPage,
     BlockRecord,
     Changes,
+    CommitCost,
     Damage,
     Due,
     FragmentHead,
@@ -21,6 +22,7 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
+    Place,
     Room,
     SessionColumn,
     SessionState,
@@ -157,6 +159,13 @@ class FaultyStore:
 
     async def newest_audit_page(self) -> AuditPage | None:
         return await self._read(self._inner.newest_audit_page)
+
+    @property
+    def last_commit(self) -> CommitCost:
+        return self._inner.last_commit
+
+    async def enqueued_times(self, places: Sequence[Place]) -> Sequence[int]:
+        return await self._read(lambda: self._inner.enqueued_times(places))
 
     async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
         return await self._read(lambda: self._inner.sizes(fragment, lane, numbers))

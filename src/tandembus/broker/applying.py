@@ -8,6 +8,10 @@ from tandembus.broker.changes import (
     IS_SCHEDULED,
 )
 from tandembus.broker.locks import (
+    ABANDON,
+    COMPLETE,
+    EXPIRE,
+    LAPSE,
     MessageLock,
     gives_back,
 )
@@ -32,11 +36,22 @@ def apply_all(fragments: list[Fragment]) -> None:
 def _show(fragment: Fragment) -> None:
     for lane in fragment.lanes:
         lane.show()
+    _count(fragment)
     topic = fragment.topic
     if topic is not None:
         size = fragment.live_bytes() - fragment.main.live_bytes
         topic.subscription_bytes += size - fragment.counted_bytes
         fragment.counted_bytes = size
+
+
+def _count(fragment: Fragment) -> None:
+    figures, main, dead_letter = fragment.figures, fragment.main, fragment.dead_letter
+    figures.arrived += main.given_count
+    figures.gone += main.settled_count
+    figures.dead_lettered += dead_letter.given_count
+    main.given_count = 0
+    main.settled_count = 0
+    dead_letter.given_count = 0
 
 
 def _applied(fragment: Fragment) -> None:
@@ -115,9 +130,18 @@ def _finish(fragment: Fragment, lock: MessageLock) -> None:
             fragment.sessions.end_reservation(lock.number, False)
     elif is_back:
         lane.give_back(lock.number)
+    if lock.settlement != COMPLETE:
+        _count_failure(fragment, lock)
     reply = lock.reply
     if reply is not None:
         reply.settled(lock, None)
+
+
+def _count_failure(fragment: Fragment, lock: MessageLock) -> None:
+    if lock.settlement == EXPIRE:
+        fragment.figures.expired += 1
+    elif lock.settlement == ABANDON or lock.settlement == LAPSE:
+        fragment.figures.redelivered += 1
 
 
 def forget_commit(fragment: Fragment) -> None:

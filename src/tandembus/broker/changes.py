@@ -104,6 +104,8 @@ def write_activation(lane: Lane, message: Message, due_ms: i64, now_ms: i64, cha
     """A scheduled message's time has come: it leaves its number and takes a new one at the tail."""
     arrived = write_leaving(lane, message, due_ms, now_ms, LEFT, changes)
     arrived.number = lane.give_number(len(arrived.sections), arrived.expires_at)
+    lane.given_count -= 1  # it is the message that was counted when it came
+    lane.settled_count -= 1
     _note_session(lane, arrived)
     arrived.original_number = lane.sequence_base | arrived.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), arrived))

@@ -36,6 +36,8 @@ async def drop_fragments(broker: MessageBroker, keys: Sequence[int]) -> None:
         if broker.audit is not None:
             broker.audit.note_dropped(key, last)
     await broker.commit_alone(last)
+    for key in keys:
+        broker.figures.drop(key)
 
 
 async def _clear(broker: MessageBroker, key: int, last: Changes) -> None:

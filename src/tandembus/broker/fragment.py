@@ -17,6 +17,7 @@ from tandembus.broker.consumers import LaneConsumers, Removal
 from tandembus.broker.discharging import stage_transaction
 from tandembus.broker.duplicates import DuplicateDetection, RecentIds
 from tandembus.broker.expiring import expire, give_expiry_as_reason
+from tandembus.broker.figures import FragmentFigures, Holding
 from tandembus.broker.fragment_lives import fail, new_lanes, start_over
 from tandembus.broker.high_waters import HighWaters
 from tandembus.broker.lane import Lane
@@ -66,6 +67,7 @@ from tandembus.store.messaging_store import (
     MAIN,
     NEVER,
     TRANSFER,
+    TRANSFER_DEAD_LETTER,
     BlockRecord,
 )
 
@@ -129,6 +131,7 @@ class Fragment:
         self.moves: Final = StagedMoves()
         self.is_closed: bool = False
         """It has left the memory: another object may stand for it by now."""
+        self.figures: FragmentFigures = FragmentFigures(key)
         self.taken_in_count: i64 = 0
         """Messages that other fragments' commits bring here; until they are over, this one must stay in memory."""
 
@@ -144,6 +147,19 @@ class Fragment:
         for lane in self.lanes:
             size += lane.live_bytes
         return size
+
+    def holding(self) -> Holding:
+        """A topic has no active messages: those are its subscriptions'."""
+        main, found = self.main, Holding()
+        found.active = 0 if self.fan_out is not None else main.live_count - main.deferred_count - main.scheduled_count
+        found.deferred = main.deferred_count
+        found.scheduled = main.scheduled_count
+        found.dead_letter = self.dead_letter.live_count
+        found.transfer = self.transfer.live_count
+        found.transfer_dead_letter = self.lanes[TRANSFER_DEAD_LETTER].live_count
+        found.size_bytes = self.live_bytes()
+        found.locked = len(self.locks)
+        return found
 
     def expiry_of(self, message: Message) -> i64:
         """When a topic's message expires in this subscription, which may have a shorter time to live of its own."""

@@ -69,6 +69,7 @@ class GroupCommit:
     def _apply(self, fragments: list[Fragment]) -> None:
         """The commit is durable."""
         self._broker.commit_count += 1
+        self._broker.figures.answered(fragments)
         apply_all(fragments)
         for fragment in fragments:
             self._broker.forwarding.look(fragment)

@@ -157,6 +157,25 @@ class LaneBlocks:
                 first = number
         return first
 
+    def oldest(self) -> i64:
+        """The first number that is neither settled nor parked, whether or not somebody has it; 0: none."""
+        first: i64 = -1
+        for index in self._blocks:
+            block = self._blocks[index]
+            is_used_up = block.live_count == block.deferred_count + block.scheduled_count
+            if not is_used_up and (first < 0 or index < first):
+                first = index
+        if first < 0:
+            return 0
+        block = self._blocks[int(first)]
+        offset: i64 = 0
+        while offset < block.given:
+            number = first * self._block_size + offset
+            if not block.is_settled(offset) and not block.is_parked(offset):
+                return number if number < self.visible_end else 0
+            offset += 1
+        return 0
+
     def live_blocks(self, number: i64, count: i64) -> list[int]:
         """Up to `count` blocks that have live messages, from the one of `number` on."""
         found: list[int] = []

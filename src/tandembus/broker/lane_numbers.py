@@ -41,6 +41,9 @@ class LaneNumbers(LaneBlocks):
         self.is_backlog: bool = False
         """Of a backlog queue: its messages say which entity they are for."""
         self.newest_enqueued_at: i64 = 0
+        self.given_count: i64 = 0
+        self.settled_count: i64 = 0
+        """Since the last commit: numbers given out, and messages that went."""
         self.column: TailColumn | None = None
         """Which sessions the newest block's messages belong to, where somebody receives session by session."""
         self._fresh_expiry: i64 = NEVER
@@ -79,6 +82,7 @@ class LaneNumbers(LaneBlocks):
             self._fresh_expiry = expires_at
         self.live_count += 1
         self.live_bytes += size_bytes
+        self.given_count += 1
         return number
 
     def join(self, number: i64, size_bytes: i64, expires_at: i64) -> None:
@@ -164,6 +168,7 @@ class LaneNumbers(LaneBlocks):
         block.live_bytes -= size_bytes
         self.live_count -= 1
         self.live_bytes -= size_bytes
+        self.given_count -= 1
         if block.given == 0 and int(block.index) - 1 in self._blocks:
             # An empty record here would say that all numbers of the block before were given out. Only where that one is
             # gone does this one stay: somebody must carry the next number.
@@ -207,6 +212,7 @@ class LaneNumbers(LaneBlocks):
         block.live_bytes -= size_bytes
         self.live_count -= 1
         self.live_bytes -= size_bytes
+        self.settled_count += 1
         assert block.live_count >= 0, "more was settled than was there"
         if block.live_count == 0 and block.live_bytes != 0:
             # The size of a damaged body was only guessed: with the last message the guess is made good.

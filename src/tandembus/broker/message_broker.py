@@ -24,6 +24,7 @@ from tandembus.broker.moving import has_transfers
 from tandembus.broker.session_locks import send_watchers_away
 from tandembus.broker.session_serving import SessionServing
 from tandembus.broker.settings import FragmentSettings
+from tandembus.broker.store_figures import StoreFigures
 from tandembus.broker.store_room import StoreRoom
 from tandembus.broker.timers import DueWork
 from tandembus.broker.topics import family_of
@@ -88,6 +89,7 @@ class MessageBroker:
         """Called when it is open again, under another epoch: marks and fragments are what the store says."""
         self.channel_marks = ChannelMarks()
         self.commit_count = 0
+        self.figures = StoreFigures()
         self.damage_count = 0
         self.when_broken: WhenBroken = carry_on
         self._commits = GroupCommit(self)
@@ -104,6 +106,10 @@ class MessageBroker:
         if self._store is None:
             raise anew(self._failure or StoreUnavailable("The messaging store is not open."))
         return self._store
+
+    @property
+    def is_open(self) -> bool:
+        return self._store is not None
 
     @property
     def is_short_of_room(self) -> bool:
@@ -207,7 +213,9 @@ class MessageBroker:
 
     def new_fragment(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
         epoch = self._store.epoch if self._store is not None else 0
-        return Fragment(key, index, settings, self.clock, epoch, self._budget, self._wake)
+        fragment = Fragment(key, index, settings, self.clock, epoch, self._budget, self._wake)
+        fragment.figures = self.figures.of(key)
+        return fragment
 
     async def take_up(self, fragment: Fragment) -> None:
         """Read its state, and that of all its family. While the store is out of reach it takes nothing and says why;
@@ -247,6 +255,7 @@ class MessageBroker:
             return False  # a subscription goes with its topic
         for one in family:
             self.by_key.pop(int(one.key), None)
+            one.figures.held = one.holding()
             one.close()
             send_watchers_away(one)
         return True
@@ -338,11 +347,13 @@ class MessageBroker:
         follow."""
         if self.audit is not None:
             self.audit.write_page(changes, self.store.epoch)
-        self._commit_began_at = self.clock.monotonic()
+        store = self.store
+        self._commit_began_at = began_at = self.clock.monotonic()
         try:
-            await self.store.commit(changes)
+            await store.commit(changes)
         finally:
             self._commit_began_at = None
+        self.figures.committed(self.clock.monotonic() - began_at, store.last_commit)
         if self.audit is not None:
             self.audit.committed(changes)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tandembus.broker.budget import NO_ROOM
 from tandembus.broker.fragment import Fragment
-from tandembus.store.messaging_store import MessagingStore
+from tandembus.store.messaging_store import MessagingStore, Room
 
 log = logging.getLogger("tandembus.broker")
 
@@ -18,12 +18,14 @@ class StoreRoom:
         self.is_short = False
         """Sends are refused."""
         self._shortage = NO_ROOM
+        self.last: Room | None = None
+        """As it was found last."""
         self.is_full = False
         """Not even what only moves messages fits."""
 
     def check(self, store: MessagingStore) -> None:
         """Looked at every second: sends stop below the reserve and resume above twice that."""
-        room = store.room()
+        self.last = room = store.room()
         self._shortage = room.shortage or NO_ROOM
         self.set_short(room.free_bytes < room.reserve_bytes * (2 if self.is_short else 1))
 

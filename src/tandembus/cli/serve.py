@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     default=None,
     help="Offer reservations, which other services do not know; switched off, it is like one of those.  [default: on]",
 )
+@click.option("--open-metrics", is_flag=True, default=None, help="Let anybody who reaches the HTTP port read /metrics.")
 @click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
@@ -66,6 +67,7 @@ def serve(
     heartbeat_timeout_s: float | None,
     audit: bool | None,
     reservations: bool | None,
+    open_metrics: bool | None,
     config: Path | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
@@ -96,6 +98,7 @@ def serve(
         "heartbeat_timeout_s": heartbeat_timeout_s,
         "audit": audit,
         "reservations": reservations,
+        "open_metrics": open_metrics,
     }
     try:
         settings = load_settings(

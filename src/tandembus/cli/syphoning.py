@@ -28,6 +28,7 @@ from tandembus.pairing.runtime import Runtime
 from tandembus.pairing.syphon import Syphon
 from tandembus.pairing.syphon_observer import SyphonFigures
 from tandembus.pairing.syphon_rules import SyphonSettings
+from tandembus.prometheus import CONTENT_TYPE
 
 log: Final = logging.getLogger("tandembus.syphon")
 ANSWER_TIMEOUT_S: Final = 15.0
@@ -240,7 +241,7 @@ async def _serve_metrics(figures: SyphonFigures, port: int | None) -> web.AppRun
         return None
 
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=figures.metrics(), content_type="text/plain", charset="utf-8")
+        return web.Response(body=figures.metrics().encode(), headers={"Content-Type": CONTENT_TYPE})
 
     application = web.Application()
     application.router.add_get("/metrics", answer)

@@ -17,6 +17,7 @@ from tandembus.store.messaging_store import (
     AuditPage,
     BlockRecord,
     Changes,
+    CommitCost,
     Damage,
     Due,
     FragmentHead,
@@ -25,6 +26,7 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
+    Place,
     Room,
     SessionColumn,
     SessionState,
@@ -121,6 +123,10 @@ class FaultyStore:
     def epoch(self) -> int:
         return self.inner.epoch
 
+    @property
+    def last_commit(self) -> CommitCost:
+        return self.inner.last_commit
+
     async def commit(self, changes: Changes) -> None:
         faults = self._faults
         faults.check()
@@ -202,6 +208,10 @@ class FaultyStore:
         self._faults.check_reach()
         return await self.inner.newest_audit_page()
 
+    async def enqueued_times(self, places: Sequence[Place]) -> Sequence[int]:
+        self._faults.check_reach()
+        return await self.inner.enqueued_times(places)
+
     async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
         self._faults.check_reach()
         return await self.inner.sizes(fragment, lane, numbers)
@@ -217,7 +227,7 @@ class FaultyStore:
     def room(self) -> Room:
         room = self.inner.room()
         shortage = self._faults.shortage()
-        return Room(0, max(room.reserve_bytes, 1), shortage) if shortage else room
+        return Room(0, max(room.reserve_bytes, 1), shortage, room.used_bytes) if shortage else room
 
     async def close(self) -> None:
         await self.inner.close()

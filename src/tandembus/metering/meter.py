@@ -108,7 +108,7 @@ class Meter:
             for slot in self._slots.values()
             if slot.calls
         ]
-        return MeterTotals(forgotten + since_start, self._cumulative(), self._started_at, self._files.gap)
+        return MeterTotals(forgotten + since_start, self.cumulative(), self._started_at, self._files.gap)
 
     def flush(self) -> None:
         """Write and sync what changed.
@@ -189,7 +189,8 @@ class Meter:
             logger.error("the meter cannot be written and keeps its counts in memory: %s", error)
         self._is_failing = True
 
-    def _cumulative(self) -> Totals:
+    def cumulative(self) -> Totals:
+        """All that was ever counted: few figures, however many entities there are."""
         totals: Totals = {}
         for part in (self._carried, self._taken):
             for key, count in part.items():

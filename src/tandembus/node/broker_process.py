@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, final
 
+from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import SystemClock
 from tandembus.errors import BusError, FragmentUnavailable, MalformedData, StoreUnavailable, anew
 from tandembus.interconnect.channel import Channel
@@ -28,6 +29,11 @@ from tandembus.node.channels import Channels
 from tandembus.node.control_link import ControlLink
 from tandembus.node.fault_wire import FAULTS, take_faults
 from tandembus.node.metering import METER, forget_ended, meter_settings, meter_to_wire
+from tandembus.node.metrics.entity_metrics import EntityMetrics
+from tandembus.node.metrics.front_end_metrics import tell_meter
+from tandembus.node.metrics.gathering import METRICS, Part, ProcessScrape, process_label
+from tandembus.node.metrics.process_metrics import ProcessMetrics
+from tandembus.node.metrics.store_metrics import tell_stores
 from tandembus.node.near_source import NearSource
 from tandembus.node.orders import Orders
 from tandembus.node.owned_store import OwnedStore, until_free
@@ -86,6 +92,7 @@ class BrokerProcess:
         )
         self._server.when_broken = self._when_broken
         self._meter_stop = asyncio.Event()
+        self._build_metrics()
         await self._open_stores()
         self._tasks += [
             essential(self._link.run(), "control connection", self._when_broken),
@@ -153,9 +160,30 @@ class BrokerProcess:
         link.on_cut_off = self._cut_off
         link.status = self._status
         link.handlers.calls.update(
-            {MAKE: self._make, CHECK: self._check, METER: self._tell_meter, "accesses": self._tell_accesses}
+            {
+                MAKE: self._make,
+                CHECK: self._check,
+                METER: self._tell_meter,
+                METRICS: self._tell_metrics,
+                "accesses": self._tell_accesses,
+            }
         )
         return link
+
+    def _build_metrics(self) -> None:
+        process, limits = ProcessMetrics(self._clock), self._settings.limits
+        self._tasks.append(essential(process.watch(), "metrics", self._when_broken))
+        entities = EntityMetrics(self._copies.view, self._brokers_by_store, self._clock, limits)
+        parts: list[Part] = [
+            process.tell,
+            lambda out: tell_meter(self._meter, out),
+            lambda out: tell_stores(self._brokers_by_store, out),
+            entities.tell,
+        ]
+        self._scrape = ProcessScrape(process_label(Role.BROKER, self._orders.index), parts)
+
+    def _brokers_by_store(self) -> Mapping[int, MessageBroker]:
+        return {store.index: store.broker for store in self._stores.values()}
 
     def _count_forwarded(self, path: str, messages: int, operations: int, size_bytes: int) -> None:
         self._meter.count(fold(path), FORWARD, NORMAL, messages, operations, size_bytes)
@@ -277,6 +305,9 @@ class BrokerProcess:
 
     async def _tell_meter(self, _peer: Peer, _value: object) -> object:
         return meter_to_wire(self._meter.totals())
+
+    async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
+        return await self._scrape.blocks()
 
     async def _tell_accesses(self, _peer: Peer, _value: object) -> object:
         return self._take_accesses()

@@ -88,6 +88,11 @@ class FrontDoor:
     def connection_count(self) -> int:
         return self.front_end.connection_count
 
+    @property
+    def open_count(self) -> int:
+        """Connections of all kinds, also those that have not said yet what they speak."""
+        return self._doors.open_count
+
     # The end.
 
     def close(self) -> None:

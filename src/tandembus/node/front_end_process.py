@@ -28,10 +28,14 @@ from tandembus.node.fault_wire import FAULTS, take_faults
 from tandembus.node.front_door import FrontDoor
 from tandembus.node.front_end_namespace import FrontEndNamespace
 from tandembus.node.metering import METER, forget_ended, meter_from_wire, meter_settings, meter_to_wire
+from tandembus.node.metrics.front_end_metrics import tell_front_end, tell_meter
+from tandembus.node.metrics.gathering import METRICS, Part, ProcessScrape, Scrapes, process_label
+from tandembus.node.metrics.process_metrics import ProcessMetrics
 from tandembus.node.orders import Orders
 from tandembus.node.stores import build_faults
 from tandembus.node.supervisor import Role
 from tandembus.node.waiting import first_of
+from tandembus.prometheus import Exposition
 from tandembus.security.tls import certificate_names, ensure_certificate
 from tandembus.tasks import essential
 
@@ -63,6 +67,7 @@ class FrontEndProcess:
         self._build()
         meter_stop = asyncio.Event()
         tasks = [
+            essential(self._process_metrics.watch(), "metrics", self._when_broken),
             essential(self._link.run(), "control connection", self._when_broken),
             essential(self._meter.run(meter_stop), "meter", self._when_broken),
             essential(self._faults.run(), "faults", self._when_broken),
@@ -92,6 +97,9 @@ class FrontEndProcess:
         self._namespace.when_broken = self._when_broken
         self._channels.on_turn_end(self._namespace.turn_ended)
         self._copies.on_changed = self._changed
+        self._process_metrics = ProcessMetrics(self._clock)
+        parts: list[Part] = [self._process_metrics.tell, self._tell_door, lambda out: tell_meter(self._meter, out)]
+        self._scrape = ProcessScrape(process_label(Role.FRONT_END, orders.index), parts)
 
     def _build_link(self) -> ControlLink:
         orders = self._orders
@@ -108,7 +116,12 @@ class FrontEndProcess:
         link.on_cut_off = self._cut_off
         link.status = self._status
         link.handlers.calls.update(
-            {METER: self._tell_meter, RECEIVERS: self._tell_receivers, "accesses": self._tell_accesses}
+            {
+                METER: self._tell_meter,
+                METRICS: self._tell_metrics,
+                RECEIVERS: self._tell_receivers,
+                "accesses": self._tell_accesses,
+            }
         )
         return link
 
@@ -145,7 +158,7 @@ class FrontEndProcess:
             self._meter,
             self._root_key,
             self._clock,
-            Surroundings(self._topology, self._meter_totals),
+            Surroundings(self._topology, self._meter_totals, Scrapes(self._metrics).text, settings.open_metrics),
             self._when_broken,
         )
         await self._namespace.start()
@@ -171,6 +184,16 @@ class FrontEndProcess:
 
     async def _meter_totals(self) -> MeterTotals:
         return meter_from_wire(await self._link.call(METER))
+
+    async def _metrics(self) -> str:
+        return str(await self._link.call(METRICS))
+
+    async def _tell_door(self, out: Exposition) -> None:
+        if self._door is not None:
+            await tell_front_end(self._door, self._meter, out)
+
+    async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
+        return await self._scrape.blocks()
 
     def _status(self) -> dict[object, object]:
         return {"connections": 0 if self._door is None else self._door.connection_count}

@@ -41,6 +41,8 @@ from tandembus.node.front_end_namespace import RENEW_KEY, VERSION
 from tandembus.node.front_end_process import RECEIVERS, ROOT_KEY, TOPOLOGY
 from tandembus.node.launching import Launch
 from tandembus.node.metering import METER, forget_ended, meter_from_wire, meter_settings, meter_to_wire, summed
+from tandembus.node.metrics.gathering import METRICS
+from tandembus.node.metrics.supervised import SupervisedMetrics
 from tandembus.node.owned_store import until_free
 from tandembus.node.remote_administration import ADMINISTER, AdministrationDesk
 from tandembus.node.remote_store import RemoteStore
@@ -142,6 +144,7 @@ class SupervisorNode:
             self.clock, self.settings.data / "meter", self.settings.name, meter_settings(self.settings.limits)
         )
         opened.callback(self.meter.close)
+        self.metrics = SupervisedMetrics(self.control, self.supervisor, self._catalog, self.meter, self.clock)
         self._build_namespace(source, administration)
         self._catalog.listeners.append(self._catalog_changed)
         self._serve_control(administration)
@@ -150,6 +153,7 @@ class SupervisorNode:
         opened.push_async_callback(self.namespace.stop)
         self._tasks.append(essential(self.meter.run(self._meter_stop), "meter", self._when_broken))
         self._fault_task = essential(self.faults.run(), "faults", self._when_broken)
+        self._lag_task = essential(self.metrics.process.watch(), "metrics", self._when_broken)
 
     def _build_administration(self) -> Administration:
         settings, control = self.settings, self.control
@@ -194,9 +198,10 @@ class SupervisorNode:
             self.meter,
             self.key,
             self.clock,
-            Surroundings(self.topology, self.meter_totals),
+            Surroundings(self.topology, self.meter_totals, self.metrics.scrapes.text, self.settings.open_metrics),
             self._when_broken,
         )
+        self.metrics.door = self.door
         if self.settings.key is None:
             self.namespace.renew_root_key = self._renew_root_key
 
@@ -217,6 +222,7 @@ class SupervisorNode:
                 RENEW_KEY: self._renew_key_for,
                 TOPOLOGY: self._tell_topology,
                 METER: self._tell_meter,
+                METRICS: self._tell_metrics,
                 ASK_FAULT: lambda _peer, value: answer_fault(namespace.fault_desk, value),
                 "dropped": self._dropped,
                 SNAPSHOT: self._tell_snapshot,
@@ -331,6 +337,9 @@ class SupervisorNode:
     async def _tell_meter(self, _peer: Peer, _value: object) -> object:
         return meter_to_wire(await self.meter_totals())
 
+    async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
+        return await self.metrics.scrapes.text()
+
     async def topology(self, query: TopologyQuery) -> Mapping[str, object]:
         supervisor = self.supervisor
         parts = Parts(
@@ -402,6 +411,7 @@ class SupervisorNode:
         self._spare_task.cancel()
         await self._launch.end_spares()
         self._fault_task.cancel()
+        self._lag_task.cancel()
         await self.namespace.fault_desk.clear()  # what was accepted must be stored, whatever people were playing
         await self._end(self.supervisor.of(Role.FRONT_END))
         await self._channels.until_answered()

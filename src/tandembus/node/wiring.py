@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tandembus.broker.budget import Budget
 from tandembus.broker.message_broker import MessageBroker
@@ -27,6 +27,11 @@ from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.facts import bring_about, connection_string_of, write_facts
 from tandembus.node.front_door import FrontDoor
 from tandembus.node.metering import meter_settings
+from tandembus.node.metrics.entity_metrics import EntityMetrics, tell_catalog
+from tandembus.node.metrics.front_end_metrics import tell_front_end, tell_meter
+from tandembus.node.metrics.gathering import Part, ProcessScrape, Scrapes, told_by
+from tandembus.node.metrics.process_metrics import ProcessMetrics
+from tandembus.node.metrics.store_metrics import tell_stores
 from tandembus.node.run_folder import private_folder
 from tandembus.node.store_folders import store_count, store_folder, stores_for_new_entities
 from tandembus.node.stores import build_broker, build_budget, build_faults, open_namespace_catalog
@@ -41,6 +46,9 @@ from tandembus.tasks import essential
 
 if TYPE_CHECKING:
     from tandembus.node.emulator import EmulatorConfig
+
+
+THE_ONLY_PROCESS: Final = "main"
 
 
 class NamespaceNode:
@@ -186,7 +194,9 @@ class NamespaceNode:
                 await broker.catch_up()
 
     async def _open_doors(self, sockets: ListeningSockets) -> None:
-        surroundings = Surroundings(self.topology)
+        surroundings = Surroundings(
+            self.topology, metrics=Scrapes(self._metrics).text, has_open_metrics=self.settings.open_metrics
+        )
         self._door = FrontDoor(
             self.settings,
             self.namespace,
@@ -199,7 +209,28 @@ class NamespaceNode:
         if self.settings.key is None:
             self.namespace.renew_root_key = self._renew_root_key
         await self._door.start(self.tls)
+        self._build_metrics()
         self._door.open(sockets)
+
+    def _build_metrics(self) -> None:
+        process = ProcessMetrics(self.clock)
+        self._lag_task = essential(process.watch(), "metrics", self._when_broken)
+        entities = EntityMetrics(self._catalog, self._brokers_by_store, self.clock, self.settings.limits)
+        parts: list[Part] = [
+            process.tell,
+            lambda out: tell_front_end(self._door, self.meter, out),
+            lambda out: tell_meter(self.meter, out),
+            lambda out: tell_catalog(self._catalog, out),
+            lambda out: tell_stores(self._brokers_by_store, out),
+            entities.tell,
+        ]
+        self._scrape = ProcessScrape(THE_ONLY_PROCESS, parts)
+
+    def _brokers_by_store(self) -> Mapping[int, MessageBroker]:
+        return dict(enumerate(self.brokers))
+
+    async def _metrics(self) -> str:
+        return told_by([await self._scrape.blocks()])
 
     async def _renew_root_key(self) -> Sequence[AuthorizationRule]:
         self.key = renew_key(self.settings.data)
@@ -230,6 +261,7 @@ class NamespaceNode:
     async def stop(self) -> None:
         """Commit what was accepted, tell the clients, close."""
         self._door.close()
+        self._lag_task.cancel()
         if self._fault_task is not None:
             self._fault_task.cancel()
         self.faults.clear()  # what was accepted must be stored, whatever people were playing

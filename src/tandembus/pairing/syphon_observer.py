@@ -5,17 +5,49 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from tandembus.clock import Clock
+from tandembus.prometheus import COUNTER, GAUGE, Exposition, Family, document
 
 log: Final = logging.getLogger("tandembus.syphon")
-PREFIX: Final = "tandembus_syphon_"
 TELL_AGAIN_S: Final = 60.0
 """Dead letters of one destination for one reason are told no more often."""
 MAX_TOLD: Final = 1_000
 """Strangers decide how many destinations there are."""
+
+_QUEUE: Final = ("queue",)
+MOVED: Final = Family("tandembus_syphon_messages_moved_total", COUNTER, "Messages that are home.", _QUEUE)
+MOVED_BYTES: Final = Family("tandembus_syphon_bytes_moved_total", COUNTER, "Their bytes.", _QUEUE)
+DEFERRED: Final = Family(
+    "tandembus_syphon_messages_deferred_total", COUNTER, "Messages put aside behind a dead destination.", _QUEUE
+)
+DEAD_LETTERED: Final = Family(
+    "tandembus_syphon_messages_dead_lettered_total", COUNTER, "Messages that nobody will take.", ("queue", "reason")
+)
+RETRIES: Final = Family("tandembus_syphon_retries_total", COUNTER, "Sends to a dead destination in vain.", _QUEUE)
+LOCKS_LOST: Final = Family(
+    "tandembus_syphon_locks_lost_total", COUNTER, "Messages that were lost from hand, and come again.", _QUEUE
+)
+TROUBLES: Final = Family(
+    "tandembus_syphon_queue_troubles_total", COUNTER, "Times that a backlog queue could not be used.", _QUEUE
+)
+DEAD_DESTINATIONS: Final = Family("tandembus_syphon_dead_destinations", GAUGE, "Destinations that take no messages.")
+LAST_MOVED: Final = Family(
+    "tandembus_syphon_last_moved_timestamp_seconds", GAUGE, "When a message came home last, since 1970 UTC."
+)
+FAMILIES: Final = (
+    MOVED,
+    MOVED_BYTES,
+    DEFERRED,
+    DEAD_LETTERED,
+    RETRIES,
+    LOCKS_LOST,
+    TROUBLES,
+    DEAD_DESTINATIONS,
+    LAST_MOVED,
+)
 
 
 class SyphonObserver(Protocol):
@@ -164,32 +196,20 @@ class SyphonFigures:
 
     def metrics(self) -> str:
         """In the text format of Prometheus."""
-        lines: list[str] = []
-        for name, help_text, counts in (
-            ("messages_moved_total", "Messages that are home.", self._moved),
-            ("bytes_moved_total", "Their bytes.", self._moved_bytes),
-            ("messages_deferred_total", "Messages put aside behind a dead destination.", self._deferred),
-            ("retries_total", "Sends to a dead destination in vain.", self._retried),
-            ("locks_lost_total", "Messages that were lost from hand, and come again.", self._lost),
-            ("queue_troubles_total", "Times that a backlog queue could not be used.", self._troubled),
+        out = Exposition()
+        for family, counts in (
+            (MOVED, self._moved),
+            (MOVED_BYTES, self._moved_bytes),
+            (DEFERRED, self._deferred),
+            (RETRIES, self._retried),
+            (LOCKS_LOST, self._lost),
+            (TROUBLES, self._troubled),
         ):
-            values = [(f'queue="{_escaped(queue)}"', count) for queue, count in sorted(counts.items())]
-            lines += _metric(name, "counter", help_text, values)
-        dead = sorted(self._dead_lettered.items())
-        letters = [(f'queue="{_escaped(queue)}",reason="{_escaped(why)}"', count) for (queue, why), count in dead]
-        lines += _metric("messages_dead_lettered_total", "counter", "Messages that nobody will take.", letters)
-        lines += _metric("dead_destinations", "gauge", "Destinations that take no messages.", [("", len(self._stuck))])
-        when = [("", round(self._last_moved_at, 3))] if self._moved else []
-        lines += _metric("last_moved_timestamp_seconds", "gauge", "When a message came home last.", when)
-        return "\n".join(lines) + "\n"
-
-
-def _metric(name: str, kind: str, help_text: str, values: Iterable[tuple[str, float]]) -> list[str]:
-    head = [f"# HELP {PREFIX}{name} {help_text}", f"# TYPE {PREFIX}{name} {kind}"]
-    return head + [
-        f"{PREFIX}{name}{{{labels}}} {value}" if labels else f"{PREFIX}{name} {value}" for labels, value in values
-    ]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            for queue, count in sorted(counts.items()):
+                out.add(family, count, queue)
+        for (queue, reason), count in sorted(self._dead_lettered.items()):
+            out.add(DEAD_LETTERED, count, queue, reason)
+        out.add(DEAD_DESTINATIONS, len(self._stuck))
+        if self._moved:
+            out.add(LAST_MOVED, round(self._last_moved_at, 3))
+        return document(FAMILIES, [out.blocks()])

@@ -20,6 +20,7 @@ from tandembus.store.messaging_store import (
     AuditPage,
     BlockRecord,
     Changes,
+    CommitCost,
     Damage,
     Due,
     FragmentHead,
@@ -168,11 +169,16 @@ class MemoryStore:
         disk.epoch += 1
         self._disk = disk
         self._epoch = disk.epoch
+        self._last_commit = CommitCost()
         self._refusal: str | None = None
 
     @property
     def epoch(self) -> int:
         return self._epoch
+
+    @property
+    def last_commit(self) -> CommitCost:
+        return self._last_commit
 
     async def commit(self, changes: Changes) -> None:
         self._refuse_if_unusable()
@@ -186,6 +192,7 @@ class MemoryStore:
             raise StoreFull("the memory store is full")
         if fault is not Fault.UNKNOWN_LOST:
             self._disk.apply(changes)
+            self._last_commit.put_bytes = sum([len(put.message.sections) for put in changes.bodies])
         if fault is Fault.UNKNOWN_LOST or fault is Fault.UNKNOWN_KEPT:
             raise self._unusable("a commit failed and its outcome is unknown")
 
@@ -293,6 +300,11 @@ class MemoryStore:
     async def newest_audit_page(self) -> AuditPage | None:
         await self._before_read()
         return self._disk.audit_pages[max(self._disk.audit_pages)] if self._disk.audit_pages else None
+
+    async def enqueued_times(self, places: Sequence[Place]) -> Sequence[int]:
+        await self._before_read()
+        bodies = [self._disk.bodies.get((place.fragment, place.lane, place.number)) for place in places]
+        return [0 if body is None else int(body.enqueued_at) for body in bodies]
 
     async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
         await self._before_read()

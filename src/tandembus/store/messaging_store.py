@@ -395,13 +395,27 @@ class Changes:
 class Room:
     """How much can still grow: free on the volume plus free inside the file, against the reserve for settling."""
 
-    __slots__ = ("free_bytes", "reserve_bytes", "shortage")
+    __slots__ = ("free_bytes", "reserve_bytes", "shortage", "used_bytes")
 
-    def __init__(self, free_bytes: int, reserve_bytes: int, shortage: str = "") -> None:
+    def __init__(self, free_bytes: int, reserve_bytes: int, shortage: str = "", used_bytes: int = 0) -> None:
         self.free_bytes: Final = free_bytes
         self.reserve_bytes: Final = reserve_bytes
         self.shortage: Final = shortage
         """Why there is too little, where more is known than that."""
+        self.used_bytes: Final = used_bytes
+
+
+@final
+class CommitCost:
+    """Of the last commit of a store."""
+
+    __slots__ = ("put_bytes", "sync_s")
+
+    def __init__(self) -> None:
+        self.sync_s: float = 0.0
+        """How long it waited for the disk."""
+        self.put_bytes: int = 0
+        """What clients added."""
 
 
 class MessagingStore(Protocol):
@@ -410,6 +424,9 @@ class MessagingStore(Protocol):
     @property
     def epoch(self) -> int:
         """The number of this life of the broker's hold on the store; one more with every open."""
+
+    @property
+    def last_commit(self) -> CommitCost: ...
 
     async def commit(self, changes: Changes) -> None:
         """Make all changes durable, or none. Returning is the promise behind every acknowledgement.
@@ -477,6 +494,9 @@ class MessagingStore(Protocol):
         passed over: its number is missing then, and whoever reads the records sees that."""
 
     async def newest_audit_page(self) -> AuditPage | None: ...
+
+    async def enqueued_times(self, places: Sequence[Place]) -> Sequence[int]:
+        """When these messages came (wall, milliseconds), without reading them; 0 for one that is not there."""
 
     async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
         """How large the bodies of these numbers are (ascending), without reading them; 0 for one that is not there."""

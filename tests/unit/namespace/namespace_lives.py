@@ -27,6 +27,7 @@ from tandembus.store.messaging_store import (
     AuditPage,
     BlockRecord,
     Changes,
+    CommitCost,
     Damage,
     Due,
     FragmentHead,
@@ -35,6 +36,7 @@ from tandembus.store.messaging_store import (
     Mark,
     MessagingStore,
     Overlay,
+    Place,
     Room,
     SessionColumn,
     SessionState,
@@ -192,6 +194,13 @@ class PoweredStore:
 
     async def newest_audit_page(self) -> AuditPage | None:
         return await self._store.newest_audit_page()
+
+    @property
+    def last_commit(self) -> CommitCost:
+        return self._store.last_commit
+
+    async def enqueued_times(self, places: Sequence[Place]) -> Sequence[int]:
+        return await self._store.enqueued_times(places)
 
     async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
         return await self._store.sizes(fragment, lane, numbers)

@@ -134,6 +134,7 @@ class AmqpConnection(asyncio.Protocol):
             self.limits.unacknowledged_bytes_per_connection,
             Transactions(self._front_end.transaction_limits, self._front_end.transaction_memory, self.clock),
         )
+        self.host.pings = self._front_end.pings
         self._front_end.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -311,6 +312,9 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(link.context, Attaching):
             # At once: a discharge may come before the entity is open.
             link.context.drop(InvalidOperation(_GIVEN_UP))
+
+    def entity_links(self) -> list[EntityLink]:
+        return list(self._links.values())
 
     def forget(self, entity_link: EntityLink) -> None:
         self._links.pop(entity_link.link, None)

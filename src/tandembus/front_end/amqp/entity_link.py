@@ -82,7 +82,7 @@ class EntityLink:
         """The client sends: answer its attach, give it credit."""
         checks = send_checks(self.entity, limits)
         key = self.entity.entry.key
-        counters = SendMeter(meter.slot(key, SEND, self._reason()), meter.slot(key, SEND, PING))
+        counters = SendMeter(meter.slot(key, SEND, self.reason), meter.slot(key, SEND, PING))
         half = SenderLink(link, self._connection.host, self.entity.traffic, checks, counters, limits.link_credit)
         half.destination = "" if self.destination is None else self.destination.path
         self._attach(half)
@@ -108,7 +108,7 @@ class EntityLink:
         return self.entity.requires_session and self.lane == MAIN
 
     def _receiver(self, link: OutgoingLink) -> ReceiverLink:
-        counters = self._connection.receive_meter(self.entity.entry, self._key, self._reason())
+        counters = self._connection.receive_meter(self.entity.entry, self._key, self.reason)
         is_destructive = link.snd_settle_mode == 1
         host, traffic = self._connection.host, self.entity.traffic
         return ReceiverLink(link, host, traffic, self.lane, is_destructive, counters, b"", 0)
@@ -162,7 +162,14 @@ class EntityLink:
         if wish is not None and not wish.is_over:
             self.entity.traffic.give_up_session(wish)
 
-    def _reason(self) -> str:
+    @property
+    def credit(self) -> int:
+        """Messages that it may still carry."""
+        link = self.link
+        return int(link.credit) if isinstance(link, IncomingLink | OutgoingLink) else 0
+
+    @property
+    def reason(self) -> str:
         """Why the traffic is there. Whoever brings messages home from a backlog queue says so on the links that carry
         them there, since nothing about their path would tell."""
         if (self.link.properties or {}).get(PURPOSE) == SYPHON:

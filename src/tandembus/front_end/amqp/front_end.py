@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tandembus.amqp.engine import AmqpError
 from tandembus.clock import Clock
 from tandembus.front_end.amqp.driver import AmqpConnection
-from tandembus.front_end.amqp.link_host import Flusher
+from tandembus.front_end.amqp.link_host import Flusher, PingTally
 from tandembus.front_end.amqp.transactions import TransactionLimits, TransactionMemory
 from tandembus.metering.meter import Meter
 from tandembus.namespace.namespace import Namespace
@@ -34,6 +34,7 @@ class AmqpFrontEnd:
             self.limits.max_transactions_per_connection,
             self.limits.transaction_timeout_s,
         )
+        self.pings = PingTally()
         self.transaction_memory = TransactionMemory(self.limits.open_transaction_bytes)
         self._connections: set[AmqpConnection] = set()
         self._ticker: asyncio.Task[None] | None = None
@@ -50,6 +51,9 @@ class AmqpFrontEnd:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def connections(self) -> list[AmqpConnection]:
+        return list(self._connections)
 
     def add(self, connection: AmqpConnection) -> None:
         self._connections.add(connection)

@@ -53,6 +53,14 @@ class Flusher:
 
 
 @final
+class PingTally:
+    """Pings that were refused, over all of the front end; those that were accepted the meter counts."""
+
+    def __init__(self) -> None:
+        self.refused_count: i64 = 0
+
+
+@final
 class LinkHost:
     def __init__(
         self,
@@ -67,6 +75,7 @@ class LinkHost:
     ) -> None:
         self.engine: Final = engine
         self.transactions: Final = transactions
+        self.pings: PingTally = PingTally()
         self.is_gone: bool = False
         """The connection is over: answers that come now have nobody to go to."""
         self.is_backed_up: bool = False

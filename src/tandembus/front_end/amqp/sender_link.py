@@ -173,9 +173,13 @@ class SenderLink(Flushable):
         delivery_id: i64 = -1 if event.settled else event.delivery_id
         try:
             operation = self._operation(event, self._answers, delivery_id)
-            self._traffic.send(operation)
         except BusError as error:
             self.refuse(delivery_id, error)
+            return
+        try:
+            self._traffic.send(operation)
+        except BusError as error:
+            self._refuse_operation(operation, error)
             return
         self._host.unacknowledged_bytes += operation.size_bytes
 
@@ -220,10 +224,15 @@ class SenderLink(Flushable):
             self.link.session.settle(int(delivery_id), int(delivery_id), state)
         self._gather()
 
+    def _refuse_operation(self, operation: SendOperation, error: BusError) -> None:
+        if operation.messages[0].is_ping:
+            self._host.pings.refused_count += 1
+        self.refuse(operation.delivery_id, error)
+
     def answered(self, operation: SendOperation, error: BusError | None) -> None:
         self._host.unacknowledged_bytes -= operation.size_bytes
         if error is not None:
-            self.refuse(operation.delivery_id, error)
+            self._refuse_operation(operation, error)
             return
         self._meter.count(operation)
         delivery_id = operation.delivery_id

@@ -40,6 +40,7 @@ from tandembus.front_end.http.request import (
     check_head,
     connection_of,
 )
+from tandembus.front_end.http.scraping import is_scrape
 from tandembus.front_end.http.static_files import StaticFiles
 from tandembus.front_end.http.statuses import INTERNAL, Status, status_of
 from tandembus.front_end.http.surroundings import Surroundings
@@ -54,6 +55,7 @@ from tandembus.limits import Limits
 from tandembus.metering import Meter, MeterTotals
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import decode_http_path
+from tandembus.prometheus import CONTENT_TYPE as METRICS_CONTENT_TYPE
 from tandembus.security.claims import Authorizer, Right
 
 LIMITS: Final = web.AppKey("limits", Limits)
@@ -213,6 +215,11 @@ class HttpFrontEnd:
             allow(request, "GET")
             self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
             return Answer(200, JSON_CONTENT_TYPE, await topology_answer(topology, request.query))
+        metrics = self._surroundings.metrics
+        if metrics is not None and is_scrape(request, path):
+            if not self._surroundings.has_open_metrics:
+                self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
+            return Answer(200, METRICS_CONTENT_TYPE, (await metrics()).encode())
         return None
 
     async def _meter_totals(self) -> MeterTotals:

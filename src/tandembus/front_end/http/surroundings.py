@@ -10,6 +10,7 @@ from tandembus.metering import MeterTotals
 from tandembus.security.one_time_codes import OneTimeCodes
 
 MeterSource = Callable[[], Awaitable[MeterTotals]]
+MetricsSource = Callable[[], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,7 @@ class Surroundings:
     """All that is counted; None where this process counts everything."""
     codes: OneTimeCodes | None = None
     """Codes that sign somebody in once; None where there are none."""
+    metrics: MetricsSource | None = None
+    """All that Prometheus is told; None where nobody gathers it."""
+    has_open_metrics: bool = False
+    """Anybody may read them."""

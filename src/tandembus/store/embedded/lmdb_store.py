@@ -18,7 +18,7 @@ import lmdb
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import StoreFull, StoreUnavailable
 from tandembus.message import Message
-from tandembus.store.embedded import audit_reader, lane_reader, ledger_reader, mark_reader
+from tandembus.store.embedded import audit_reader, body_heads, lane_reader, ledger_reader, mark_reader
 from tandembus.store.embedded.environment import (
     EmbeddedSettings,
     OpenedStore,
@@ -46,6 +46,7 @@ from tandembus.store.messaging_store import (
     BlockRecord,
     BodyRange,
     Changes,
+    CommitCost,
     Damage,
     Due,
     FragmentHead,
@@ -83,8 +84,11 @@ class LmdbStore:
         folder: Path,
         settings: EmbeddedSettings,
         report_damage: Callable[[DamagedRecord], None],
+        clock: Clock | None = None,
     ) -> None:
         self._opened = opened
+        self._clock = clock or SystemClock()
+        self._last_commit = CommitCost()
         self._folder = folder
         self._settings = settings
         self._report_damage = report_damage
@@ -106,7 +110,8 @@ class LmdbStore:
     ) -> LmdbStore:
         """Returns once the new epoch is durable, so whoever held the store before can no longer commit."""
         settings = settings or EmbeddedSettings()
-        return cls(open_environment(folder, settings, clock or SystemClock()), folder, settings, report_damage)
+        clock = clock or SystemClock()
+        return cls(open_environment(folder, settings, clock), folder, settings, report_damage, clock)
 
     @property
     def epoch(self) -> int:
@@ -115,6 +120,10 @@ class LmdbStore:
     @property
     def store_id(self) -> bytes:
         return self._opened.store_id
+
+    @property
+    def last_commit(self) -> CommitCost:
+        return self._last_commit
 
     @property
     def commits_in_thread(self) -> bool:
@@ -206,6 +215,15 @@ class LmdbStore:
     async def newest_audit_page(self) -> AuditPage | None:
         return await self._read(lambda txn: audit_reader.read_newest(txn, self._opened, self._report_damage))
 
+    async def enqueued_times(self, places: Sequence[Place]) -> Sequence[int]:
+        self._refuse_if_unusable()
+        if self._reader is None:
+            return self._read_times(places)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._read_times, places)
+
+    def _read_times(self, places: Sequence[Place]) -> list[int]:
+        return self._lent(lambda txn: body_heads.read_enqueued_times(txn, self._opened, places))
+
     async def sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> Sequence[int]:
         self._refuse_if_unusable()
         if self._reader is None:
@@ -214,11 +232,14 @@ class LmdbStore:
         return await loop.run_in_executor(self._reader, self._read_sizes, fragment, lane, numbers)
 
     def _read_sizes(self, fragment: int, lane: int, numbers: Sequence[int]) -> list[int]:
+        return self._lent(lambda txn: ledger_reader.read_sizes(txn, self._opened, fragment, lane, numbers))
+
+    def _lent(self, read: Callable[[lmdb.Transaction[memoryview]], _T]) -> _T:
         """In a transaction that lends the bodies and copies none."""
         self._refuse_if_unusable()
         try:
             with self._opened.environment.begin(buffers=True) as txn:
-                return ledger_reader.read_sizes(txn, self._opened, fragment, lane, numbers)
+                return read(txn)
         except lmdb.Error as error:
             raise self._unusable(f"a read failed: {error}") from error
 
@@ -289,6 +310,10 @@ class LmdbStore:
                 self._require_epoch(txn)
                 self._drop(txn, changes)
                 self._put(txn, puts)
+                began_at = self._clock.monotonic()
+            # Leaving the block writes and syncs.
+            self._last_commit.sync_s = self._clock.monotonic() - began_at
+            self._last_commit.put_bytes = puts.growth_bytes
         except lmdb.Error as error:
             raise self._judge(error, puts.growth_bytes) from error
 

@@ -28,7 +28,8 @@ def measure_room(opened: OpenedStore, folder: Path, settings: EmbeddedSettings) 
     file_bytes = (info["last_pgno"] + 1) * page_bytes
     within_file = max(0, info["last_pgno"] + 1 - _META_PAGES - held) * page_bytes
     beyond_file = max(0, min(disk_free_bytes(folder), opened.map_bytes - file_bytes))
-    return Room(within_file + beyond_file, reserve_bytes(opened, folder, settings))
+    reserve = reserve_bytes(opened, folder, settings)
+    return Room(within_file + beyond_file, reserve, used_bytes=file_bytes - within_file)
 
 
 def reserve_bytes(opened: OpenedStore, folder: Path, settings: EmbeddedSettings) -> int:

@@ -13,6 +13,7 @@ from tandembus.front_end.http.connection import HttpTimings
 from tandembus.front_end.http.faults import FAULTS
 from tandembus.front_end.http.message_paths import Target
 from tandembus.front_end.http.policies import POLICIES
+from tandembus.front_end.http.scraping import METRICS_PATH
 from tandembus.front_end.http.server import API
 from tandembus.front_end.http.topology import TOPOLOGY_PATH
 from tandembus.front_end.http.upkeep import Upkeep
@@ -48,6 +49,7 @@ DOCS = Path(__file__).parents[4] / "docs"
         *[f"{method} /{POLICIES}/NAME`" for method in ("GET", "PUT", "DELETE")],
         f"POST /{POLICIES}/NAME/regenerate?key=primary",
         f"GET /{METER_PATH}",
+        f"GET /{METRICS_PATH}",
         f"GET /{TOPOLOGY_PATH}",
         *[f"{method} /{FAULTS}`" for method in ("GET", "DELETE")],
         *[f"{method} /{FAULTS}/ID`" for method in ("GET", "PUT", "DELETE")],

@@ -1,0 +1,1 @@
+"""What a namespace tells Prometheus of itself, out of all its processes. See docs/metrics.md."""

@@ -1,0 +1,186 @@
+"""Depths, ages and counters of entities and their fragments, out of the memory of the brokers of this process.
+
+A scrape opens nothing. What is open is looked at; what was let go of is as it was then, since nobody changes it without
+opening it; what was never opened since the process began is not told at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, final
+
+from tandembus.broker.figures import FragmentFigures, Holding
+from tandembus.broker.fragment import Fragment
+from tandembus.broker.fragment_lives import BACKLOG_PART
+from tandembus.broker.message_broker import MessageBroker
+from tandembus.clock import Clock
+from tandembus.errors import BusError
+from tandembus.limits import Limits
+from tandembus.namespace.catalog_view import CatalogView
+from tandembus.namespace.entries import Entry
+from tandembus.node.metrics import families
+from tandembus.node.metrics.naming import OTHER, NamedEntities
+from tandembus.prometheus import Exposition
+from tandembus.store.messaging_store import Place
+
+SLICE: Final = 200
+"""Fragments looked at before others have their turn."""
+MAX_AGES_READ: Final = 1_000
+"""Oldest messages of one store that are looked up on disk in one scrape; those beyond have no age this time."""
+STATES: Final = ("active", "deferred", "scheduled", "dead_letter", "transfer", "transfer_dead_letter")
+
+
+@final
+class EntitySum:
+    """What is told of one entity, or of one fragment of it."""
+
+    def __init__(self) -> None:
+        self.held = Holding()
+        self.counted = FragmentFigures(0)
+        self.oldest_at: int | None = None
+
+    def include(self, held: Holding, figures: FragmentFigures, oldest_at: int | None) -> None:
+        self.held.include(held)
+        self.counted.include(figures)
+        if oldest_at is not None:
+            self.oldest_at = oldest_at if self.oldest_at is None else min(self.oldest_at, oldest_at)
+
+
+@final
+class EntityMetrics:
+    def __init__(
+        self, view: CatalogView, brokers: Callable[[], Mapping[int, MessageBroker]], clock: Clock, limits: Limits
+    ) -> None:
+        """`brokers`: by their stores."""
+        self._view = view
+        self._brokers = brokers
+        self._clock = clock
+        self._names = NamedEntities(view, limits.max_metrics_entities, limits.max_metrics_fragments)
+        self._dropped = FragmentFigures(0)
+        """Of entities among the others that are gone: their sum never falls."""
+        for broker in brokers().values():
+            broker.figures.on_dropped = self._forget
+
+    def _forget(self, figures: FragmentFigures) -> None:
+        if figures.is_other:
+            self._dropped.include(figures)
+
+    async def tell(self, out: Exposition) -> None:
+        self._names.look()
+        sums: dict[str, EntitySum] = {}
+        backlog = 0
+        for store, broker in self._brokers().items():
+            backlog += await self._add_store(store, broker, sums, out)
+        if OTHER in sums or self._dropped.arrived:
+            sums.setdefault(OTHER, EntitySum()).counted.include(self._dropped)
+        for number, (name, one) in enumerate(sums.items(), 1):
+            self._tell_entity(name, one, out)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+        out.add(families.BACKLOG, backlog)
+
+    async def _add_store(self, store: int, broker: MessageBroker, sums: dict[str, EntitySum], out: Exposition) -> int:
+        """Returns how many messages its backlog queues hold."""
+        every = list(broker.figures.by_key.values())
+        await self._look_up_ages(broker, every)
+        backlog = 0
+        for number, figures in enumerate(every, 1):
+            fragment = broker.by_key.get(int(figures.key))
+            held = figures.held if fragment is None else fragment.holding()
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+            entry = self._view.find_by_fragment(int(figures.key))
+            if entry is None and fragment is None:
+                broker.figures.drop(int(figures.key))  # opened while it was being deleted
+            if entry is None or held is None or (fragment is not None and fragment.is_void):
+                continue
+            name = self._names.name_of(entry)
+            oldest_at = int(figures.oldest_enqueued_at) if held.active > 0 and figures.oldest_enqueued_at else None
+            figures.is_other = name == OTHER
+            sums.setdefault(name, EntitySum()).include(held, figures, oldest_at)
+            if self._names.is_divided(entry):
+                self._tell_fragment(entry, store, held, figures, oldest_at, out)
+            if BACKLOG_PART in entry.key:
+                backlog += int(held.active)
+        self._tell_fragments(store, broker, out)
+        return backlog
+
+    async def _look_up_ages(self, broker: MessageBroker, every: Sequence[FragmentFigures]) -> None:
+        """Those that are in memory or known from before cost nothing; the rest is read together, without the bodies."""
+        wanted: list[tuple[FragmentFigures, Place]] = []
+        for number, figures in enumerate(every, 1):
+            fragment = broker.by_key.get(int(figures.key))
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+            if fragment is not None and not self._knows_age(fragment, figures):
+                place = Place(int(fragment.main.body_fragment), int(fragment.main.code), int(figures.oldest_number))
+                wanted.append((figures, place))
+        if not wanted:
+            return
+        wanted = wanted[:MAX_AGES_READ]
+        try:
+            times = await broker.store.enqueued_times([place for _, place in wanted])
+        except BusError:
+            return  # a store that is out of reach is told as such
+        for (figures, place), at_ms in zip(wanted, times, strict=True):
+            if figures.oldest_number == place.number:
+                figures.oldest_enqueued_at = at_ms
+
+    def _knows_age(self, fragment: Fragment, figures: FragmentFigures) -> bool:
+        """Also where there is none to know."""
+        main = fragment.main
+        oldest = main.oldest() if fragment.fan_out is None and not fragment.is_void else 0
+        if oldest == figures.oldest_number and (figures.oldest_enqueued_at or oldest == 0):
+            return True
+        figures.oldest_number = oldest
+        figures.oldest_enqueued_at = 0
+        if main.ready and main.ready[0].number == oldest:
+            figures.oldest_enqueued_at = main.ready[0].enqueued_at
+        return bool(figures.oldest_enqueued_at) or oldest == 0
+
+    # Telling.
+
+    def _age(self, oldest_at: int) -> float:
+        return max(0.0, round(self._clock.now() - oldest_at / 1000, 3))
+
+    def _tell_entity(self, name: str, one: EntitySum, out: Exposition) -> None:
+        held, counted = one.held, one.counted
+        for state in STATES:
+            out.add(families.MESSAGES, getattr(held, state), name, state)
+        out.add(families.SIZE, int(held.size_bytes), name)
+        out.add(families.LOCKED, int(held.locked), name)
+        if one.oldest_at is not None:
+            out.add(families.OLDEST, self._age(one.oldest_at), name)
+        out.add(families.ARRIVED, int(counted.arrived), name)
+        out.add(families.GONE, int(counted.gone), name)
+        out.add(families.DEAD_LETTERED, int(counted.dead_lettered), name)
+        out.add(families.EXPIRED, int(counted.expired), name)
+        out.add(families.REDELIVERED, int(counted.redelivered), name)
+
+    def _tell_fragment(
+        self, entry: Entry, store: int, held: Holding, counted: FragmentFigures, oldest_at: int | None, out: Exposition
+    ) -> None:
+        place = (entry.description.path, str(int(counted.key) - entry.fragment_key), str(store))
+        out.add(families.FRAGMENT_MESSAGES, int(held.active), *place)
+        out.add(families.FRAGMENT_DEAD, int(held.dead_letter), *place)
+        out.add(families.FRAGMENT_LOCKED, int(held.locked), *place)
+        if oldest_at is not None:
+            out.add(families.FRAGMENT_OLDEST, self._age(oldest_at), *place)
+        out.add(families.FRAGMENT_ARRIVED, int(counted.arrived), *place)
+        out.add(families.FRAGMENT_GONE, int(counted.gone), *place)
+        out.add(families.FRAGMENT_REDELIVERED, int(counted.redelivered), *place)
+
+    def _tell_fragments(self, store: int, broker: MessageBroker, out: Exposition) -> None:
+        known, open_count = len(broker.figures.by_key), len(broker.by_key)
+        counts = {"open": open_count, "closed": known - open_count, "unopened": self._names.count_in(store) - known}
+        for state, count in counts.items():
+            out.add(families.FRAGMENTS, max(0, count), str(store), state)
+
+
+def tell_catalog(view: CatalogView, out: Exposition) -> None:
+    """Of the process that has the catalog."""
+    topics = view.topics()
+    subscriptions = sum(view.subscription_count(topic.key) for topic in topics)
+    for kind, count in (("queue", view.queue_count()), ("topic", len(topics)), ("subscription", subscriptions)):
+        out.add(families.ENTITIES, count, kind)
