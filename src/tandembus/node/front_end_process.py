@@ -158,7 +158,12 @@ class FrontEndProcess:
             self._meter,
             self._root_key,
             self._clock,
-            Surroundings(self._topology, self._meter_totals, Scrapes(self._metrics).text, settings.open_metrics),
+            Surroundings(
+                self._topology,
+                self._meter_totals,
+                metrics=Scrapes(self._metrics).text,
+                has_open_metrics=settings.open_metrics,
+            ),
             self._when_broken,
         )
         await self._namespace.start()

@@ -198,7 +198,12 @@ class SupervisorNode:
             self.meter,
             self.key,
             self.clock,
-            Surroundings(self.topology, self.meter_totals, self.metrics.scrapes.text, self.settings.open_metrics),
+            Surroundings(
+                self.topology,
+                self.meter_totals,
+                metrics=self.metrics.scrapes.text,
+                has_open_metrics=self.settings.open_metrics,
+            ),
             self._when_broken,
         )
         self.metrics.door = self.door
