@@ -126,6 +126,12 @@ class ServeSettings:
     emulator_config: Path | None = setting(  # noqa: RUF009
         None, "Config.json of the Service Bus emulator, whose entities are created at the start"
     )
+    partner: str | None = setting(
+        None,
+        "connection string of the other namespace of a pair, whose state is shown beside this one's",
+        is_secret=True,
+    )
+    partner_data: Path | None = setting(None, "its data folder instead, where it is on this machine")  # noqa: RUF009
     stop_timeout_s: float = setting(10.0, "how long a graceful stop may take", minimum=0.0)
     policies: tuple[PolicySetting, ...] = setting((), "further SAS policies, as [[policies]] tables")
     limits: Limits = setting(Limits(), "limits, as a [limits] table")  # noqa: RUF009
@@ -151,6 +157,11 @@ class ServeSettings:
             not self.accept_any_jwt or is_loopback(self.host),
             "accept_any_jwt",
             f"it would let everybody in who reaches {self.host}; it is allowed on a loopback address only",
+        )
+        _check(
+            self.partner is None or self.partner_data is None,
+            "partner",
+            "the other namespace is found by its connection string or by its data folder, not by both",
         )
         _check(
             self.front_ends == 1 or self.brokers > 0,

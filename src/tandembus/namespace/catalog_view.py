@@ -155,6 +155,10 @@ class CatalogView:
     def subscription_count(self, topic: str) -> int:
         return len(self._directory.subscriptions(fold(topic)))
 
+    def total_subscription_count(self) -> int:
+        """Of all topics together."""
+        return self._directory.subscription_count()
+
     def rule_counts(self, topic: str) -> RuleCounts:
         """Of all subscriptions of the topic together."""
         return self._directory.rule_counts(fold(topic))

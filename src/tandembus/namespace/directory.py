@@ -74,6 +74,9 @@ class Directory:
     def subscriptions(self, topic_key: str) -> Named[SubscriptionEntry]:
         return self._subscriptions.get(topic_key) or Named()
 
+    def subscription_count(self) -> int:
+        return sum([len(of_topic) for of_topic in self._subscriptions.values()])
+
     def rules(self, fragment_key: int) -> Rules:
         """Of the subscription with this fragment key."""
         found = self._rules.get(fragment_key)

@@ -36,7 +36,7 @@ from tandembus.namespace.administration_port import AdministrationPort
 from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity, EntityCounts
-from tandembus.namespace.entries import QueueEntry, SubscriptionEntry, TopicEntry
+from tandembus.namespace.entries import Entry, QueueEntry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.faulty_fragments import FaultySource
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.opening import OpenEntities
@@ -51,6 +51,8 @@ log = logging.getLogger("tandembus.namespace")
 HOUSEKEEPING_S = 10.0
 ACCESS_RECORD_S = 60.0
 PURGE_SLICE = 4000
+IN_USE_S = 60.0
+"""Who has used an entity so lately may do so again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,13 @@ class Namespace:
     def opened(self, path: str) -> Entity | None:
         """The entity of this path, if it is in use already."""
         return self._open.find(path)
+
+    def in_use(self, most: int) -> list[Entry]:
+        """What clients use at the moment through this process, that used last first."""
+        since = self.clock.now() - IN_USE_S
+        used = [entity for entity in self._open.all() if entity.links or entity.accessed_at >= since]
+        used.sort(key=lambda entity: -entity.accessed_at)
+        return [entity.entry for entity in used[:most]]
 
     async def counts(self, path: str) -> EntityCounts:
         return await (await self.entity(path)).requests.counts()

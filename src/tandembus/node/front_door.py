@@ -18,6 +18,7 @@ from tandembus.metering.meter import Meter
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.policies import build_authorizer, fixed_policies, policy_of
 from tandembus.node.doors import ListeningSockets
+from tandembus.node.partner import partner_of
 from tandembus.security.one_time_codes import OneTimeCodes
 from tandembus.security.tls import TlsFiles, server_context
 from tandembus.tasks import WhenBroken
@@ -42,7 +43,11 @@ class FrontDoor:
         self._namespace = namespace
         self._meter = meter
         self._clock = connection_clock
+        self._partner = partner_of(settings, connection_clock)
         self._surroundings = replace(surroundings, codes=OneTimeCodes(settings.data))
+        if self._partner is not None:
+            ask, name = self._partner.ask, self._partner.name
+            self._surroundings = replace(self._surroundings, ask_partner=ask, partner_name=name)
         self._authorizer = build_authorizer(settings, root_key, namespace.catalog)
         namespace.fixed_policies = fixed_policies(settings, root_key)
         self.front_end = AmqpFrontEnd(namespace, self._authorizer, meter, connection_clock)
@@ -107,3 +112,5 @@ class FrontDoor:
         """Those who are there are told to come back later."""
         await self.front_end.stop()
         await self._runner.cleanup()
+        if self._partner is not None:
+            await self._partner.close()

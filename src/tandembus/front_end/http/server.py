@@ -18,10 +18,12 @@ from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
 from tandembus.front_end.http.api.browsing import Browsing
+from tandembus.front_end.http.api.census import CensusTaker
 from tandembus.front_end.http.api.counters import Counters
 from tandembus.front_end.http.api.entities import EntityRoutes
 from tandembus.front_end.http.api.entity_changes import EntityChanges
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
+from tandembus.front_end.http.api.overview import Overview
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
 from tandembus.front_end.http.api.sending import Sending
 from tandembus.front_end.http.api.session import SessionRoutes
@@ -148,14 +150,14 @@ class HttpFrontEnd:
         self._upkeep = EntityUpkeep(namespace, self._access, meter, namespace.clock)
         self._faults = FaultAdministration(namespace, self._access)
         self._static = StaticFiles()
-        session = SessionRoutes(
-            namespace, authorizer, self._access, cookie, clock, self._surroundings.codes, lambda: None
-        )
-        documents = EntityDocuments(
-            namespace, self._access, Counters(self._meter_totals, clock), self._surroundings.topology
-        )
+        session = SessionRoutes(namespace, authorizer, self._access, cookie, clock, self._surroundings)
+        counters = Counters(self._meter_totals, clock)
+        documents = EntityDocuments(namespace, self._access, counters, self._surroundings.topology)
+        census = CensusTaker(namespace, documents.counts_of, clock)
+        self._overview = Overview(namespace, self._access, counters, census, self._surroundings, clock)
         parts = (
             session,
+            self._overview,
             EntityRoutes(namespace, self._access, documents),
             EntityChanges(namespace, self._access, meter, documents),
             Browsing(namespace, self._access, meter),
@@ -165,6 +167,7 @@ class HttpFrontEnd:
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
+        await self._overview.stop()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = decode_http_path(request.rel_url.raw_path)

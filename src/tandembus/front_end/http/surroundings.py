@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from tandembus.front_end.http.topology import TopologySource
@@ -11,6 +11,11 @@ from tandembus.security.one_time_codes import OneTimeCodes
 
 MeterSource = Callable[[], Awaitable[MeterTotals]]
 MetricsSource = Callable[[], Awaitable[str]]
+AskPartner = Callable[[str], Awaitable[Mapping[str, object]]]
+
+
+def _unknown() -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,11 @@ class Surroundings:
     """Which processes and stores there are, and where fragments are; None where nobody knows."""
     meter: MeterSource | None = None
     """All that is counted; None where this process counts everything."""
+    ask_partner: AskPartner | None = None
+    """What the other namespace of the pair answers to a GET of this path; None where there is none. Raises a BusError
+    that says why, if it does not answer."""
+    partner_name: Callable[[], str | None] = _unknown
+    """What that one is called; None where that is not known."""
     codes: OneTimeCodes | None = None
     """Codes that sign somebody in once; None where there are none."""
     metrics: MetricsSource | None = None

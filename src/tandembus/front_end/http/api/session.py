@@ -7,7 +7,6 @@ after a restart, and ends when its key does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -21,10 +20,10 @@ from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.routes import Document, Route, read_document, told
 from tandembus.front_end.http.cookies import SAME_ORIGIN_HEADER, TokenCookie, is_fit_for_cookies, is_from_our_page
 from tandembus.front_end.http.request import HttpRefusal, connection_of
+from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.values import format_time
 from tandembus.namespace.namespace import Namespace
-from tandembus.security.claims import Authorizer, Claims
-from tandembus.security.one_time_codes import OneTimeCodes
+from tandembus.security.claims import Authorizer, Claims, Right
 from tandembus.security.sas import ROOT_POLICY, is_sas_token, make_token, parse_connection_string
 
 SESSION_LIFETIME_S: Final = 8 * 3_600.0
@@ -52,16 +51,15 @@ class SessionRoutes:
         access: Access,
         cookie: TokenCookie,
         clock: Clock,
-        codes: OneTimeCodes | None,
-        partner_name: Callable[[], str | None],
+        surroundings: Surroundings,
     ) -> None:
         self._namespace = namespace
         self._authorizer = authorizer
         self._access = access
         self._cookie = cookie
         self._clock = clock
-        self._codes = codes
-        self._partner_name = partner_name
+        self._codes = surroundings.codes
+        self._partner_name = surroundings.partner_name
 
     def routes(self) -> list[Route]:
         return [
@@ -136,7 +134,7 @@ class SessionRoutes:
             "scope": self._path_of(claims.scope),
             "rights": sorted(right.value for right in claims.rights),
             "expires_at": format_time(claims.expires_at),
-            "partner": self._partner_name(),
+            "partner": self._partner_name() if self._access.allows(claims, Right.MANAGE, "") else None,
             "limits": {
                 "max_message_size_bytes": limits.max_message_size_bytes,
                 "max_name_length": limits.max_name_length,

@@ -39,6 +39,7 @@ class Need:
 NEEDS = {
     ("POST", "session"): Need((), document={"code": "wrong"}),
     ("GET", "session"): Need(ANYTHING, None),
+    ("GET", "overview"): Need(ANYTHING, ""),
     ("DELETE", "session"): Need(()),
     ("GET", "entities"): Need(ANYTHING, None),
     ("GET", "settings"): Need(ANYTHING, None),
