@@ -17,7 +17,10 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
+from tandembus.front_end.http.api.acting import Acting
 from tandembus.front_end.http.api.browsing import Browsing
+from tandembus.front_end.http.api.exporting import Exporting
+from tandembus.front_end.http.api.resending import Resending
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
 from tandembus.front_end.http.api.sending import Sending
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
@@ -137,7 +140,14 @@ class HttpFrontEnd:
         self._faults = FaultAdministration(namespace, self._access)
         browsing = Browsing(namespace, self._access, meter)
         sending = Sending(namespace, self._access, meter, namespace.clock)
-        self._api = Routes([*browsing.routes(), *sending.routes()])
+        parts = (
+            browsing,
+            sending,
+            Exporting(browsing, self._access, namespace.limits),
+            Acting(namespace, self._access, meter),
+            Resending(namespace, self._access, meter, browsing, sending),
+        )
+        self._api = Routes([route for part in parts for route in part.routes()])
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
