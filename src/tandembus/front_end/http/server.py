@@ -22,6 +22,7 @@ from tandembus.front_end.http.api.browsing import Browsing
 from tandembus.front_end.http.api.exporting import Exporting
 from tandembus.front_end.http.api.resending import Resending
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
+from tandembus.front_end.http.api.rules import Rules
 from tandembus.front_end.http.api.sending import Sending
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
@@ -146,6 +147,7 @@ class HttpFrontEnd:
             Exporting(browsing, self._access, namespace.limits),
             Acting(namespace, self._access, meter),
             Resending(namespace, self._access, meter, browsing, sending),
+            Rules(namespace, self._access, meter, namespace.clock),
         )
         self._api = Routes([route for part in parts for route in part.routes()])
 
