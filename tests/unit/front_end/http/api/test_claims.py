@@ -86,7 +86,7 @@ def may(right: Right, scope: str, needs: dict[str, Right]) -> bool:
     )
 
 
-@covers("M14", "B4")
+@covers("M15", "B4")
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 async def test_each_operation_needs_its_right_where_it_works(running: RunningFrontEnd, operation: Operation) -> None:
     for scope in SCOPES:
