@@ -104,6 +104,12 @@ def split_subscription(path: str) -> tuple[str, str] | None:
     return None
 
 
+def home_of(address: EntityAddress) -> str:
+    """Where messages of this entity are sent to: a subscription's come through its topic."""
+    found = split_subscription(address.path)
+    return address.path if found is None else found[0]
+
+
 def parse_http_path(raw_path: str) -> EntityAddress:
     """The path of an HTTP request as it came on the line, decoded exactly once."""
     return parse_address("/" + decode_http_path(raw_path))

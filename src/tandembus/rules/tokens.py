@@ -41,8 +41,16 @@ class Token:
         return "the end" if self.kind == END else f"'{self.text[:40]}'"
 
 
-def sql_error(at: int, reason: str) -> InvalidArgument:
-    return InvalidArgument(f"The SQL expression is not valid at character {at + 1}: {reason}.")
+class SqlError(InvalidArgument):
+    """A mistake in the SQL, and where it stands, counted from 0. `compile_rule` names it as the cause of its own."""
+
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(f"The SQL expression is not valid at character {at + 1}: {reason}.")
+        self.at: Final = at
+
+
+def sql_error(at: int, reason: str) -> SqlError:
+    return SqlError(at, reason)
 
 
 def is_unicode(text: str) -> bool:

@@ -142,10 +142,10 @@ def _action_in(description: Body) -> SqlAction | None:
 
 def _values_in(body: Body, key: str) -> tuple[tuple[str, object], ...]:
     values = body.map(key)
-    return () if values is None else tuple((name, _own_value(value)) for name, value in values.items())
+    return () if values is None else tuple((name, own_value(value)) for name, value in values.items())
 
 
-def _own_value(value: object) -> object:
+def own_value(value: object) -> object:
     """AMQP's integers are integers here, its times Python's; what has no such form is for the description to refuse."""
     found = value_of(value)
     try:

@@ -1,7 +1,7 @@
-"""Dead letters on their way back: to the entity they died in, or to another one.
+"""Messages on their way to another entity: above all dead letters, back to the one they died in.
 
-A message leaves the dead letters only when it is durable where it goes; within a fragment both happen in one commit. So
-an interruption may leave a message in both places, and never in none. What the target drops (a duplicate, or what no
+A message leaves the lane it is in only when it is durable where it goes; within a fragment both happen in one commit.
+So an interruption may leave a message in both places, and never in none. What the target drops (a duplicate, or what no
 subscription of a topic takes) stays where it is, since accepting it would be the end of it.
 """
 
@@ -9,52 +9,39 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tandembus.amqp.encoding.codec import decode
 from tandembus.amqp.encoding.sections import application_properties_section, header_section
-from tandembus.broker.locks import COMPLETE, RELEASE, MessageLock
+from tandembus.broker.locks import COMPLETE, MessageLock
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.transfer_destination import destination_of
 from tandembus.descriptions import EntityKind, SubscriptionDescription
 from tandembus.errors import BusError, InvalidOperation
 from tandembus.front_end.amqp.sender_link import SendChecks
+from tandembus.front_end.http.taking import SLICE_BYTES, SLICE_MESSAGES, Held, Progress, give_back, whole_number
 from tandembus.interconnect.answers import move_in_one_commit, settle_all, unanswered
 from tandembus.message import Message
+from tandembus.metering import slot as metered
+from tandembus.metering.meter import Meter
+from tandembus.metering.slot import NORMAL, RECEIVE, SEND
 from tandembus.namespace.entity import Entity
-from tandembus.store.messaging_store import NUMBER_BITS
+from tandembus.store.messaging_store import MAIN, NUMBER_BITS
 
-SLICE_MESSAGES: Final = 100
-SLICE_BYTES: Final = 4 * 1024 * 1024
-MAX_REFUSALS: Final = 10
 MARKS: Final = ("DeadLetterReason", "DeadLetterErrorDescription")
-
-
-@dataclass(slots=True)
-class Progress:
-    moved: int = 0
-    moved_bytes: int = 0
-    refused: int = 0
-    refusals: list[tuple[int, str]] = field(default_factory=list)
-    """The first of them: sequence number and reason."""
-
-    def refuse(self, number: int, error: BusError) -> None:
-        self.refused += 1
-        if len(self.refusals) < MAX_REFUSALS:
-            self.refusals.append((number, str(error)))
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One message: its lock among the dead letters, and itself as it is sent again."""
+    """One message: its lock where it is, and itself as it is sent again."""
 
     lock: MessageLock
     message: Message
 
     @property
     def sequence_number(self) -> int:
-        return _whole(self.lock)
+        return whole_number(self.lock)
 
 
 class Resubmission:
@@ -67,10 +54,9 @@ class Resubmission:
         self._checks = checks
         self._may_share_commits = source.traffic is target.traffic and not _detects_duplicates(target)
 
-    async def run(self, max_count: int) -> AsyncIterator[Progress]:
+    async def run(self, progress: Progress, max_count: int) -> AsyncIterator[None]:
         """Moves what is there now, fragment after fragment, oldest first: what dies while this goes on is left for
-        another time."""
-        progress = Progress()
+        another time. After every slice somebody may look at the progress."""
         for end in await self._source.requests.ends(self._lane):
             at = (end >> NUMBER_BITS << NUMBER_BITS) + 1
             while at < end and progress.moved + progress.refused < max_count:
@@ -79,18 +65,23 @@ class Resubmission:
                 at = taken.next_number
                 if taken.messages:
                     await self._move_all(taken.messages, progress)
-                    yield progress
+                    yield
 
-    async def _move_all(self, dead: Sequence[tuple[MessageLock, Message]], progress: Progress) -> None:
+    async def run_picked(self, progress: Progress, picked: AsyncIterator[list[Held]]) -> AsyncIterator[None]:
+        """Moves these, a slice at a time."""
+        async for held in picked:
+            await self._move_all(held, progress)
+            yield
+
+    async def _move_all(self, held: Sequence[Held], progress: Progress) -> None:
         moves: list[Move] = []
-        for lock, message in dead:
+        for lock, message in held:
             try:
                 self._check_destination(message)
-                (again,) = self._checks.parse(sent_again(message), 0)
-                moves.append(Move(lock, again))
+                moves.append(Move(lock, self._again(message)))
             except BusError as error:
-                self._give_back(lock)
-                progress.refuse(_whole(lock), error)
+                give_back(self._source, lock)
+                progress.refuse(whole_number(lock), error)
         outcomes = await asyncio.gather(*[self._move(move) for move in moves], return_exceptions=True)
         failure: BaseException | None = None
         for move, outcome in zip(moves, outcomes, strict=True):
@@ -103,6 +94,14 @@ class Resubmission:
                 failure = outcome
         if failure is not None:
             raise failure
+
+    def _again(self, message: Message) -> Message:
+        """As the target takes it. One that has not died lives as long as its sender said, from its arrival there on."""
+        is_dead = self._lane != MAIN
+        (again,) = self._checks.parse(sent_again(message, is_dead), 0)
+        if not is_dead and message.expires_at > 0:
+            again.ttl_ms = message.expires_at - message.enqueued_at
+        return again
 
     def _check_destination(self, message: Message) -> None:
         destination = destination_of(message)
@@ -117,7 +116,7 @@ class Resubmission:
                 return
             await self._send(move.message)
         except BusError:
-            self._give_back(move.lock)
+            give_back(self._source, move.lock)
             raise
         await settle_all(self._source.traffic, [move.lock], COMPLETE)
 
@@ -136,26 +135,23 @@ class Resubmission:
     async def _send(self, message: Message) -> None:
         (number,) = await self._target.requests.schedule([message], int(message.wire_size))
         if number == 0:
-            raise InvalidOperation(self._why_dropped())
-
-    def _why_dropped(self) -> str:
-        duplicate = f"as a duplicate, since '{self._target.name}' has seen its message id within its detection window"
-        unwanted = "because no subscription takes it"
-        if self._target.kind is not EntityKind.TOPIC:
-            return f"The target would drop it: {duplicate}."
-        if not _detects_duplicates(self._target):
-            return f"The target would drop it: {unwanted}."
-        return f"The target would drop it: {duplicate}, or {unwanted}."
-
-    def _give_back(self, lock: MessageLock) -> None:
-        try:
-            self._source.traffic.settle(lock, RELEASE, None)
-        except BusError:
-            return  # the lock is over, one way or the other
+            raise InvalidOperation(why_dropped(self._target))
 
 
-def _whole(lock: MessageLock) -> int:
-    return int(lock.index) << NUMBER_BITS | int(lock.number)
+def why_dropped(target: Entity) -> str:
+    """What the target accepts and does not keep: whoever moves it would lose it."""
+    duplicate = f"as a duplicate, since '{target.name}' has seen its message id within its detection window"
+    unwanted = "because no subscription takes it"
+    if target.kind is not EntityKind.TOPIC:
+        return f"The target would drop it: {duplicate}."
+    if not _detects_duplicates(target):
+        return f"The target would drop it: {unwanted}."
+    return f"The target would drop it: {duplicate}, or {unwanted}."
+
+
+def count_moved(meter: Meter, source: Entity, target: Entity, count: int, size_bytes: int) -> None:
+    for key, operation in ((source.entry.key, RECEIVE), (source.entry.key, metered.COMPLETE), (target.entry.key, SEND)):
+        meter.count(key, operation, NORMAL, count, count, 0 if operation == metered.COMPLETE else size_bytes)
 
 
 def _detects_duplicates(entity: Entity) -> bool:
@@ -163,12 +159,12 @@ def _detects_duplicates(entity: Entity) -> bool:
     return not isinstance(description, SubscriptionDescription) and description.requires_duplicate_detection
 
 
-def sent_again(message: Message) -> bytes:
-    """The dead message as its sender sent it, as far as that is known: without the reason of its death."""
+def sent_again(message: Message, is_dead: bool = True) -> bytes:
+    """The message as its sender sent it, as far as that is known: a dead one without the reason of its death."""
     sections, start, end = message.sections, int(message.properties_end), int(message.application_end)
     properties = message.application_properties or sections[start:end]
     header = header_section(durable=True, priority=int(message.priority))
-    return header + sections[:start] + _unmarked(properties) + sections[end:]
+    return header + sections[:start] + (_unmarked(properties) if is_dead else properties) + sections[end:]
 
 
 def _unmarked(section: bytes) -> bytes:

@@ -17,14 +17,18 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
+from tandembus.front_end.http.api.acting import Acting
 from tandembus.front_end.http.api.browsing import Browsing
 from tandembus.front_end.http.api.census import CensusTaker
 from tandembus.front_end.http.api.counters import Counters
 from tandembus.front_end.http.api.entities import EntityRoutes
 from tandembus.front_end.http.api.entity_changes import EntityChanges
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
+from tandembus.front_end.http.api.exporting import Exporting
 from tandembus.front_end.http.api.overview import Overview
+from tandembus.front_end.http.api.resending import Resending
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
+from tandembus.front_end.http.api.rules import Rules
 from tandembus.front_end.http.api.sending import Sending
 from tandembus.front_end.http.api.session import SessionRoutes
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
@@ -155,13 +159,19 @@ class HttpFrontEnd:
         documents = EntityDocuments(namespace, self._access, counters, self._surroundings.topology)
         census = CensusTaker(namespace, documents.counts_of, clock)
         self._overview = Overview(namespace, self._access, counters, census, self._surroundings, clock)
+        browsing = Browsing(namespace, self._access, meter)
+        sending = Sending(namespace, self._access, meter, namespace.clock)
         parts = (
             session,
             self._overview,
             EntityRoutes(namespace, self._access, documents),
             EntityChanges(namespace, self._access, meter, documents),
-            Browsing(namespace, self._access, meter),
-            Sending(namespace, self._access, meter, namespace.clock),
+            browsing,
+            sending,
+            Exporting(browsing, self._access, namespace.limits),
+            Acting(namespace, self._access, meter),
+            Resending(namespace, self._access, meter, browsing, sending),
+            Rules(namespace, self._access, meter, namespace.clock),
         )
         self.api = Routes([route for part in parts for route in part.routes()])
 

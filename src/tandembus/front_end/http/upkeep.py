@@ -6,9 +6,7 @@ Each is about the waiting messages of one queue, subscription or dead-letter que
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -16,24 +14,23 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.clock import Clock
-from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound, Unauthorized
+from tandembus.errors import InvalidArgument, InvalidOperation, MessageNotFound, Unauthorized
 from tandembus.front_end.amqp.entity_link import send_checks
 from tandembus.front_end.http.access import SUPPLEMENTARY, Access
 from tandembus.front_end.http.message_paths import MESSAGES
 from tandembus.front_end.http.metrics import JSON_CONTENT_TYPE
+from tandembus.front_end.http.progress_stream import End, ProgressStream
 from tandembus.front_end.http.request import allow
-from tandembus.front_end.http.resubmission import Progress, Resubmission
+from tandembus.front_end.http.resubmission import Resubmission, count_moved
+from tandembus.front_end.http.taking import Progress
 from tandembus.front_end.http.values import parse_integer
 from tandembus.metering.meter import Meter
-from tandembus.metering.slot import COMPLETE, DELETE_BATCH, NORMAL, RECEIVE, SEND
+from tandembus.metering.slot import DELETE_BATCH, NORMAL
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.paths import EntityAddress, SubQueue, decode_http_path, parse_address, split_subscription
+from tandembus.namespace.paths import EntityAddress, SubQueue, decode_http_path, home_of, parse_address
 from tandembus.security.claims import Claims, Right
 
-logger = logging.getLogger(__name__)
-
-LINES_CONTENT_TYPE: Final = "application/x-ndjson"
 EVERYTHING: Final = 2**63
 _SEQUENCE_NUMBER: Final = re.compile(r"\d{1,19}", re.ASCII)
 
@@ -111,7 +108,7 @@ class EntityUpkeep:
         max_count = parse_integer(request.query.get("max", str(EVERYTHING - 1)), "max")
         if max_count < 1:
             raise InvalidArgument("max must be at least 1.")
-        target_address = parse_address("/" + (chosen or _home(address)))
+        target_address = parse_address("/" + (chosen or home_of(address)))
         if target_address.sub_queue is not SubQueue.MAIN or target_address.is_management:
             raise InvalidOperation("Dead letters can be resubmitted to a queue or topic.")
         proof = self._access.check_target(request, SUPPLEMENTARY, claims, target_address.claim_path)
@@ -127,60 +124,25 @@ class EntityUpkeep:
             source.check_can_receive(lane)
             target.check_can_send()
 
-        with target.in_use():
-            return await self._stream(request, resubmission, source, target, max_count, check)
+        def count(moved: int, moved_bytes: int) -> None:
+            count_moved(self._meter, source, target, moved, moved_bytes)
 
-    async def _stream(
-        self,
-        request: web.Request,
-        resubmission: Resubmission,
-        source: Entity,
-        target: Entity,
-        max_count: int,
-        check: Callable[[], None],
-    ) -> web.StreamResponse:
-        """A line of JSON for every slice that was moved; the last one says that it is the last, and why. `check` raises
-        when what was allowed at first is so no longer."""
-        response = web.StreamResponse(headers={"Content-Type": LINES_CONTENT_TYPE})
-        await response.prepare(request)
         progress = Progress()
-        moved = moved_bytes = 0
-        end: dict[str, object] = {"done": True}
-        try:
-            async for progress in resubmission.run(max_count):
-                self._count(source, target, progress.moved - moved, progress.moved_bytes - moved_bytes)
-                moved, moved_bytes = progress.moved, progress.moved_bytes
-                await response.write(_line(progress, {}))
-                check()
-        except BusError as error:
-            end = {"done": False, "error": str(error)}
-        except ConnectionError:
-            raise
-        except Exception:
-            # The answer has begun: nobody else can say it any more.
-            logger.exception("a fault of ours in resubmitting the dead letters of '%s'", source.name)
-            end = {"done": False, "error": "The namespace failed to carry out the request."}
-        await response.write(_line(progress, end))
-        await response.write_eof()
-        return response
-
-    def _count(self, source: Entity, target: Entity, count: int, size_bytes: int) -> None:
-        for key, operation in ((source.entry.key, RECEIVE), (source.entry.key, COMPLETE), (target.entry.key, SEND)):
-            self._meter.count(key, operation, NORMAL, count, count, 0 if operation == COMPLETE else size_bytes)
+        stream = ProgressStream(_line, count, check, f"resubmitting the dead letters of '{source.name}'")
+        with target.in_use():
+            return await stream.run(request, progress, resubmission.run(progress, max_count))
 
 
-def _home(address: EntityAddress) -> str:
-    """Where messages of this entity are sent to: a subscription's come through its topic."""
-    found = split_subscription(address.path)
-    return address.path if found is None else found[0]
-
-
-def _line(progress: Progress, more: dict[str, object]) -> bytes:
-    refusals = [{"sequence_number": number, "error": error} for number, error in progress.refusals]
-    line: dict[str, object] = {"moved": progress.moved, "refused": progress.refused, **more}
-    if more and refusals:
-        line["refusals"] = refusals
-    return json.dumps(line).encode() + b"\n"
+def _line(progress: Progress, end: End | None) -> dict[str, object]:
+    line: dict[str, object] = {"moved": progress.moved, "refused": progress.refused}
+    if end is None:
+        return line
+    line["done"] = end.error is None
+    if end.error is not None:
+        line["error"] = end.error
+    if progress.refusals:
+        line["refusals"] = [{"sequence_number": number, "error": error} for number, error in progress.refusals]
+    return line
 
 
 def _json(document: dict[str, object]) -> web.Response:

@@ -11,7 +11,7 @@ from tandembus.errors import EntityNotFound, InvalidArgument, InvalidOperation
 from tandembus.front_end.http.api.routes import asked
 from tandembus.front_end.http.values import parse_integer
 from tandembus.namespace.entity import Entity
-from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address, split_subscription
+from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
 from tandembus.store.messaging_store import MAIN
 
 SUB_QUEUES: Final = {
@@ -36,12 +36,6 @@ def address_of(path: str) -> EntityAddress:
     if address.is_management:
         raise EntityNotFound("There are no messages at a management node.")
     return address
-
-
-def home_of(address: EntityAddress) -> str:
-    """Where messages of this entity are sent to: a subscription's come through its topic."""
-    found = split_subscription(address.path)
-    return address.path if found is None else found[0]
 
 
 def has_sessions(entity: Entity, lane: int) -> bool:

@@ -22,6 +22,8 @@ from tandembus.metering.meter import Meter
 from tandembus.metering.reasons import reason_to_receive
 from tandembus.metering.slot import PEEK, operations_for
 from tandembus.namespace.entity import Entity
+from tandembus.namespace.partitioning import fragment_of_number
+from tandembus.store.messaging_store import NUMBER_BITS
 
 PAGE_MESSAGES: Final = 256
 PAGE_BYTES: Final = 1024 * 1024
@@ -64,6 +66,7 @@ class Scan:
         self._lane = lane
         self._timeout_s = limits.operation_timeout_s
         self._meter = meter
+        self._ends: dict[int, int] | None = None
         self.scanned = 0
         self.scanned_bytes = 0
         self.next_number: int | None = None
@@ -83,16 +86,27 @@ class Scan:
         while self.scanned < max_messages and self.scanned_bytes < max_bytes:
             count = min(page_messages, max_messages - self.scanned)
             page = await self._page(self.next_number, count, session_id)
-            if not page or page[-1].sequence_number == LARGEST_NUMBER:
-                self.next_number = None
-            else:
-                self.next_number = page[-1].sequence_number + 1
+            self.next_number = self._behind(page[-1].sequence_number) if page else None
             for one in page:
-                if wanted.fits(one):
+                if self._is_in(one.sequence_number) and wanted.fits(one):
                     yield one
             if self.next_number is None:
                 return
             await asyncio.sleep(0)
+
+    async def stop_at_ends(self) -> None:
+        """Only what is there now: on and on with what comes meanwhile, a walk would have no end. Fragments that are out
+        of reach now are left out. What is kept ready for receivers goes back for this."""
+        ends = await self._entity.requests.ends(self._lane)
+        self._ends = {fragment_of_number(end): end for end in ends}
+
+    def _is_in(self, number: int) -> bool:
+        return self._ends is None or number < self._ends.get(fragment_of_number(number), 0)
+
+    def _behind(self, number: int) -> int | None:
+        """Where to go on behind this one: at the next fragment, once the end of its own is reached."""
+        after = number + 1 if self._is_in(number) else fragment_of_number(number) + 1 << NUMBER_BITS
+        return after if after <= LARGEST_NUMBER else None
 
     async def _page(self, first: int, count: int, session_id: str | None) -> list[Browsed]:
         asked = self._entity.requests.peek(self._lane, first, count, PAGE_BYTES, session_id)

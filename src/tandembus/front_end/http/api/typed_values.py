@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from tandembus.amqp.encoding.codec import decode_between
+from tandembus.amqp.encoding.codec import decode_between, skip_value
 from tandembus.amqp.encoding.values import (
     BYTE,
     CHAR,
@@ -219,9 +219,8 @@ def _entry(entry: object, what: str) -> tuple[str, object]:
 
 def _encoded(text: object, where: str) -> Encoded:
     data = from_base64(text, f"{where}: encoded")
-    if not data:
-        raise InvalidArgument(f"{where}: encoded is empty.")
-    decode_between(data, 0, len(data), True)
+    if not data or skip_value(data, 0, len(data)) != len(data):
+        raise InvalidArgument(f"{where}: encoded is not one value.")
     return Encoded(data)
 
 

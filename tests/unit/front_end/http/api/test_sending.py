@@ -236,7 +236,7 @@ async def test_sending_is_metered_as_every_send(orders: RunningFrontEnd) -> None
         ({"properties": [{"name": "a", "type": "char", "value": "ab"}]}, 400, "is no char"),
         ({"properties": [{"name": "a", "type": "map", "value": {}}]}, 400, "known are"),
         ({"properties": [{"name": "a", "encoded": "/w=="}]}, 400, ""),
-        ({"properties": [{"name": "a", "encoded": ""}]}, 400, "empty"),
+        ({"properties": [{"name": "a", "encoded": ""}]}, 400, "not one value"),
         ({"properties": [{"name": 5, "value": "x"}]}, 400, "needs a name"),
         ({"properties": [{"name": "a", "value": "x", "more": 1}]}, 400, "object with name"),
     ],
