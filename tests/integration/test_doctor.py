@@ -134,6 +134,7 @@ def test_damage_is_a_problem(tmp_path: Path, stopped: Path) -> None:
     assert found["stores", "catalog"]["level"] == "ok"
     code, found = doctor("--data", damaged, *free_ports())
     assert code == 1
+    assert "cut short" in found["stores", "stores/0"]["text"]
 
 
 def test_it_reads_well_without_json(stopped: Path) -> None:

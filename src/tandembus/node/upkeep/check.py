@@ -71,14 +71,7 @@ def check_folder(folder: Path, begun: Callable[[int], Progress]) -> list[Part]:
     """`begun`: told about how many bytes there are. Raises BackupError for a backup whose manifest cannot be used,
     StoreUnavailable where nothing can be looked at."""
     is_backup = (folder / MANIFEST_FILE).is_file()
-    parts: list[Part] = []
-    usable: list[Path] = []
-    for one in environments_of(folder):
-        try:
-            Cut([one], is_still=is_backup).close()
-            usable.append(one)
-        except StoreUnavailable as error:
-            parts.append(Part(_name_of(folder, one), damage_count=1, findings=[str(error)]))
+    usable, parts = _sorted_out(folder, is_backup)
     manifest = read_manifest(folder) if is_backup else None
     with Cut(usable, is_still=is_backup) as cut:
         size_bytes = sum(snapshot.used_bytes() for snapshot in cut.snapshots)
@@ -94,8 +87,8 @@ def check_folder(folder: Path, begun: Callable[[int], Progress]) -> list[Part]:
 
 def check_quickly(folder: Path) -> list[Part]:
     """The catalog whole, and of each store whether it can be opened and has the fragments it ought to have."""
-    parts: list[Part] = []
-    with Cut(environments_of(folder)) as cut:
+    usable, parts = _sorted_out(folder, is_still=False)
+    with Cut(usable) as cut:
         snapshots = {snapshot.folder: snapshot for snapshot in cut.snapshots}
         main = snapshots.get(catalog_folder(folder))
         catalog = None if main is None else _check_catalog(CATALOG, main, _nobody)
@@ -110,6 +103,19 @@ def check_quickly(folder: Path) -> list[Part]:
                 parts.append(_part_of(_name_of(folder, at), report))
     _tell_missing(folder, parts)
     return parts
+
+
+def _sorted_out(folder: Path, is_still: bool) -> tuple[list[Path], list[Part]]:
+    """What can be opened at all, and a report on the rest."""
+    usable: list[Path] = []
+    parts: list[Part] = []
+    for one in environments_of(folder):
+        try:
+            Cut([one], is_still=is_still).close()
+            usable.append(one)
+        except StoreUnavailable as error:
+            parts.append(Part(_name_of(folder, one), damage_count=1, findings=[str(error)]))
+    return usable, parts
 
 
 def _nobody(_done: int) -> None:
