@@ -6,34 +6,12 @@ import json
 import re
 from pathlib import Path
 
-from tandembus.clock import SystemClock
-from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api import acting, browsing, message_json, rules, sending
-from tandembus.front_end.http.api.exporting import Exporting
-from tandembus.front_end.http.api.resending import Resending
 from tandembus.front_end.http.api.typed_values import TYPES
 from tandembus.limits import Limits
 from tandembus.message import parse_message
-from tests.unit.front_end.http.harness import RunningFrontEnd
 
 DOCUMENT = (Path(__file__).parents[5] / "docs" / "http.md").read_text()
-
-
-async def test_every_route_of_messages_and_rules_is_documented(front_end: RunningFrontEnd) -> None:
-    namespace, meter, clock = front_end.namespace, front_end.meter, SystemClock()
-    access = Access(front_end.authorizer, clock)
-    looking = browsing.Browsing(namespace, access, meter)
-    outgoing = sending.Sending(namespace, access, meter, clock)
-    parts = (
-        looking,
-        outgoing,
-        acting.Acting(namespace, access, meter),
-        Exporting(looking, access, namespace.limits),
-        Resending(namespace, access, meter, looking, outgoing),
-        rules.Rules(namespace, access, meter, clock),
-    )
-    routes = [route for part in parts for route in part.routes()]
-    assert [one for one in routes if not re.search(rf"`{one.method} /\$api/{one.name}[?`]", DOCUMENT)] == []
 
 
 def test_every_type_is_documented() -> None:
