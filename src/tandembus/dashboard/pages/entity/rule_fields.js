@@ -45,7 +45,7 @@ export function ruleOf(rule) {
 /** What the namespace's own compiler says about the rule, and about `message` with it, once typing rests.
     `isCurrent` is false until it has said so about what stands there now. */
 export function useCheck(rule, message) {
-  const asked = JSON.stringify({ filter: filterOf(rule), action: actionOf(rule), message: message ?? undefined });
+  const asked = JSON.stringify({ name: rule.name.trim() || undefined, filter: filterOf(rule), action: actionOf(rule), message: message ?? undefined });
   const settled = useSettled(asked, 300);
   const [answer, setAnswer] = useState({ asked: null, result: null, error: null });
   useEffect(() => {
