@@ -80,7 +80,7 @@ export function RuleFields({ rule, onChange, check }) {
 }
 
 function Correlation({ rule, set, error }) {
-  return html`<div class="columns">${CORRELATION.map(([name, label]) => html`
+  return html`<div class="columns dense">${CORRELATION.map(([name, label]) => html`
       <${Field} key=${name} label=${label} value=${rule.correlation[name] ?? ""} onInput=${(value) => set({ correlation: { ...rule.correlation, [name]: value } })} />`)}</div>
     <${PropertyRows} label="Application properties" rows=${rule.properties} onChange=${(properties) => set({ properties })} />
     ${error && html`<${Mistake} error=${error} text="" />`}`;
