@@ -55,9 +55,9 @@ function Frame({ session, onSignOut }) {
   useEffect(() => { document.querySelector(".page h1")?.focus({ preventScroll: true }); scrollTo(0, 0); }, [page, parameters.path]);
   return html`
     <a class="visually-hidden" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector(".page h1")?.focus(); }}>Skip to the page</a>
-    <div class="top-bar"><span class="grow"><strong>${session.namespace}</strong> · ${session.policy}</span><${ThemeButton} /><button class="small" onClick=${onSignOut}>Sign out</button></div>
+    <div class="top-bar" role="region" aria-label="Signed in"><span class="grow"><strong>${session.namespace}</strong> · ${session.policy}</span><${ThemeButton} /><button class="small" onClick=${onSignOut}>Sign out</button></div>
     <div class="frame">
-      <div class="rail">
+      <div class="rail" role="region" aria-label="Namespace">
         <div class="brand"><img src="/$dashboard/icon.svg" alt="" />tandembus</div>
         <nav aria-label="Pages">${pages.map((one) => html`<a href=${link(one.name)} aria-current=${(shown?.below ?? shown?.name) === one.name ? "page" : null}><${Icon} name=${one.name} />${one.label}</a>`)}</nav>
         <div class="who">

@@ -5,6 +5,9 @@ import { short } from "./format.js";
 /** Between the times below a chart: whole seconds, minutes and hours. */
 const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400];
 
+/** Messages are not cut in halves. */
+const WHOLE_STEPS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
+
 function color(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
 function options(series, width, height, format) {
@@ -15,7 +18,7 @@ function options(series, width, height, format) {
     legend: { live: true },
     scales: { y: { range: (_plot, _low, high) => [0, Math.max(1, (high ?? 0) * 1.1)] } },
     axes: [{ ...axis, values: (_plot, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false })), space: 80, incrs: STEPS_S },
-           { ...axis, values: (_plot, ticks) => ticks.map((tick) => format(tick)), size: 56 }],
+           { ...axis, values: (_plot, ticks) => ticks.map((tick) => format(tick)), size: 56, ...(format === short ? { incrs: WHOLE_STEPS } : {}) }],
     series: [{ label: "at", value: (_plot, at) => (at ? new Date(at * 1000).toLocaleTimeString([], { hour12: false }) : "–") },
       ...series.map((one, index) => ({
         label: one.label, width: 2, points: { show: false },

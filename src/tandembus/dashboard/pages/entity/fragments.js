@@ -48,6 +48,6 @@ function Cell({ fragment, total }) {
     <div class="depth">${count(depth)}</div>
     <${Badge} word=${fragment.state} tone=${isOut ? "bad" : "good"} />
     <div class="share"><span></span></div>
-    <div class="where">${fragment.broker !== null && html`<span>broker ${fragment.broker}</span>`}<span>store ${fragment.store}</span><span>${count(fragment.dead_letter)} dead, ${bytes(fragment.size_bytes)}</span></div>
+    <div class="where">${fragment.broker !== null && html`<span>broker ${fragment.broker}</span>`}<span>store ${fragment.store}</span>${fragment.size_bytes !== null && html`<span>${count(fragment.dead_letter)} dead, ${bytes(fragment.size_bytes)}</span>`}</div>
   </div>`;
 }

@@ -4,7 +4,7 @@ import { api, EMPTY } from "../../api.js";
 import { bytes, count, plainTime } from "../../format.js";
 import { usePoll, useSettled } from "../../live.js";
 import { adjust, go } from "../../router.js";
-import { may } from "../../session.js";
+import { may, useSession } from "../../session.js";
 import { Choice, Empty, Field, Notice, Panel, Table, Trouble } from "../../ui.js";
 import { ActDialog } from "./acts.js";
 import { ExportDialog } from "./export.js";
@@ -33,7 +33,7 @@ export function Messages({ entity, parameters, refresh }) {
   useEffect(() => setSelected([]), [view.value, session, from, reason]);
   const changed = () => { again(); refresh(); };
   const act = (action, numbers) => setActing({ action, numbers });
-  const rights = rightsOn(entity, isDead);
+  const rights = rightsOn(entity, useSession(), isDead);
   const pick = (parts) => go("entity", { path: entity.path, tab: "messages", view: view.value, session, reason, ...parts });
   return html`<${Panel} title="Messages" bare=${true} actions=${html`<button class="small" onClick=${changed}>Refresh</button>`}>
     <div class="inside stack">
@@ -62,10 +62,10 @@ export function Messages({ entity, parameters, refresh }) {
 }
 
 /** Messages of a subscription are sent to its topic, for which the same keys are good. */
-function rightsOn(entity, isDead) {
+function rightsOn(entity, session, isDead) {
   const canTake = may(entity, "Listen");
   const canSend = may(entity, "Send");
-  return { send: canSend, resubmit: isDead && canTake && canSend, move: canTake && (isDead || !entity.requires_session), remove: canTake };
+  return { send: canTake && canSend, resubmit: isDead && canTake && canSend, move: canTake && may(session, "Send") && (isDead || !entity.requires_session), remove: canTake };
 }
 
 function Acts({ rights, isDead, selected, hasReason, hasMessages, onClear, onAct }) {

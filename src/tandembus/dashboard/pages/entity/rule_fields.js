@@ -45,7 +45,7 @@ export function ruleOf(rule) {
 /** What the namespace's own compiler says about the rule, and about `message` with it, once typing rests.
     `isCurrent` is false until it has said so about what stands there now. */
 export function useCheck(rule, message) {
-  const asked = JSON.stringify({ filter: filterOf(rule), action: actionOf(rule), message: message ?? undefined });
+  const asked = JSON.stringify({ name: rule.name.trim() || undefined, filter: filterOf(rule), action: actionOf(rule), message: message ?? undefined });
   const settled = useSettled(asked, 300);
   const [answer, setAnswer] = useState({ asked: null, result: null, error: null });
   useEffect(() => {
@@ -80,7 +80,7 @@ export function RuleFields({ rule, onChange, check }) {
 }
 
 function Correlation({ rule, set, error }) {
-  return html`<div class="columns">${CORRELATION.map(([name, label]) => html`
+  return html`<div class="columns dense">${CORRELATION.map(([name, label]) => html`
       <${Field} key=${name} label=${label} value=${rule.correlation[name] ?? ""} onInput=${(value) => set({ correlation: { ...rule.correlation, [name]: value } })} />`)}</div>
     <${PropertyRows} label="Application properties" rows=${rule.properties} onChange=${(properties) => set({ properties })} />
     ${error && html`<${Mistake} error=${error} text="" />`}`;

@@ -3,11 +3,13 @@ import { html } from "../../vendor/htm-preact.js";
 import { Chart } from "../../chart.js";
 import { bytes, count, duration, rate, short, time } from "../../format.js";
 import { link } from "../../router.js";
+import { may } from "../../session.js";
 import { Facts, Figure, Panel } from "../../ui.js";
 import { FragmentMap } from "./fragments.js";
 
 export function Summary({ entity, samples }) {
-  const hasMessages = entity.kind !== "topic";
+  const isCounted = may(entity, "Listen") || may(entity, "Manage");
+  const hasMessages = entity.kind !== "topic" && isCounted;
   const share = entity.max_size_bytes ? `of ${bytes(entity.max_size_bytes)}` : null;
   return html`
     <${Panel} title="Now" bare=${true}><div class="figures">
@@ -15,16 +17,16 @@ export function Summary({ entity, samples }) {
       <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} in all`} />
       ${hasMessages && html`<${Figure} label="Active" value=${short(entity.active)} />
         <${Figure} label="Dead letters" value=${short(entity.dead_letter)} />`}
-      <${Figure} label="Scheduled" value=${short(entity.scheduled)} />
+      ${isCounted && html`<${Figure} label="Scheduled" value=${short(entity.scheduled)} />`}
       ${hasMessages && html`<${Figure} label="Transfer dead letters" value=${short(entity.transfer_dead_letter)} />`}
       ${entity.kind === "topic" && html`<${Figure} label="Subscriptions" value=${short(entity.subscriptions)} />`}
-      <${Figure} label="Size" value=${bytes(entity.size_bytes)} note=${share} />
-      ${hasMessages && html`<${Figure} label="Receivers" value=${short(entity.receivers)} />`}
+      ${isCounted && html`<${Figure} label="Size" value=${bytes(entity.size_bytes)} note=${share} />`}
+      ${entity.kind !== "topic" && html`<${Figure} label="Receivers" value=${short(entity.receivers)} />`}
     </div><//>
     <div class="grid">
       <${Panel} title="Messages per second"><${Chart} label=${`Messages per second of ${entity.path}`} format=${(value) => rate(value)}
         series=${[{ label: "in", values: samples.series("sent", true) }, { label: "out", values: samples.series("received", true) }]} /><//>
-      <${Panel} title="Depth"><${Chart} label=${`Messages in ${entity.path}`} series=${depth(entity, samples)} /><//>
+      ${isCounted && html`<${Panel} title="Depth"><${Chart} label=${`Messages in ${entity.path}`} series=${depth(entity, samples)} /><//>`}
     </div>
     <${FragmentMap} entity=${entity} />
     <${Panel} title="Facts"><${Facts} rows=${facts(entity)} /><//>`;

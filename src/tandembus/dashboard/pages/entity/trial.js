@@ -76,9 +76,9 @@ function Verdict({ check, message, hasAction }) {
 
 const FIELDS = ["message_id", "session_id", "partition_key", "subject", "content_type", "correlation_id", "to", "reply_to", "reply_to_session_id", "time_to_live_s"];
 
-/** What the action changes: each value before and after. */
+/** What the action changes: each value before and after. A message without an id gets one with every send. */
 export function differences(before, after) {
-  const rows = FIELDS.filter((name) => asText(before[name]) !== asText(after[name])).map((name) => [name, before[name], after[name]]);
+  const rows = FIELDS.filter((name) => (name !== "message_id" || before[name]) && asText(before[name]) !== asText(after[name])).map((name) => [name, before[name], after[name]]);
   const old = new Map((before.properties ?? []).map((one) => [one.name, one]));
   const now = new Map(after.properties.map((one) => [one.name, one]));
   for (const name of new Set([...old.keys(), ...now.keys()])) {
