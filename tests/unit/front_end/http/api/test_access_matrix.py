@@ -52,6 +52,16 @@ NEEDS = {
     ("GET", "message"): Need(("Listen",), query="path=orders&sequence_number=1"),
     ("GET", "messages/reasons"): Need(("Listen",), query="path=orders"),
     ("GET", "sessions"): Need(("Listen",), query="path=orders"),
+    ("GET", "messages/export"): Need(("Listen",), query="path=orders"),
+    ("POST", "messages/act"): Need(("Listen",), query="path=orders", document={"action": "none"}),
+    # Listen and Send at once: of the single rights only Manage holds both.
+    ("POST", "messages/resend"): Need(("Manage",), query="path=orders&sequence_number=1", document={"body": 5}),
+    ("GET", "rules"): Need(("Manage",), "events/subscriptions/all", "path=events/subscriptions/all"),
+    ("PUT", "rules"): Need(
+        ("Manage",), "events/subscriptions/all", "path=events/subscriptions/all&name=one", {"filter": 5}
+    ),
+    ("DELETE", "rules"): Need(("Manage",), "events/subscriptions/all", "path=events/subscriptions/all&name=one"),
+    ("POST", "rules/check"): Need(ANYTHING, None, document={"filter": 5}),
 }
 """By method and name. A request of a row changes nothing: it is done with every right in turn."""
 
