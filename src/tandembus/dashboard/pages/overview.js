@@ -32,11 +32,10 @@ function Side({ view, at, role }) {
     <div class="figures">
       <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${`${count(view.counters.sent)} sent`} />
       <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${`${count(view.counters.received)} received`} />
-      <${Figure} label="Active" value=${short(view.active)} note=${uncounted > 0 ? `${count(uncounted)} entities not counted yet` : "messages"} />
+      <${Figure} label="Active" value=${short(view.active)} note=${uncounted > 0 ? `${count(uncounted)} entities not counted yet` : bytes(view.size_bytes)} />
       <${Figure} label="Dead letters" value=${short(view.dead_letter)} />
       <${Figure} label="Scheduled" value=${short(view.scheduled)} />
-      <${Figure} label="Stored" value=${bytes(view.size_bytes)} />
-      <${Figure} label="Entities" value=${short(view.queues + view.topics)} note=${`${count(view.queues)} queues, ${count(view.topics)} topics`} />
+      <${Figure} label="Entities" value=${short(view.queues + view.topics)} note=${`queues ${count(view.queues)}, topics ${count(view.topics)}`} />
       <${Figure} label="Connections" value=${short(view.connections)} />
       <${Figure} label="Stores" value=${`${view.stores.filter((one) => one.state === "available").length} of ${view.stores.length}`} note=${`${view.brokers.length} message brokers`} />
     </div>
