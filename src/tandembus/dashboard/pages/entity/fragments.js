@@ -40,14 +40,14 @@ function Skew({ skew }) {
 function Cell({ fragment, total }) {
   const depth = depthOf(fragment);
   const share = total && depth !== null ? depth / total : 0;
-  const percent = `${Math.round(share * 100)} %`;
+  const percent = depth === null ? "–" : `${Math.round(share * 100)} %`;
   const isOut = fragment.state !== "available";
-  const spoken = `Fragment ${fragment.index}: ${fragment.state}, ${count(depth)} messages, ${percent} of all, message broker ${fragment.broker ?? "not known"}, messaging store ${fragment.store}`;
+  const spoken = `Fragment ${fragment.index}: ${fragment.state}, ${depth === null ? "depth not known" : `${count(depth)} messages, ${percent} of all`}, message broker ${fragment.broker ?? "not known"}, messaging store ${fragment.store}`;
   return html`<div class=${`fragment ${isOut ? "out" : ""}`} role="listitem" aria-label=${spoken} title=${fragment.reason} style=${{ "--share": String(share) }}>
     <div class="row between tight"><strong>${fragment.index}</strong><span>${percent}</span></div>
     <div class="depth">${count(depth)}</div>
     <${Badge} word=${fragment.state} tone=${isOut ? "bad" : "good"} />
     <div class="share"><span></span></div>
-    <div class="where">${fragment.broker !== null && html`<span>broker ${fragment.broker}</span>`}<span>store ${fragment.store}</span>${fragment.size_bytes !== null && html`<span>${count(fragment.dead_letter)} dead, ${bytes(fragment.size_bytes)}</span>`}</div>
+    <div class="where">${fragment.broker !== null && html`<span>broker ${fragment.broker}</span>`}<span>store ${fragment.store}</span>${fragment.size_bytes !== null && html`<span>${count(fragment.dead_letter)} dead</span><span>${bytes(fragment.size_bytes)}</span>`}</div>
   </div>`;
 }
