@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -147,7 +148,7 @@ def assert_private_files_are_the_same(data: Path, restored: Path) -> None:
         assert (restored / name).read_bytes() == (data / name).read_bytes()
         assert stat.S_IMODE((restored / name).stat().st_mode) == stat.S_IMODE((data / name).stat().st_mode)
     assert stat.S_IMODE((restored / "key").stat().st_mode) == 0o600
-    assert stat.S_IMODE(restored.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (restored, *restored.rglob("*")) if one.is_dir()} == {0o700}
 
 
 def assert_all_there(namespace: RunningNamespace, before: dict[str, set[str]], given_count: int) -> None:
@@ -200,10 +201,9 @@ def test_a_backup_that_is_killed_leaves_nothing_that_is_taken_for_one(large: Run
     for round_number in range(4):
         place = tmp_path / f"round-{round_number}"
         process = command("backup", place, "--data", large.data)
-        partial = until(lambda place=place: next(iter(tmp_path.glob(f"{place.name}.partial-*")), None), process)
+        partial = until(functools.partial(partial_of, place), process)
         if partial is not None:
-            size = round_number * 20_000_000
-            until(lambda partial=partial, size=size: size_of(partial) >= size or None, process)
+            until(functools.partial(has_size, partial, round_number * 20_000_000), process)
             process.send_signal(signal.SIGKILL)
         process.communicate(timeout=ENDS_WITHIN_S)
         if process.returncode == -signal.SIGKILL and not place.exists():
@@ -223,10 +223,14 @@ def until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
     return found
 
 
-def size_of(folder: Path) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
-    return 1 << 60
+def partial_of(place: Path) -> Path | None:
+    return next(iter(place.parent.glob(f"{place.name}.partial-*")), None)
+
+
+def has_size(folder: Path, size_bytes: int) -> bool | None:
+    with contextlib.suppress(FileNotFoundError):  # it has got its name
+        return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file()) >= size_bytes or None
+    return True
 
 
 @covers("F6")
@@ -288,7 +292,7 @@ def test_damage_in_a_backup_is_found_by_check_and_refused_by_restore(large: Runn
 def test_pages_that_a_killed_backup_has_held_are_used_again(large: RunningNamespace, tmp_path: Path) -> None:
     """A reader that was killed would have the file grow with every message, for ever."""
     process = command("backup", tmp_path / "backup", "--data", large.data)
-    assert until(lambda: next(iter(tmp_path.glob("*.partial-*")), None), process) is not None
+    assert until(functools.partial(partial_of, tmp_path / "backup"), process) is not None
     process.kill()
     process.communicate()
     with (

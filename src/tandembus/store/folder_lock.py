@@ -53,17 +53,20 @@ def holder_of(folder: Path) -> int | None:
     certain, and could keep a process from starting that wants it in the same moment."""
     try:
         with (folder / LOCK_FILE).open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
+            found = os.fstat(file.fileno())
             noted = file.read(32).decode("ascii", "replace").strip()
         lines = _LOCKS.read_text().splitlines() if _LOCKS.exists() else None
     except OSError:
         return None
     if lines is None:
         return int(noted) if noted.isdecimal() and _is_alive(int(noted)) else None
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
     for line in lines:
-        fields = line.split()
-        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
-            return int(noted) if noted.isdecimal() else int(fields[4])
+        _, kind, _, _, pid, file_id, *_ = [*line.split(), "", "", "", "", "", ""]
+        at, _, inode = file_id.rpartition(":")
+        # File systems in layers tell another device than the one below, and containers other process numbers.
+        if kind == "FLOCK" and inode == str(found.st_ino) and (at == device or pid == noted):
+            return int(noted) if noted.isdecimal() else int(pid)
     return None
 
 

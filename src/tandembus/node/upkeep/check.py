@@ -74,7 +74,7 @@ def check_folder(folder: Path, begun: Callable[[int], Progress]) -> list[Part]:
     usable, parts = _sorted_out(folder, is_backup)
     manifest = read_manifest(folder) if is_backup else None
     with Cut(usable, is_still=is_backup) as cut:
-        size_bytes = sum(snapshot.used_bytes() for snapshot in cut.snapshots)
+        size_bytes = sum(snapshot.size_bytes() for snapshot in cut.snapshots)
         progress = begun(size_bytes + (manifest.size_bytes if manifest else 0))
         if manifest is not None:
             wrong = verify_files(folder, manifest, progress)

@@ -52,8 +52,11 @@ class NewFolder:
     a process that is killed it stays behind under a name that says what it is."""
 
     def __init__(self, place: Path) -> None:
-        self._place = place
-        self.path = place.with_name(f"{place.name}{PARTIAL}{secrets.token_hex(4)}")
+        self._place = Path(os.path.abspath(place))
+        name = f"{self._place.name}{PARTIAL}{secrets.token_hex(4)}"
+        self._is_mounted = os.path.ismount(self._place)
+        """A volume of its own, which cannot be replaced: then it is filled in itself."""
+        self.path = self._place / name if self._is_mounted else self._place.with_name(name)
 
     def __enter__(self) -> NewFolder:
         self._place.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +69,8 @@ class NewFolder:
     def create(self, name: str, mode: int) -> int:
         """A descriptor for a new file, its folders made where needed. Never open to others, not even at first."""
         path = self.path / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in reversed(Path(name).parents):
+            (self.path / folder).mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.fchmod(descriptor, stat.S_IMODE(mode) & 0o777)
         return descriptor
@@ -75,8 +79,13 @@ class NewFolder:
         """Raises OSError where something has come to its place meanwhile."""
         for at, _, _ in os.walk(self.path):
             sync_folder(Path(at))
-        os.rename(self.path, self._place)
-        sync_folder(self._place.parent)
+        if self._is_mounted:
+            for one in sorted(self.path.iterdir()):
+                one.rename(self._place / one.name)
+            sync_folder(self._place)
+        else:
+            os.rename(self.path, self._place)
+            sync_folder(self._place.parent)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -29,6 +29,8 @@ from tandembus.store.embedded.lmdb_file import DATA_FILE
 from tandembus.store.embedded.renewal import blocks_ahead, renew_store
 
 READ_BYTES: Final = 1 << 20
+LOST_AND_FOUND: Final = "lost+found"
+"""What a volume has that was just made."""
 KEYS_AHEAD: Final = 1 << 20
 """Fragments and lives of entities that the old life may have made since the backup, at most."""
 
@@ -74,7 +76,8 @@ def verify_files(source: Path, manifest: Manifest, progress: Progress) -> list[s
 
 
 def _require_empty(data: Path) -> None:
-    if data.is_symlink() or (data.exists() and (not data.is_dir() or any(data.iterdir()))):
+    there = [one for one in data.iterdir() if one.name != LOST_AND_FOUND] if data.is_dir() else []
+    if data.is_symlink() or there or (data.exists() and not data.is_dir()):
         raise NotEmpty(f"{data} is not empty; nothing is overwritten.")
 
 

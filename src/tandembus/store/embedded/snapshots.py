@@ -22,16 +22,18 @@ import lmdb
 
 from tandembus.errors import StoreDamaged, StoreUnavailable
 from tandembus.store.embedded.environment import LMDB_MAJOR, MIN_MAP_BYTES
+from tandembus.store.embedded.keys import BODY_TREE, LOG_TREE, STATE_TREE
 from tandembus.store.embedded.lmdb_file import DATA_FILE, FileMeta, check_length, read_metas
 from tandembus.store.embedded.lmdb_pages import LmdbPages, Tell
 
 COPY_BYTES: Final = 1 << 20
 LOCK_FILE: Final = "lock.mdb"
 MAX_TREES: Final = 3
+META_PAGES: Final = 2
 SPARE_MAP_BYTES: Final = 1 << 34
 """A file that grows between its opening and the snapshot must still fit."""
 MAX_TRIES: Final = 100_000
-"""Each takes some ten microseconds: hundreds of commits in a second leave gaps enough."""
+"""Each takes some microseconds for each store: thousands of commits in a second leave gaps enough."""
 
 
 @final
@@ -54,11 +56,15 @@ class Snapshot:
 
     def begin(self) -> None:
         self._txn = self._environment.begin()
-        metas = read_metas(self._descriptor, self.folder / DATA_FILE)
-        self._meta = next((meta for meta in metas if meta.transaction == self.txn.id()), None)
 
     def is_current(self) -> bool:
-        return self._meta is not None and self.txn.id() == int(self._environment.info()["last_txnid"])
+        return self.txn.id() == int(self._environment.info()["last_txnid"])
+
+    def find_meta(self) -> bool:
+        """Whether the meta page of this state is there still: the second commit after it writes over it."""
+        metas = read_metas(self._descriptor, self.folder / DATA_FILE)
+        self._meta = next((meta for meta in metas if meta.transaction == self.txn.id()), None)
+        return self._meta is not None
 
     def items(self, tree: bytes, prefixes: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """What a tree has under these prefixes, as LMDB reads it: quickly, and trusting its pages."""
@@ -79,9 +85,20 @@ class Snapshot:
             self._txn.abort()
             self._txn = None
 
-    def used_bytes(self) -> int:
-        """About the size of a copy: free pages are left out."""
+    def size_bytes(self) -> int:
+        """With the pages that are free."""
         return int(self._environment.info()["last_pgno"] + 1) * int(self._environment.stat()["psize"])
+
+    def used_bytes(self) -> int:
+        """Of a copy, which leaves out what is free."""
+        trees = [self.txn.stat(None)]
+        for name in (BODY_TREE, STATE_TREE, LOG_TREE):
+            try:
+                trees.append(self.txn.stat(self._environment.open_db(name, self.txn, create=False)))
+            except lmdb.NotFoundError:
+                pass  # a catalog has no named trees
+        pages = [tree["branch_pages"] + tree["leaf_pages"] + tree["overflow_pages"] for tree in trees]
+        return int((sum(pages) + META_PAGES) * trees[0]["psize"])
 
     def copy(self, write: Callable[[bytes], object]) -> int:
         """All that is in use, without gaps, as a file of its own; returns its size. Raises StoreUnavailable."""
@@ -122,7 +139,7 @@ class Cut:
     """Snapshots of several environments, of one and the same instant. To be closed; each may be closed before."""
 
     def __init__(self, folders: Iterable[Path], *, is_still: bool = False) -> None:
-        """Raises StoreDamaged or StoreUnavailable."""
+        """`is_still`: nobody writes there. Raises StoreDamaged or StoreUnavailable."""
         self.snapshots: list[Snapshot] = []
         try:
             for folder in folders:
@@ -148,7 +165,9 @@ def _begin_together(snapshots: Sequence[Snapshot]) -> None:
         for _ in range(MAX_TRIES):
             for snapshot in snapshots:
                 snapshot.begin()
-            if all(snapshot.is_current() for snapshot in snapshots):
+            # All that counts is the time from the first of these lines to the second, so nothing else is done there.
+            is_one_instant = all(snapshot.is_current() for snapshot in snapshots)
+            if is_one_instant and all(snapshot.find_meta() for snapshot in snapshots):
                 return
             for snapshot in snapshots:
                 snapshot.drop()
