@@ -46,6 +46,7 @@ EMULATOR_KEY: Final = "SAS_KEY_VALUE"
 """The key in everybody's connection strings for the official emulator."""
 EMULATOR_DUPLICATE_WINDOW_S: Final = 5.0
 """The emulator's least, which is less than the service's."""
+_PARTNER: Final = frozenset(["partner", "partner_data"])
 _OFF: Final = ("off", "none", "")
 _BOOLEANS: Final = {
     "true": True,
@@ -204,7 +205,10 @@ def load_settings(
         _from_environment(environment or {}),
         _Source("flag --", {name: value for name, value in (flags or {}).items() if value is not None}, {}),
     ):
-        values.update(_converted(ServeSettings, source.values, source.origin))
+        given = _converted(ServeSettings, source.values, source.origin)
+        if not given.keys().isdisjoint(_PARTNER):  # two ways to say the same: the last one that is said counts
+            values = {name: value for name, value in values.items() if name not in _PARTNER}
+        values.update(given)
         limits.update(_converted(Limits, source.limits, source.origin + source.limits_infix))
     if values.get("emulator_config") is not None:
         limits.setdefault("min_duplicate_window_s", EMULATOR_DUPLICATE_WINDOW_S)

@@ -26,6 +26,11 @@ COMMANDS: Final = {
         "connection_string",
         "Print the connection string of a namespace on this machine.",
     ),
+    "dashboard": (
+        "tandembus.cli.dashboard",
+        "dashboard",
+        "Print a link to the dashboard of a namespace on this machine.",
+    ),
     "ca": ("tandembus.cli.ca", "ca", "Say how clients come to trust a namespace's certificate."),
     "queue": ("tandembus.cli.queue", "queue", "Create, list, show, update, delete and purge queues."),
     "topic": ("tandembus.cli.topic", "topic", "Create, list, show, update and delete topics."),
@@ -103,7 +108,18 @@ COMMANDS: Final = {
 """Command -> module, attribute, and the first line of its help."""
 
 SECTIONS: Final = {
-    "Namespace": ("serve", "connection-string", "ca", "policy", "token", "meter", "topology", "fault", "version"),
+    "Namespace": (
+        "serve",
+        "connection-string",
+        "dashboard",
+        "ca",
+        "policy",
+        "token",
+        "meter",
+        "topology",
+        "fault",
+        "version",
+    ),
     "Upkeep": ("doctor", "backup", "restore", "check"),
     "Pairs": ("up", "pair", "syphon", "cost"),
     "Entities": ("queue", "topic", "subscription", "rule"),

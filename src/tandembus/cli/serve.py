@@ -11,9 +11,10 @@ import click
 
 from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
 from tandembus.config import ConfigurationError, ServeSettings, load_settings
-from tandembus.errors import BusError
+from tandembus.errors import BusError, InvalidArgument
 from tandembus.node.launching import Launch
 from tandembus.node.tuning import loading
+from tandembus.security.sas import parse_connection_string
 
 if TYPE_CHECKING:
     from tandembus.node.emulator import EmulatorConfig
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     help="Offer reservations, which other services do not know; switched off, it is like one of those.  [default: on]",
 )
 @click.option("--open-metrics", is_flag=True, default=None, help="Let anybody who reaches the HTTP port read /metrics.")
+@click.option("--partner", help="Connection string of the other namespace of a pair, shown beside this one.")
+@click.option("--partner-data", type=click.Path(path_type=Path), help="Its data folder, where it is on this machine.")
 @click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
@@ -68,12 +71,15 @@ def serve(
     audit: bool | None,
     reservations: bool | None,
     open_metrics: bool | None,
+    partner: str | None,
+    partner_data: Path | None,
     config: Path | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
 
     Every port speaks AMQP, HTTP, and both inside TLS. Once connections are accepted a line that begins with "ready" is
-    printed, with the connection string for the SDKs and for this command line.
+    printed, with the connection string for the SDKs and for this command line, then a link that signs in to the
+    dashboard, once and within an hour.
 
     \b
     Examples:
@@ -99,11 +105,14 @@ def serve(
         "audit": audit,
         "reservations": reservations,
         "open_metrics": open_metrics,
+        "partner": partner,
+        "partner_data": partner_data,
     }
     try:
         settings = load_settings(
             config, os.environ, flags={name: value for name, value in flags.items() if value is not None}
         )
+        _check_partner(settings)
         emulator = _read_emulator_config(settings)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
@@ -114,6 +123,18 @@ def serve(
         from tandembus.cli.serving import run
 
     raise SystemExit(run(settings, emulator, launch))
+
+
+def _check_partner(settings: ServeSettings) -> None:
+    """Before anything is started. What is told of it never holds its key."""
+    if settings.partner is None:
+        return
+    try:
+        parts = parse_connection_string(settings.partner)
+    except InvalidArgument as error:
+        raise ConfigurationError(f"partner: {error}") from None
+    if parts.key is None and parts.signature is None:
+        raise ConfigurationError("partner: the connection string has neither a key nor a signature.")
 
 
 def _read_emulator_config(settings: ServeSettings) -> EmulatorConfig | None:

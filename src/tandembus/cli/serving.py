@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tandembus.cli.sign_in import DASHBOARD, sign_in_link
 from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
 from tandembus.config import ConfigurationError, ServeSettings
 from tandembus.errors import BusError
+from tandembus.node.facts import reachable
 from tandembus.node.launching import Launch
 from tandembus.node.supervisor_node import SupervisorNode
 from tandembus.node.tuning import tune_process
@@ -47,6 +49,7 @@ async def serve(settings: ServeSettings, emulator: EmulatorConfig | None = None,
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     click.echo(f"ready {node.connection_string}")
+    _tell_link(node)
     _tell_doors(node)
     await first_of(stop, node.broken)
     with contextlib.suppress(OSError):  # whoever read this may be gone, and that is no reason not to finish
@@ -67,6 +70,14 @@ def _node(
     if launch is None:
         return NamespaceNode(settings, emulator=emulator)
     return SupervisorNode(settings, launch, emulator)
+
+
+def _tell_link(node: NamespaceNode | SupervisorNode) -> None:
+    """Whoever waited for the line before may be gone, and nobody needs the link to go on."""
+    settings = node.settings
+    with contextlib.suppress(OSError):
+        link = sign_in_link(settings.data, reachable(settings.host), node.ports.http)
+        click.echo(f"{DASHBOARD}{link}")
 
 
 def _tell_doors(node: NamespaceNode | SupervisorNode) -> None:

@@ -16,6 +16,7 @@ import click
 from tandembus.cli.command_process import CommandProcess
 from tandembus.cli.pair_processes import PairProcesses
 from tandembus.cli.printable import printable, printable_json
+from tandembus.cli.sign_in import DASHBOARD
 
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"
@@ -53,10 +54,10 @@ class Side:
     def chosen(cls, label: str, options: dict[str, Any]) -> Side:
         return cls(label, *[options[f"{label}_{field.name}"] for field in fields(cls)[1:]])
 
-    def serve_command(self, host: str | None, brokers: int, is_audited: bool = False) -> list[str]:
+    def serve_command(self, other: Side, host: str | None, brokers: int, is_audited: bool = False) -> list[str]:
         words = ["serve", "--name", self.name, "--data", str(self.data), "--brokers", str(brokers)]
         words += ["--amqp-port", str(self.amqp_port), "--amqps-port", self.amqps_port]
-        words += ["--http-port", str(self.http_port)]
+        words += ["--http-port", str(self.http_port), "--partner-data", str(other.data)]
         words += ["--host", host] if host is not None else []
         words += ["--audit"] if is_audited else []
         return words + (["--config", str(self.config)] if self.config is not None else [])
@@ -73,6 +74,18 @@ class Side:
             return self
         amqps_port = "off" if served.amqps_port is None else str(served.amqps_port)
         return replace(self, amqp_port=served.amqp_port, amqps_port=amqps_port, http_port=served.http_port)
+
+    def link(self) -> str | None:
+        """That signs in to its dashboard, once; None where its folder does not tell where it is."""
+        from tandembus.cli.data_folder import served_from
+        from tandembus.cli.failures import Failure
+        from tandembus.cli.sign_in import sign_in_link
+
+        try:
+            served = served_from(self.data)
+            return sign_in_link(self.data, served.host, served.http_port)
+        except (Failure, OSError):
+            return None
 
     def ports(self) -> list[int]:
         """Those that it insists on."""
@@ -127,9 +140,9 @@ def _side_options(label: str, data: str, amqp_port: int, amqps_port: int, http_p
 def up(host: str | None, brokers: int, is_audited: bool, as_json: bool, **options: Any) -> None:
     """Run a primary and a secondary namespace on this machine until Ctrl-C.
 
-    Once both accept connections their connection strings are printed, and how to pair a client with them. If one of
-    them ends, that is told, and the other goes on. Settings without an option here come from the environment
-    (TANDEMBUS_...) for both, or from a file for each.
+    Once both accept connections their connection strings are printed, links that sign in to their dashboards, once
+    each, and how to pair a client with them. If one of them ends, that is told, and the other goes on. Settings without
+    an option here come from the environment (TANDEMBUS_...) for both, or from a file for each.
 
     \b
     Examples:
@@ -157,16 +170,22 @@ def _check_are_two(primary: Side, secondary: Side) -> None:
 
 async def _run(sides: Sequence[Side], host: str | None, brokers: int, is_audited: bool, as_json: bool) -> int:
     processes = [
-        CommandProcess(side.label, side.serve_command(host, brokers, is_audited), partial(_tell, side.label))
-        for side in sides
+        CommandProcess(side.label, side.serve_command(other, host, brokers, is_audited), partial(_tell_of, side))
+        for side, other in zip(sides, reversed(sides), strict=True)
     ]
     print_found = partial(_print_json, sides, processes) if as_json else partial(_print, sides)
 
     def again(label: str) -> str:
-        side = next(side for side in sides if side.label == label)
-        return shlex.join(["tandembus", *side.where_it_was().serve_command(host, brokers, is_audited)])
+        side, other = sides if label == sides[0].label else reversed(sides)
+        return shlex.join(["tandembus", *side.where_it_was().serve_command(other, host, brokers, is_audited)])
 
     return await PairProcesses(processes, print_found, again, partial(_tell, "up")).run()
+
+
+def _tell_of(side: Side, text: str) -> None:
+    """Its link is left out: where both are ready there is one for each."""
+    if not text.startswith(DASHBOARD):
+        _tell(side.label, text)
 
 
 def _tell(who: str, text: str) -> None:
@@ -176,6 +195,8 @@ def _tell(who: str, text: str) -> None:
 def _print(sides: Sequence[Side], connection_strings: Sequence[str]) -> None:
     for side, connection_string in zip(sides, connection_strings, strict=True):
         click.echo(f"ready {side.label:{WIDTH}} {connection_string}")
+    for side in sides:
+        click.echo(f"{DASHBOARD}{side.label:{WIDTH}} {side.link() or '-'}")
     primary, secondary = connection_strings
     snippet = SNIPPET.format(primary=primary, secondary=secondary, ca=sides[1].ca_path, name=sides[0].name)
     click.echo(f"\nA paired client, to be pasted into `python -m asyncio`:\n\n{snippet}\nCtrl-C stops both.")
@@ -189,6 +210,7 @@ def _print_json(sides: Sequence[Side], processes: Sequence[CommandProcess], conn
             "data": str(side.data.resolve()),
             "ca_path": side.ca_path,
             "pid": process.pid,
+            "dashboard": side.link(),
         }
         for side, process, connection_string in zip(sides, processes, connection_strings, strict=True)
     }

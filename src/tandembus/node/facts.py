@@ -22,14 +22,14 @@ FACTS_FILE: Final = "namespace.json"
 
 def connection_string_of(settings: ServeSettings, ports: Ports, key: str) -> str:
     """For AMQP clients and administration alike: every port serves both."""
-    return make_connection_string(_reachable(settings.host), ports.amqp, ROOT_POLICY, key, use_emulator=True)
+    return make_connection_string(reachable(settings.host), ports.amqp, ROOT_POLICY, key, use_emulator=True)
 
 
 def write_facts(settings: ServeSettings, ports: Ports) -> None:
     """The key stands in a file of its own."""
     facts = {
         "name": settings.name,
-        "host": _reachable(settings.host),
+        "host": reachable(settings.host),
         "amqp_port": ports.amqp,
         "amqps_port": ports.amqps,
         "http_port": ports.http,
@@ -53,6 +53,6 @@ async def bring_about(namespace: Namespace, emulator: EmulatorConfig, settings: 
         log.info("the key %s is not accepted: %s is not a loopback address", EMULATOR_KEY, settings.host)
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
     """A wildcard address is one to listen on, not one to connect to."""
     return "localhost" if host in ("0.0.0.0", "::", "127.0.0.1", "::1") else host

@@ -68,6 +68,7 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "serve",
         "version",
         "connection-string",
+        "dashboard",
         "ca",
         "send",
         "receive",
