@@ -19,6 +19,7 @@ from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Peer
 from tandembus.metering.meter import Meter, MeterTotals
+from tandembus.namespace.backlogs import Backlogs
 from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.node.catalog_copy import CatalogCopies
 from tandembus.node.channels import Channels
@@ -32,6 +33,7 @@ from tandembus.node.orders import Orders
 from tandembus.node.stores import build_faults
 from tandembus.node.supervisor import Role
 from tandembus.node.waiting import first_of
+from tandembus.pair_view.view import Part, part_from_document, part_to_document
 from tandembus.security.tls import certificate_names, ensure_certificate
 from tandembus.tasks import essential
 
@@ -41,6 +43,8 @@ CUT_OFF: Final = 71
 """Exit code of a front end that must not serve any more."""
 ROOT_KEY: Final = "root key"
 TOPOLOGY: Final = "topology"
+PAIR: Final = "pair"
+"""The call that asks what was seen of a pair."""
 RECEIVERS: Final = "receivers"
 """The call that asks how many receive from an entity."""
 
@@ -90,6 +94,7 @@ class FrontEndProcess:
             settings.name, self._copies, source, self._link, settings.limits, self._clock, self._faults
         )
         self._namespace.when_broken = self._when_broken
+        self._backlogs = Backlogs(self._namespace)
         self._channels.on_turn_end(self._namespace.turn_ended)
         self._copies.on_changed = self._changed
 
@@ -108,7 +113,12 @@ class FrontEndProcess:
         link.on_cut_off = self._cut_off
         link.status = self._status
         link.handlers.calls.update(
-            {METER: self._tell_meter, RECEIVERS: self._tell_receivers, "accesses": self._tell_accesses}
+            {
+                METER: self._tell_meter,
+                PAIR: self._tell_pair,
+                RECEIVERS: self._tell_receivers,
+                "accesses": self._tell_accesses,
+            }
         )
         return link
 
@@ -145,7 +155,7 @@ class FrontEndProcess:
             self._meter,
             self._root_key,
             self._clock,
-            Surroundings(self._topology, self._meter_totals),
+            Surroundings(self._topology, self._meter_totals, self._seen_of_pair),
             self._when_broken,
         )
         await self._namespace.start()
@@ -171,6 +181,12 @@ class FrontEndProcess:
 
     async def _meter_totals(self) -> MeterTotals:
         return meter_from_wire(await self._link.call(METER))
+
+    async def _seen_of_pair(self) -> Part:
+        return part_from_document(await self._link.call(PAIR))
+
+    async def _tell_pair(self, _peer: Peer, _value: object) -> object:
+        return part_to_document(self._backlogs.seen())
 
     def _status(self) -> dict[object, object]:
         return {"connections": 0 if self._door is None else self._door.connection_count}

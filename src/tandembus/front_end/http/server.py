@@ -24,6 +24,7 @@ from tandembus.front_end.http.api.entities import EntityRoutes
 from tandembus.front_end.http.api.entity_changes import EntityChanges
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
 from tandembus.front_end.http.api.overview import Overview
+from tandembus.front_end.http.api.pair import PairRoutes, PairWatch
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
 from tandembus.front_end.http.api.sending import Sending
 from tandembus.front_end.http.api.session import SessionRoutes
@@ -160,6 +161,7 @@ class HttpFrontEnd:
             EntityChanges(namespace, self._access, meter, documents),
             Browsing(namespace, self._access, meter),
             Sending(namespace, self._access, meter, namespace.clock),
+            PairRoutes(PairWatch(namespace, self._surroundings), self._access),
         )
         self.api = Routes([route for part in parts for route in part.routes()])
 

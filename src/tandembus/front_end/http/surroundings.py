@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from tandembus.front_end.http.topology import TopologySource
 from tandembus.metering import MeterTotals
+from tandembus.pair_view.view import Part
 from tandembus.security.one_time_codes import OneTimeCodes
 
 MeterSource = Callable[[], Awaitable[MeterTotals]]
+PairSource = Callable[[], Awaitable[Part]]
 AskPartner = Callable[[str], Awaitable[Mapping[str, object]]]
 
 
@@ -30,3 +32,5 @@ class Surroundings:
     """What that one is called; None where that is not known."""
     codes: OneTimeCodes | None = None
     """Codes that sign somebody in once; None where there are none."""
+    pair: PairSource | None = None
+    """All that is seen of a pair; None where this process sees everything."""
