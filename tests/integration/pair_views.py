@@ -23,6 +23,8 @@ LOOK_EVERY_S = 0.1
 def get(namespace: AnyNamespace, path: str) -> Any:
     """On a connection of its own: with several front ends, any of them may answer."""
     there = parse_connection_string(namespace.connection_string)
+    assert there.key_name is not None
+    assert there.key is not None
     url = f"http://{there.host}:{namespace.port}"
     token = make_token(url, there.key_name, there.key, time.time() + 300.0)
     request = urllib.request.Request(url + path, headers={"Authorization": token})

@@ -155,7 +155,7 @@ class FrontEndProcess:
             self._meter,
             self._root_key,
             self._clock,
-            Surroundings(self._topology, self._meter_totals, self._seen_of_pair),
+            Surroundings(self._topology, self._meter_totals, pair=self._seen_of_pair),
             self._when_broken,
         )
         await self._namespace.start()

@@ -197,7 +197,7 @@ class SupervisorNode:
             self.meter,
             self.key,
             self.clock,
-            Surroundings(self.topology, self.meter_totals, self.seen_of_pair),
+            Surroundings(self.topology, self.meter_totals, pair=self.seen_of_pair),
             self._when_broken,
         )
         if self.settings.key is None:

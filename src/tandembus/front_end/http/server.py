@@ -19,6 +19,8 @@ from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
 from tandembus.front_end.http.api.browsing import Browsing
 from tandembus.front_end.http.api.census import CensusTaker
+from tandembus.front_end.http.api.cost import CostRoutes
+from tandembus.front_end.http.api.cost_watch import CostWatch
 from tandembus.front_end.http.api.counters import Counters
 from tandembus.front_end.http.api.entities import EntityRoutes
 from tandembus.front_end.http.api.entity_changes import EntityChanges
@@ -154,6 +156,8 @@ class HttpFrontEnd:
         documents = EntityDocuments(namespace, self._access, counters, self._surroundings.topology)
         census = CensusTaker(namespace, documents.counts_of, clock)
         self._overview = Overview(namespace, self._access, counters, census, self._surroundings, clock)
+        self._pair = PairWatch(namespace, self._surroundings)
+        costs = CostWatch(namespace, self._surroundings, self._pair)
         parts = (
             session,
             self._overview,
@@ -161,7 +165,8 @@ class HttpFrontEnd:
             EntityChanges(namespace, self._access, meter, documents),
             Browsing(namespace, self._access, meter),
             Sending(namespace, self._access, meter, namespace.clock),
-            PairRoutes(PairWatch(namespace, self._surroundings), self._access),
+            PairRoutes(self._pair, self._access),
+            CostRoutes(namespace, self._access, self._meter_totals, costs),
         )
         self.api = Routes([route for part in parts for route in part.routes()])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tandembus.front_end.http.topology import TopologySource
 from tandembus.metering import MeterTotals
@@ -32,5 +33,7 @@ class Surroundings:
     """What that one is called; None where that is not known."""
     codes: OneTimeCodes | None = None
     """Codes that sign somebody in once; None where there are none."""
+    meter_folder: Path | None = None
+    """Where the meters of all processes write; None where nobody knows."""
     pair: PairSource | None = None
     """All that is seen of a pair; None where this process sees everything."""
