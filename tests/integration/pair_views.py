@@ -8,40 +8,33 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from tandembus.front_end.http.api.pair import VIEW_PATH, Looked, Partner, pair_document
-from tandembus.pair_view.picture import Answer, picture
-from tandembus.pair_view.view import view_from_document
 from tandembus.security.sas import make_token, parse_connection_string
 from tandembus.testing import EmbeddedNamespace
 from tests.integration.serving import RunningNamespace
 
 AnyNamespace = EmbeddedNamespace | RunningNamespace
-COMES_WITHIN_S = 20.0
+COMES_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.1
 
 
-def get(namespace: AnyNamespace, path: str) -> Any:
+def ask(namespace: AnyNamespace, path: str, method: str = "GET", document: object = None) -> Any:
     """On a connection of its own: with several front ends, any of them may answer."""
     there = parse_connection_string(namespace.connection_string)
     assert there.key_name is not None
     assert there.key is not None
     url = f"http://{there.host}:{namespace.port}"
-    token = make_token(url, there.key_name, there.key, time.time() + 300.0)
-    request = urllib.request.Request(url + path, headers={"Authorization": token})
+    headers = {"Authorization": make_token(url, there.key_name, there.key, time.time() + 300.0)}
+    body = None if document is None else json.dumps(document).encode()
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    request = urllib.request.Request(url + path, body, headers, method=method)
     with urllib.request.urlopen(request, timeout=10.0) as response:
         return json.load(response)
 
 
-def alone(namespace: AnyNamespace) -> Any:
-    """Its own picture, whoever its partner may be."""
-    return get(namespace, "/$api/pair")
-
-
-def together(namespace: AnyNamespace, partner: AnyNamespace) -> Any:
-    """The picture of a namespace that asks its partner."""
-    own = view_from_document(get(namespace, VIEW_PATH))
-    asked = Answer(view_from_document(get(partner, VIEW_PATH)), own.at, own.at)
-    return pair_document(Looked(own.at, own, Partner(asked), picture(own, asked, own.at)))
+def pair_of(namespace: AnyNamespace) -> Any:
+    """Its picture of the pair; it asks its partner, where it has one."""
+    return ask(namespace, "/$api/pair")
 
 
 def until(look: Callable[[], Any], is_so: Callable[[Any], bool]) -> Any:
@@ -60,22 +53,14 @@ def entity(document: Any, path: str) -> Any:
     return next((one for one in document["entities"] if one["path"] == path), None)
 
 
-def is_in(path: str, state: str) -> Callable[[Any], bool]:
-    def is_so(document: Any) -> bool:
-        found = entity(document, path)
-        return found is not None and found["state"] == state
+def until_told(namespace: AnyNamespace, path: str, is_so: Callable[[Any], bool]) -> Any:
+    """The picture, as soon as it tells of an entity what it should."""
 
-    return is_so
+    def tells(found: Any) -> bool:
+        one = entity(found, path)
+        return one is not None and is_so(one)
 
-
-def is_told(path: str, state: str) -> Callable[[Any], bool]:
-    """At any time of the story."""
-
-    def is_so(document: Any) -> bool:
-        found = entity(document, path)
-        return found is not None and state in states(found)
-
-    return is_so
+    return until(lambda: pair_of(namespace), tells)
 
 
 def states(found: Any) -> list[str]:

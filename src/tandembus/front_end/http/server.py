@@ -173,6 +173,7 @@ class HttpFrontEnd:
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
         await self._overview.stop()
+        await self._pair.stop()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = decode_http_path(request.rel_url.raw_path)

@@ -13,10 +13,11 @@ from typing import Final
 
 from aiohttp import web
 
+from tandembus.clock import Clock
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.routes import Route, told
-from tandembus.front_end.http.surroundings import Surroundings
+from tandembus.front_end.http.surroundings import AskPartner, Surroundings
 from tandembus.front_end.http.values import format_time
 from tandembus.namespace.backlogs import Backlogs
 from tandembus.namespace.namespace import Namespace
@@ -28,6 +29,11 @@ from tandembus.security.claims import Right
 VIEW_PATH: Final = "/$api/pair/view"
 KEPT_S: Final = 0.5
 """How long a view is good for everybody who asks: many who look at once cost as much as one."""
+PATIENCE_S: Final = 0.3
+"""How long somebody who looks waits for the partner."""
+STALE_S: Final = 5.0
+"""What the partner said longer ago says nothing any more."""
+NOT_YET: Final = "It has not answered yet."
 _ROLES: Final = {(False, False): "none", (True, False): "primary", (False, True): "secondary", (True, True): "both"}
 
 
@@ -46,7 +52,42 @@ class Looked:
     own: PairView
     partner: Partner | None
     """None where none is set."""
+    partner_name: str | None
+    """As far as that is known without asking it."""
     picture: PairPicture
+
+
+class PartnerWatch:
+    """Asks the partner while somebody looks. Nobody waits for one that hangs: it is asked behind their back, and what
+    it said a moment ago has to do meanwhile."""
+
+    def __init__(self, ask: AskPartner, clock: Clock) -> None:
+        self._ask_partner = ask
+        self._clock = clock
+        self._last = Partner(reason=NOT_YET)
+        self._asking: asyncio.Task[None] | None = None
+
+    async def look(self) -> Partner:
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+        await asyncio.wait([self._asking], timeout=PATIENCE_S)
+        answer = self._last.answer
+        is_stale = answer is not None and self._clock.now() - answer.answered_at > STALE_S
+        return Partner(reason=NOT_YET) if is_stale else self._last
+
+    async def stop(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _ask(self) -> None:
+        asked_at = self._clock.now()
+        try:
+            view = view_from_document(await self._ask_partner(VIEW_PATH))
+        except BusError as error:
+            self._last = Partner(reason=str(error))
+        else:
+            self._last = Partner(Answer(view, asked_at, max(self._clock.now(), asked_at)))
 
 
 class PairWatch:
@@ -55,6 +96,8 @@ class PairWatch:
     def __init__(self, namespace: Namespace, surroundings: Surroundings) -> None:
         self._namespace = namespace
         self._surroundings = surroundings
+        ask = surroundings.ask_partner
+        self._partner = None if ask is None else PartnerWatch(ask, namespace.clock)
         self._backlogs = Backlogs(namespace)
         self._looking = asyncio.Lock()
         self._view: PairView | None = None
@@ -77,21 +120,17 @@ class PairWatch:
         return PairView(self._namespace.name, self._namespace.clock.now(), seen, queues)
 
     async def look(self) -> Looked:
-        own, partner = await asyncio.gather(self.view(), self._ask())
+        own, partner = await asyncio.gather(self.view(), self._look_at_partner())
         now = self._namespace.clock.now()
         answer = None if partner is None else partner.answer
-        return Looked(now, own, partner, picture(own, answer, now))
+        return Looked(now, own, partner, self._surroundings.partner_name(), picture(own, answer, now))
 
-    async def _ask(self) -> Partner | None:
-        ask, clock = self._surroundings.ask_partner, self._namespace.clock
-        if ask is None:
-            return None
-        asked_at = clock.now()
-        try:
-            view = view_from_document(await ask(VIEW_PATH))
-        except BusError as error:
-            return Partner(reason=str(error))
-        return Partner(Answer(view, asked_at, max(clock.now(), asked_at)))
+    async def _look_at_partner(self) -> Partner | None:
+        return None if self._partner is None else await self._partner.look()
+
+    async def stop(self) -> None:
+        if self._partner is not None:
+            await self._partner.stop()
 
 
 class PairRoutes:
@@ -120,7 +159,7 @@ def pair_document(looked: Looked) -> dict[str, object]:
         "at": format_time(looked.at),
         "name": looked.own.name,
         "role": _ROLES[found.is_primary, found.is_secondary],
-        "partner": _partner(looked.partner),
+        "partner": _partner(looked),
         "entities": [_entity(one, looked.own.seen.since) for one in found.entities],
         "backlog": _backlog(found, looked.at),
         "syphon": {
@@ -133,11 +172,12 @@ def pair_document(looked: Looked) -> dict[str, object]:
     }
 
 
-def _partner(partner: Partner | None) -> Mapping[str, object] | None:
+def _partner(looked: Looked) -> Mapping[str, object] | None:
+    partner = looked.partner
     if partner is None:
         return None
     if partner.answer is None:
-        return {"name": None, "state": "unreachable", "reason": partner.reason}
+        return {"name": looked.partner_name, "state": "unreachable", "reason": partner.reason}
     return {"name": partner.answer.view.name, "state": "available", "reason": None}
 
 

@@ -52,6 +52,10 @@ NEEDS = {
     ("GET", "message"): Need(("Listen",), query="path=orders&sequence_number=1"),
     ("GET", "messages/reasons"): Need(("Listen",), query="path=orders"),
     ("GET", "sessions"): Need(("Listen",), query="path=orders"),
+    ("GET", "pair"): Need(("Manage",), ""),
+    ("GET", "pair/view"): Need(("Manage",), ""),
+    ("GET", "cost"): Need(("Manage",), ""),
+    ("GET", "cost/used"): Need(("Manage",), "", "since=0"),
 }
 """By method and name. A request of a row changes nothing: it is done with every right in turn."""
 

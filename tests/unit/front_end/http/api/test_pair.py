@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -9,17 +10,18 @@ from typing import Any
 
 import pytest
 
+from tandembus.clock import ManualClock
 from tandembus.descriptions import QueueDescription
 from tandembus.errors import StoreUnavailable
 from tandembus.faults.fault import read_fault
-from tandembus.front_end.http.api.pair import KEPT_S, VIEW_PATH
+from tandembus.front_end.http.api.pair import KEPT_S, NOT_YET, STALE_S, VIEW_PATH
 from tandembus.front_end.http.rest_message import BATCH_TYPE
 from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.pair_view.signs import Sign
 from tandembus.pair_view.view import view_to_document
 from tests.covers import covers
 from tests.unit.front_end.http.harness import RunningFrontEnd, running_front_end
-from tests.unit.pair_view.told import signs, view
+from tests.unit.pair_view.told import START, signs, view
 
 BACKLOG = "fabrikam/x-servicebus-transfer/0"
 
@@ -136,6 +138,26 @@ async def test_a_partner_that_answers_with_something_else_is_as_good_as_away(
     found = await ask(paired)
     assert found["partner"]["state"] == "unreachable"
     assert found["partner"]["reason"]
+
+
+@covers("B4")
+async def test_nobody_waits_for_a_partner_that_hangs(tmp_path: Path) -> None:
+    """What it said before is told as long as it is fresh."""
+    hangs = asyncio.Event()
+    clock = ManualClock(START)
+
+    async def ask_partner(_path: str) -> Mapping[str, object]:
+        if hangs.is_set():
+            await asyncio.Event().wait()
+        return view_to_document(view("fabrikam", clock.now() - START))
+
+    async with running_front_end(tmp_path, clock=clock, surroundings=Surroundings(ask_partner=ask_partner)) as running:
+        assert (await ask(running))["partner"]["state"] == "available"
+        hangs.set()
+        assert (await ask(running))["partner"]["state"] == "available"
+        clock.advance(STALE_S + 1.0)
+        found = (await ask(running))["partner"]
+        assert (found["state"], found["reason"]) == ("unreachable", NOT_YET)
 
 
 @covers("B4", "N5")
