@@ -31,7 +31,7 @@ from tandembus.node.fault_wire import FAULTS, take_faults
 from tandembus.node.metering import METER, forget_ended, meter_settings, meter_to_wire
 from tandembus.node.metrics.entity_metrics import EntityMetrics
 from tandembus.node.metrics.front_end_metrics import tell_meter
-from tandembus.node.metrics.gathering import METRICS, Part, ProcessScrape, process_label
+from tandembus.node.metrics.gathering import METRICS, ProcessScrape, Teller, process_label
 from tandembus.node.metrics.process_metrics import ProcessMetrics
 from tandembus.node.metrics.store_metrics import tell_stores
 from tandembus.node.near_source import NearSource
@@ -174,7 +174,7 @@ class BrokerProcess:
         process, limits = ProcessMetrics(self._clock), self._settings.limits
         self._tasks.append(essential(process.watch(), "metrics", self._when_broken))
         entities = EntityMetrics(self._copies.view, self._brokers_by_store, self._clock, limits)
-        parts: list[Part] = [
+        parts: list[Teller] = [
             process.tell,
             lambda out: tell_meter(self._meter, out),
             lambda out: tell_stores(self._brokers_by_store, out),

@@ -29,7 +29,7 @@ from tandembus.node.front_door import FrontDoor
 from tandembus.node.metering import meter_settings
 from tandembus.node.metrics.entity_metrics import EntityMetrics, tell_catalog
 from tandembus.node.metrics.front_end_metrics import tell_front_end, tell_meter
-from tandembus.node.metrics.gathering import Part, ProcessScrape, Scrapes, told_by
+from tandembus.node.metrics.gathering import ProcessScrape, Scrapes, Teller, told_by
 from tandembus.node.metrics.process_metrics import ProcessMetrics
 from tandembus.node.metrics.store_metrics import tell_stores
 from tandembus.node.run_folder import private_folder
@@ -216,7 +216,7 @@ class NamespaceNode:
         process = ProcessMetrics(self.clock)
         self._lag_task = essential(process.watch(), "metrics", self._when_broken)
         entities = EntityMetrics(self._catalog, self._brokers_by_store, self.clock, self.settings.limits)
-        parts: list[Part] = [
+        parts: list[Teller] = [
             process.tell,
             lambda out: tell_front_end(self._door, self.meter, out),
             lambda out: tell_meter(self.meter, out),

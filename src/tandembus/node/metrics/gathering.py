@@ -18,14 +18,14 @@ ANSWERS_WITHIN_S: Final = 2.0
 FRESH_S: Final = 1.0
 """Whoever asks more often gets the same again: asking costs nobody else anything."""
 
-Part = Callable[[Exposition], Awaitable[None] | None]
+Teller = Callable[[Exposition], Awaitable[None] | None]
 
 
 @final
 class ProcessScrape:
     """All that one process tells of itself, by family."""
 
-    def __init__(self, process: str, parts: Sequence[Part]) -> None:
+    def __init__(self, process: str, parts: Sequence[Teller]) -> None:
         self._process = process
         self._parts = parts
 

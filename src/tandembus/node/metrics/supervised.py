@@ -17,9 +17,9 @@ from tandembus.node.metrics.front_end_metrics import tell_front_end, tell_meter
 from tandembus.node.metrics.gathering import (
     ANSWERS_WITHIN_S,
     METRICS,
-    Part,
     ProcessScrape,
     Scrapes,
+    Teller,
     asked,
     process_label,
     restarts,
@@ -42,7 +42,7 @@ class SupervisedMetrics:
         self.process = ProcessMetrics(clock)
         self.door: FrontDoor | None = None
         """Once there is one."""
-        parts: list[Part] = [
+        parts: list[Teller] = [
             self.process.tell,
             lambda out: None if self.door is None else tell_front_end(self.door, self._meter, out),
             lambda out: tell_meter(self._meter, out),
