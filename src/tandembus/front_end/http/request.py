@@ -36,6 +36,12 @@ def connection_of(request: web.Request) -> HttpConnection:
     return connection
 
 
+def check_is_there(request: web.Request) -> None:
+    """Raises when the client has left: for long work that writes nothing for a while."""
+    if connection_of(request).is_lost:
+        raise ConnectionResetError("the client left while it waited")
+
+
 def origin_of(request: web.Request, namespace_name: str) -> Origin:
     host = request.headers.get("Host", namespace_name)
     if _HOST.fullmatch(host) is None:

@@ -63,18 +63,23 @@ class Taking:
         before the next one is taken."""
         held: list[Held] = []
         size_bytes = 0
-        async for number in numbers:
-            try:
-                lock, message = await self.one(number)
-            except BusError as error:
-                if is_chosen:
-                    progress.refuse(number, error)
-                continue
-            held.append((lock, message))
-            size_bytes += len(message.sections)
-            if len(held) == SLICE_MESSAGES or size_bytes >= SLICE_BYTES:
-                yield held
-                held, size_bytes = [], 0
+        try:
+            async for number in numbers:
+                try:
+                    lock, message = await self.one(number)
+                except BusError as error:
+                    if is_chosen:
+                        progress.refuse(number, error)
+                    continue
+                held.append((lock, message))
+                size_bytes += len(message.sections)
+                if len(held) == SLICE_MESSAGES or size_bytes >= SLICE_BYTES:
+                    yield held
+                    held, size_bytes = [], 0
+        except Exception:
+            for lock, _ in held:
+                give_back(self._source, lock)
+            raise
         if held:
             yield held
 

@@ -6,7 +6,7 @@ made, and whether all this is still allowed is asked again with every slice.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -22,6 +22,7 @@ from tandembus.front_end.http.api.places import address_of, check_can_take_out, 
 from tandembus.front_end.http.api.routes import Route, read_document
 from tandembus.front_end.http.api.scanning import Scan, Wanted
 from tandembus.front_end.http.progress_stream import End, ProgressStream
+from tandembus.front_end.http.request import check_is_there
 from tandembus.front_end.http.resubmission import Resubmission, count_moved
 from tandembus.front_end.http.taking import SLICE_MESSAGES, Progress, Taking
 from tandembus.interconnect.answers import settle_all
@@ -134,6 +135,7 @@ class Acting:
         progress = Progress(max_refusals=MAX_FAILURES)
 
         def check() -> None:
+            check_is_there(request)
             self._check_is_current(claims, proof)
             check_can_take_out(source, lane)
             target.check_can_send()
@@ -145,15 +147,16 @@ class Acting:
             parts = resubmission.run(progress, EVERYTHING)
         else:
             is_chosen = task.numbers is not None
-            picked = Taking(source, lane).slices(self._picked(source, lane, task), progress, is_chosen)
+            picked = Taking(source, lane).slices(self._picked(source, lane, task, check), progress, is_chosen)
             parts = resubmission.run_picked(progress, picked)
         with target.in_use():
             stream = ProgressStream(_line, count, check, f"moving messages of '{source.name}'")
             return await stream.run(request, progress, parts)
 
-    async def _picked(self, source: Entity, lane: int, task: Task) -> AsyncIterator[int]:
+    async def _picked(self, source: Entity, lane: int, task: Task, check: Callable[[], None]) -> AsyncIterator[int]:
         """Those that are there now: what comes while this goes on is left for another time."""
         scan = Scan(source, lane, self._namespace.limits, self._meter)
+        scan.check = check
         await scan.stop_at_ends()
         if task.numbers is not None:
             for number in task.numbers:
@@ -177,6 +180,7 @@ class Acting:
         progress = Progress(max_refusals=MAX_FAILURES)
 
         def check() -> None:
+            check_is_there(request)
             self._check_is_current(claims)
             source.check_can_receive(lane)
 
@@ -186,7 +190,7 @@ class Acting:
         if task.numbers is not None:
             parts = self._delete_chosen(source, lane, task.numbers, progress)
         elif task.reason is not None:
-            parts = self._delete_picked(source, lane, task, progress)
+            parts = self._delete_picked(source, lane, self._picked(source, lane, task, check), progress)
         else:
             parts = self._delete_waiting(source, lane, progress)
         stream = ProgressStream(_line, count, check, f"deleting messages of '{source.name}'")
@@ -205,8 +209,9 @@ class Acting:
             if place % SLICE_MESSAGES == SLICE_MESSAGES - 1:
                 yield
 
-    async def _delete_picked(self, source: Entity, lane: int, task: Task, progress: Progress) -> AsyncIterator[None]:
-        picked = self._picked(source, lane, task)
+    async def _delete_picked(
+        self, source: Entity, lane: int, picked: AsyncIterator[int], progress: Progress
+    ) -> AsyncIterator[None]:
         async for held in Taking(source, lane).slices(picked, progress, is_chosen=False):
             await settle_all(source.traffic, [lock for lock, _ in held], COMPLETE)
             progress.moved += len(held)

@@ -129,7 +129,7 @@ class Browsing:
         with self.in_use(entity):
             scan = self.scan(entity, lane)
             async for one in scan.messages(0, Wanted(), REASON_MESSAGES, REASON_BYTES):
-                reason = dead_letter_reason(one.message)
+                reason = dead_letter_reason(one.message) or None
                 if reason in counts or len(counts) < MAX_REASONS:
                     counts[reason] = counts.get(reason, 0) + 1
                 else:

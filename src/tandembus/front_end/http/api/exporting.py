@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator
-from typing import Final
+from functools import partial
 
 from aiohttp import web
 
@@ -15,15 +15,13 @@ from tandembus.front_end.http.api.browsing import Browsing, told_of
 from tandembus.front_end.http.api.message_json import WHOLE
 from tandembus.front_end.http.api.places import LARGEST_NUMBER, integer_in
 from tandembus.front_end.http.api.routes import Route
-from tandembus.front_end.http.api.scanning import Wanted, wanted_in
+from tandembus.front_end.http.api.scanning import Scan, Wanted, wanted_in
 from tandembus.front_end.http.progress_stream import FAULT_OF_OURS, LINES_CONTENT_TYPE
+from tandembus.front_end.http.request import check_is_there
 from tandembus.interconnect.requests import Browsed
 from tandembus.limits import Limits
 from tandembus.namespace.entity import Entity
 from tandembus.security.claims import Claims
-
-CHECKED_EVERY: Final = 100
-"""Messages after which the claim is looked at again."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +40,17 @@ class Exporting:
         wanted = wanted_in(request, self._limits)
         most = integer_in(request, "max", LARGEST_NUMBER, 1, LARGEST_NUMBER)
         with self._browsing.in_use(entity):
-            messages = self._messages(entity, lane, wanted, most)
-            return await self._stream(request, entity, messages, claims)
+            scan = self._browsing.scan(entity, lane)
+            scan.check = partial(self._check, request, claims)
+            return await self._stream(request, entity, self._messages(scan, wanted, most))
 
-    async def _messages(self, entity: Entity, lane: int, wanted: Wanted, most: int) -> AsyncIterator[Browsed]:
+    def _check(self, request: web.Request, claims: Claims) -> None:
+        check_is_there(request)
+        if not self._access.is_current(claims):
+            raise Unauthorized("The token has expired or is no longer valid.")
+
+    async def _messages(self, scan: Scan, wanted: Wanted, most: int) -> AsyncIterator[Browsed]:
         """Those that are there now, at most so many."""
-        scan = self._browsing.scan(entity, lane)
         await scan.stop_at_ends()
         found = 0
         async for one in scan.messages(0, wanted):
@@ -57,7 +60,7 @@ class Exporting:
                 return
 
     async def _stream(
-        self, request: web.Request, entity: Entity, messages: AsyncIterator[Browsed], claims: Claims
+        self, request: web.Request, entity: Entity, messages: AsyncIterator[Browsed]
     ) -> web.StreamResponse:
         """A last line with an `error` where it ended early; without one all is there."""
         disposition = 'attachment; filename="messages.jsonl"'
@@ -65,13 +68,9 @@ class Exporting:
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         error: str | None = None
-        written = 0
         try:
             async for one in messages:
                 await response.write(_line(told_of(one, WHOLE)))
-                written += 1
-                if written % CHECKED_EVERY == 0 and not self._access.is_current(claims):
-                    raise Unauthorized("The token has expired or is no longer valid.")
         except BusError as refusal:
             error = str(refusal)
         except ConnectionError:
@@ -80,7 +79,7 @@ class Exporting:
             logger.exception("a fault of ours in exporting '%s'", entity.name)
             error = FAULT_OF_OURS
         if error is not None:
-            await response.write(_line({"error": {"text": error}}))
+            await response.write(_line({"error": error}))
         await response.write_eof()
         return response
 

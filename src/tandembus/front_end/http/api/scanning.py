@@ -6,7 +6,7 @@ What is looked through need not be shown, so what one call may cost is bounded b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,6 +58,10 @@ def wanted_in(request: web.Request, limits: Limits) -> Wanted:
     return Wanted(None if state == "all" else STATES.index(state), session_id, query.get("reason"))
 
 
+def _go_on() -> None:
+    return
+
+
 class Scan:
     """One walk through a lane in the order of sequence numbers."""
 
@@ -67,6 +71,8 @@ class Scan:
         self._timeout_s = limits.operation_timeout_s
         self._meter = meter
         self._ends: dict[int, int] | None = None
+        self.check: Callable[[], None] = _go_on
+        """Called after every page; raises when the walk must end. A long one may find nothing for a long time."""
         self.scanned = 0
         self.scanned_bytes = 0
         self.next_number: int | None = None
@@ -92,6 +98,7 @@ class Scan:
                     yield one
             if self.next_number is None:
                 return
+            self.check()
             await asyncio.sleep(0)
 
     async def stop_at_ends(self) -> None:

@@ -25,6 +25,8 @@ from tandembus.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from tandembus.errors import Unauthorized
+from tandembus.front_end.http.taking import Progress, Taking
 from tandembus.limits import Limits
 from tandembus.security.claims import Policy, Right
 from tandembus.store import messaging_store
@@ -390,7 +392,7 @@ async def test_an_export_is_written_no_faster_than_it_is_read_and_ends_with_its_
         clock.advance(301.0)
         rest = await response.content.read()
     last = json.loads(rest.splitlines()[-1])
-    assert "no longer valid" in last["error"]["text"]
+    assert "no longer valid" in last["error"]
     assert len(rest.splitlines()) < 300
 
 
@@ -408,3 +410,38 @@ async def test_messages_that_come_during_an_export_are_not_in_it(tmp_path: Path)
             rest = await response.content.read()
         assert len(rest.splitlines()) == 100
         assert len(lines(await ask_with(running, "", "GET", "messages/export", path="orders"))) == 101
+
+
+# Long walks that find nothing.
+
+
+async def test_a_long_search_ends_with_its_claim_too(orders: RunningFrontEnd) -> None:
+    await put_batch(orders, "orders", 4_000)
+    root = orders.authorizer.policies()[ROOT]
+    seeker = Policy("seeker", "c2Vlaw==", "", frozenset([Right.SEND, Right.LISTEN]))
+    token = orders.token(policy="seeker", key="c2Vlaw==")
+    for task in ({"action": "move", "to": "other", "reason": "none such"}, {"action": "delete", "reason": "none such"}):
+        orders.authorizer.set_policies("", [root, seeker])
+        target = f"http://127.0.0.1:{orders.port}{url('messages/act', path='orders')}"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(target, data=json.dumps(task), headers={**JSON, "Authorization": token}) as response,
+        ):
+            orders.authorizer.set_policies("", [root])  # the answer has begun, and nothing was found yet
+            last = json.loads((await response.content.read()).splitlines()[-1])
+        assert (last["done"], "no longer valid" in last["error"]) == (0, True)
+
+
+async def test_what_was_taken_is_given_back_when_a_search_is_cut_off(orders: RunningFrontEnd) -> None:
+    await die(orders, "orders", "wanted")
+    entity = await entity_of(orders, "orders")
+    lane = messaging_store.DEAD_LETTER
+
+    async def cut_off() -> AsyncIterator[int]:
+        yield 1
+        raise Unauthorized("it is over")
+
+    with pytest.raises(Unauthorized):
+        await anext(Taking(entity, lane).slices(cut_off(), Progress(), is_chosen=False))
+    while not (await entity.requests.take_waiting(lane, 1, 2, 1, 1)).messages:
+        await orders.namespace.brokers[0].next_turn()
