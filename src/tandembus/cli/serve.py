@@ -14,6 +14,7 @@ from tandembus.config import ConfigurationError, ServeSettings, load_settings
 from tandembus.errors import BusError
 from tandembus.node.launching import Launch
 from tandembus.node.tuning import loading
+from tandembus.tracing.exporting import check_can_trace
 
 if TYPE_CHECKING:
     from tandembus.node.emulator import EmulatorConfig
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 )
 @click.option("--open-metrics", is_flag=True, default=None, help="Let anybody who reaches the HTTP port read /metrics.")
 @click.option(
+    "--tracing", is_flag=True, default=None, help="Make spans of OpenTelemetry; OTEL_... variables say for whom."
+)
+@click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
 def serve(
@@ -68,6 +72,7 @@ def serve(
     audit: bool | None,
     reservations: bool | None,
     open_metrics: bool | None,
+    tracing: bool | None,
     config: Path | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
@@ -99,12 +104,15 @@ def serve(
         "audit": audit,
         "reservations": reservations,
         "open_metrics": open_metrics,
+        "tracing": tracing,
     }
     try:
         settings = load_settings(
             config, os.environ, flags={name: value for name, value in flags.items() if value is not None}
         )
         emulator = _read_emulator_config(settings)
+        if settings.tracing:
+            check_can_trace()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
