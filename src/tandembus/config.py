@@ -117,6 +117,7 @@ class ServeSettings:
     )
     reservations: bool = setting(True, "offer reservations on management nodes, which other services do not know")
     open_metrics: bool = setting(False, "let anybody who reaches the HTTP port read the metrics, without a token")
+    tracing: bool = setting(False, "make spans of OpenTelemetry of messages whose senders ask for it")
     log_level: str = setting("info", "what is logged", choices=("debug", "info", "warning", "error"))
     tls_certificate: Path | None = setting(None, "certificate (PEM) to use instead of a generated one")  # noqa: RUF009
     tls_private_key: Path | None = setting(None, "private key (PEM) of that certificate")  # noqa: RUF009

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.moving import has_transfers
-from tandembus.broker.transfer_job import OURSELVES, Job
+from tandembus.broker.transfer_job import OURSELVES, Job, WhenMoved
 from tandembus.broker.transfer_pass import MAX_HOPS, TransferPass
 from tandembus.broker.transfer_port import TransferPort
 from tandembus.clock import Clock
@@ -33,6 +33,7 @@ class Forwarding:
         self.port: TransferPort | None = None
         """Nothing is forwarded while there is none."""
         self.max_hops = MAX_HOPS
+        self.when_moved: WhenMoved | None = None
         self.on_forwarded: Callable[[str, int, int, int], None] = _nothing
         """Told of what was moved: from which entity, messages, billable operations, bytes."""
         self._broker = broker
@@ -61,7 +62,7 @@ class Forwarding:
         key = (int(fragment.key), lane)
         job = self._jobs.get(key)
         if job is None or job.fragment is not fragment:
-            job = self._jobs[key] = Job(fragment, lane)
+            job = self._jobs[key] = Job(fragment, lane, self.when_moved)
         self._enqueue(job)
 
     def hold_again(self, fragment: Fragment) -> None:

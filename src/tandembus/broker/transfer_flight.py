@@ -158,7 +158,7 @@ class Flight:
     def _when_settled(self, message: Message) -> Callable[[MessageLock, BusError | None], None]:
         def settled(_lock: MessageLock, error: BusError | None) -> None:
             if error is None:
-                self._job.note_moved(self.target, len(message.sections))
+                self._job.note_moved(self.target, message)
                 self._settled_one()
             self._end(1)
 

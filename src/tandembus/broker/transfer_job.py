@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tandembus.broker.fragment import Fragment
@@ -21,6 +22,8 @@ ENOUGH: Final = 500
 Target = tuple[str, int]
 """A destination's path and the index of its fragment; `WHOLE` for the entity itself."""
 WHOLE: Final = -1
+WhenMoved = Callable[[Message, str, str], None]
+"""Told of each message that has arrived elsewhere: from which entity, and where."""
 OURSELVES: Final[Target] = ("", WHOLE)
 """Trouble of our own."""
 
@@ -37,9 +40,10 @@ class Waiting:
 class Job:
     """What leaves one lane of one fragment: one pass at a time, since order counts."""
 
-    def __init__(self, fragment: Fragment, lane: int) -> None:
+    def __init__(self, fragment: Fragment, lane: int, when_moved: WhenMoved | None = None) -> None:
         self.fragment: Final = fragment
         self.lane: Final = lane
+        self._when_moved: Final = when_moved
         self.cursor = 1
         """Where the search goes on behind messages whose destinations are waited for."""
         self.skipped_to = 1
@@ -137,7 +141,10 @@ class Job:
 
     # What was moved.
 
-    def note_moved(self, target: Target, size_bytes: int) -> None:
+    def note_moved(self, target: Target, message: Message) -> None:
+        size_bytes = len(message.sections)
+        if self._when_moved is not None:
+            self._when_moved(message, self.fragment.settings.path, target[0])
         self.waiting.pop(target, None)
         messages, operations, total_bytes = self._moved
         self._moved = (messages + 1, operations + operations_for(size_bytes), total_bytes + size_bytes)

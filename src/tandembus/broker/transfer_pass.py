@@ -400,7 +400,7 @@ class TransferPass:
     def _over(self, plan: Plan, lock: MessageLock, error: BusError | None) -> None:
         job = self._job
         if error is None and lock.settlement == REMOVE and plan.destination is not None:
-            job.note_moved(plan.target, len(plan.message.sections))
+            job.note_moved(plan.target, plan.message)
         elif error is None and lock.settlement != REMOVE:
             job.rewind()
         job.moving_count -= 1

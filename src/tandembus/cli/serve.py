@@ -15,6 +15,7 @@ from tandembus.errors import BusError, InvalidArgument
 from tandembus.node.launching import Launch
 from tandembus.node.tuning import loading
 from tandembus.security.sas import parse_connection_string
+from tandembus.tracing.exporting import check_can_trace
 
 if TYPE_CHECKING:
     from tandembus.node.emulator import EmulatorConfig
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 @click.option("--partner", help="Connection string of the other namespace of a pair, shown beside this one.")
 @click.option("--partner-data", type=click.Path(path_type=Path), help="Its data folder, where it is on this machine.")
 @click.option(
+    "--tracing", is_flag=True, default=None, help="Make spans of OpenTelemetry; OTEL_... variables say for whom."
+)
+@click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
 def serve(
@@ -73,6 +77,7 @@ def serve(
     open_metrics: bool | None,
     partner: str | None,
     partner_data: Path | None,
+    tracing: bool | None,
     config: Path | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
@@ -107,6 +112,7 @@ def serve(
         "open_metrics": open_metrics,
         "partner": partner,
         "partner_data": partner_data,
+        "tracing": tracing,
     }
     try:
         settings = load_settings(
@@ -114,6 +120,8 @@ def serve(
         )
         _check_partner(settings)
         emulator = _read_emulator_config(settings)
+        if settings.tracing:
+            check_can_trace()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")

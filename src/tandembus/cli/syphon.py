@@ -59,6 +59,7 @@ def _run_fast(work: Coroutine[Any, Any, None]) -> None:
     metavar="PORT",
     help="Serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 takes any free port.",
 )
+@click.option("--tracing", is_flag=True, help="Make spans of OpenTelemetry; OTEL_... variables say for whom.")
 @partial(pair_options, run_loop=_run_fast)
 async def syphon(
     target: PairTarget,
@@ -67,6 +68,7 @@ async def syphon(
     once: bool,
     retry_interval_s: float,
     metrics_port: int | None,
+    tracing: bool,
 ) -> None:
     """Bring the messages in the backlog queues home to the primary.
 
@@ -90,11 +92,18 @@ async def syphon(
                        "dead_destinations"}
     """
     from tandembus.cli.syphoning import Wanted, run
+    from tandembus.config import ConfigurationError
     from tandembus.pairing.syphon_rules import SyphonSettings
+    from tandembus.tracing.exporting import check_can_trace
 
     try:
         settings = SyphonSettings(retry_interval_s=retry_interval_s)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--retry-interval") from error
-    wanted = Wanted(target, primary_name, backlog_queues, once, settings, metrics_port)
+    if tracing:
+        try:
+            check_can_trace()
+        except ConfigurationError as error:
+            raise click.UsageError(str(error)) from error
+    wanted = Wanted(target, primary_name, backlog_queues, once, settings, metrics_port, tracing)
     raise SystemExit(await run(wanted))

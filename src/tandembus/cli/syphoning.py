@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from aiohttp import web
@@ -27,8 +27,13 @@ from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedC
 from tandembus.pairing.runtime import Runtime
 from tandembus.pairing.syphon import Syphon
 from tandembus.pairing.syphon_observer import SyphonFigures
+from tandembus.pairing.syphon_ports import PrimaryPort
 from tandembus.pairing.syphon_rules import SyphonSettings
 from tandembus.prometheus import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from tandembus.tracing.process_tracing import ProcessTracing
+    from tandembus.tracing.spans import Spans
 
 log: Final = logging.getLogger("tandembus.syphon")
 ANSWER_TIMEOUT_S: Final = 15.0
@@ -50,6 +55,7 @@ class Wanted:
     once: bool
     settings: SyphonSettings
     metrics_port: int | None
+    tracing: bool = False
 
 
 async def run(wanted: Wanted) -> int:
@@ -59,7 +65,8 @@ async def run(wanted: Wanted) -> int:
     figures = SyphonFigures(SystemClock())
     primary = SharedConnection(partial(_connect, target.primary, target.primary_ca))
     secondary = SharedConnection(partial(_connect, target.secondary, target.secondary_ca))
-    crew = Crew(primary, secondary, wanted, figures)
+    tracing = _start_tracing(wanted)
+    crew = Crew(primary, secondary, wanted, figures, None if tracing is None else tracing.spans)
     metrics = await _serve_metrics(figures, wanted.metrics_port)
     try:
         return await _work(crew, figures, wanted)
@@ -68,6 +75,16 @@ async def run(wanted: Wanted) -> int:
         await secondary.close()
         if metrics is not None:
             await metrics.cleanup()
+        if tracing is not None:
+            await tracing.stop()
+
+
+def _start_tracing(wanted: Wanted) -> ProcessTracing | None:
+    if not wanted.tracing:
+        return None
+    from tandembus.tracing.process_tracing import ProcessTracing
+
+    return ProcessTracing.of("syphon")
 
 
 class _LentPrimary(ClientPrimary):
@@ -77,13 +94,26 @@ class _LentPrimary(ClientPrimary):
         return None
 
 
+def _traced(primary: PrimaryPort, spans: Spans | None) -> PrimaryPort:
+    if spans is None:
+        return primary
+    from tandembus.tracing.syphon_spans import TracedPrimary
+
+    return TracedPrimary(primary, spans)
+
+
 class Crew:
     """The syphons of all backlog queues. One for each queue, since queues may be made at any time."""
 
     def __init__(
-        self, primary: SharedConnection, secondary: SharedConnection, wanted: Wanted, figures: SyphonFigures
+        self,
+        primary: SharedConnection,
+        secondary: SharedConnection,
+        wanted: Wanted,
+        figures: SyphonFigures,
+        spans: Spans | None = None,
     ) -> None:
-        self._primary: Final = _LentPrimary(primary)
+        self._primary: Final = _traced(_LentPrimary(primary), spans)
         self._secondary: Final = secondary
         self._wanted: Final = wanted
         self._figures: Final = figures

@@ -41,6 +41,7 @@ from tandembus.node.remote_store import CHECK, MAKE
 from tandembus.node.store_folders import store_folder
 from tandembus.node.stores import build_broker, build_budget, build_faults
 from tandembus.node.supervisor import Role
+from tandembus.node.tracing import start_tracing, trace
 from tandembus.node.waiting import first_of
 from tandembus.security.scopes import fold
 from tandembus.tasks import essential
@@ -82,6 +83,9 @@ class BrokerProcess:
         )
         self._copies.on_changed = self._changed
         self._stores = self._build_stores()
+        self._tracing = start_tracing(self._settings, process_label(Role.BROKER, orders.index))
+        if self._tracing is not None:
+            trace(self._tracing.spans, brokers=self._brokers_by_store().values())
         self._link = self._build_link()
         self._server = ChannelServer(
             orders.install_key,
@@ -359,3 +363,5 @@ class BrokerProcess:
             await store.stop()
         self._meter.close()
         self._copies.close()
+        if self._tracing is not None:
+            await self._tracing.stop()

@@ -35,6 +35,7 @@ from tandembus.node.metrics.process_metrics import ProcessMetrics
 from tandembus.node.orders import Orders
 from tandembus.node.stores import build_faults
 from tandembus.node.supervisor import Role
+from tandembus.node.tracing import start_tracing, trace
 from tandembus.node.waiting import first_of
 from tandembus.pair_view.view import Part, part_from_document, part_to_document
 from tandembus.prometheus import Exposition
@@ -83,6 +84,8 @@ class FrontEndProcess:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._meter.close()
+        if self._tracing is not None:
+            await self._tracing.stop()
         return 1 if self.broken.is_set() else 0
 
     def _build(self) -> None:
@@ -102,6 +105,7 @@ class FrontEndProcess:
         self._backlogs = Backlogs(self._namespace)
         self._channels.on_turn_end(self._namespace.turn_ended)
         self._copies.on_changed = self._changed
+        self._tracing = start_tracing(settings, process_label(Role.FRONT_END, orders.index))
         self._process_metrics = ProcessMetrics(self._clock)
         parts: list[Teller] = [self._process_metrics.tell, self._tell_door, lambda out: tell_meter(self._meter, out)]
         self._scrape = ProcessScrape(process_label(Role.FRONT_END, orders.index), parts)
@@ -177,6 +181,8 @@ class FrontEndProcess:
         if settings.key is None:
             self._namespace.renew_root_key = self._namespace.renew_key
         await door.start(tls)
+        if self._tracing is not None:
+            trace(self._tracing.spans, door.front_end)
         assert self._orders.ports is not None
         door.take_key(self._root_key)  # it may be another one by now
         self._door = door

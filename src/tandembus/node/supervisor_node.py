@@ -43,7 +43,7 @@ from tandembus.node.front_end_process import PAIR, RECEIVERS, ROOT_KEY, TOPOLOGY
 from tandembus.node.launching import Launch
 from tandembus.node.metering import METER, forget_ended, meter_from_wire, meter_settings, meter_to_wire, summed
 from tandembus.node.metrics.gathering import METRICS
-from tandembus.node.metrics.supervised import SupervisedMetrics
+from tandembus.node.metrics.supervised import OWN_LABEL, SupervisedMetrics
 from tandembus.node.owned_store import until_free
 from tandembus.node.remote_administration import ADMINISTER, AdministrationDesk
 from tandembus.node.remote_store import RemoteStore
@@ -52,6 +52,7 @@ from tandembus.node.stores import build_faults, open_namespace_catalog
 from tandembus.node.supervision import ProcessState
 from tandembus.node.supervisor import ProcessId, Role
 from tandembus.node.topology import Failures, FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.node.tracing import start_tracing, trace
 from tandembus.pair_view.view import Part, part_from_document, part_to_document, summed_parts
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
@@ -211,6 +212,9 @@ class SupervisorNode:
             self._when_broken,
         )
         self.metrics.door = self.door
+        self._tracing = start_tracing(self.settings, OWN_LABEL)
+        if self._tracing is not None:
+            trace(self._tracing.spans, self.door.front_end)
         if self.settings.key is None:
             self.namespace.renew_root_key = self._renew_root_key
 
@@ -449,6 +453,8 @@ class SupervisorNode:
         self._meter_stop.set()
         await asyncio.gather(*self._tasks, *self._joining, return_exceptions=True)
         self.meter.close()
+        if self._tracing is not None:
+            await self._tracing.stop()
         await self._catalog.settled()
         self._catalog.close()
 

@@ -37,6 +37,7 @@ from tandembus.node.store_folders import store_count, store_folder, stores_for_n
 from tandembus.node.stores import build_broker, build_budget, build_faults, open_namespace_catalog
 from tandembus.node.supervision import ProcessState
 from tandembus.node.topology import Failures, FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.node.tracing import start_tracing, trace
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.scopes import fold
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
@@ -210,6 +211,9 @@ class NamespaceNode:
             self.namespace.renew_root_key = self._renew_root_key
         await self._door.start(self.tls)
         self._build_metrics()
+        self._tracing = start_tracing(self.settings, THE_ONLY_PROCESS)
+        if self._tracing is not None:
+            trace(self._tracing.spans, self.front_end, self.brokers)
         self._door.open(sockets)
 
     def _build_metrics(self) -> None:
@@ -280,5 +284,7 @@ class NamespaceNode:
         if not self._is_in_memory:
             await self._copies_following.stop()
             self._copies.close()
+        if self._tracing is not None:
+            await self._tracing.stop()
         await self._catalog.settled()
         self._catalog.close()

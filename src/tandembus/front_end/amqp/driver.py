@@ -60,6 +60,8 @@ from tandembus.front_end.amqp.session_holds import SessionHolds
 from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
+from tandembus.interconnect.traffic import Traffic
+from tandembus.namespace.entity import Entity
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.paths import EntityAddress, parse_address
 
@@ -313,6 +315,10 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(link.context, Attaching):
             # At once: a discharge may come before the entity is open.
             link.context.drop(InvalidOperation(_GIVEN_UP))
+
+    def traffic_of(self, entity: Entity) -> Traffic:
+        traced = self._front_end.traced
+        return entity.traffic if traced is None else traced(entity.name, entity.traffic)
 
     def entity_links(self) -> list[EntityLink]:
         return list(self._links.values())

@@ -148,6 +148,8 @@ class ReceiverLink(Consumer):
         """How it takes part in transactions, where it can."""
         self.watch: ReceiveWatch | None = None
         """Who wants to know what becomes of messages: those of a backlog queue are on their way home."""
+        self.on_delivered: Callable[[Message, MessageLock], None] | None = None
+        """Told of each message, where tracing is on."""
         self._writer: Final = _EchoWriter(self)
         self._is_gathering: bool = False
         self._settled: Final = NumberRanges()
@@ -194,6 +196,8 @@ class ReceiverLink(Consumer):
         sequence_number = lock.index << NUMBER_BITS | message.number
         payload = encode_delivery(message, sequence_number, until, 0, self._more_annotations, self._more_count)
         lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
+        if self.on_delivered is not None:
+            self.on_delivered(message, lock)
         self._waits_in_vain = False
         self.activity += 1
         size = len(payload)
