@@ -12,6 +12,7 @@ from tandembus.interconnect.requests import Counts, Requests
 from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
 from tandembus.namespace.entries import Entry
+from tandembus.pair_view.watches import OutageMark
 from tandembus.store.messaging_store import MAIN
 
 EntityCounts = Counts
@@ -51,6 +52,8 @@ class Entity:
         """When clients last used it: what is idle is told by this."""
         self.found_at = now
         """When somebody last asked for it, be it only to count: it stays in memory for a while."""
+        self.outage_mark = OutageMark()
+        """Whether sends to it were refused, as far as links of this process know."""
         self._links: set[AttachedLink] = set()
         self._use_count = 0
 

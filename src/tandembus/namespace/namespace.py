@@ -42,6 +42,7 @@ from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.opening import OpenEntities
 from tandembus.namespace.paths import SubQueue
 from tandembus.namespace.policies import KeyKind, completed, find_policy, put_in, with_new_key, without
+from tandembus.pair_view.sightings import Sightings
 from tandembus.security.sas import ROOT_POLICY
 from tandembus.store.messaging_store import MAIN
 from tandembus.tasks import WhenBroken, carry_on, essential
@@ -86,6 +87,8 @@ class Namespace:
         """What fails on purpose."""
         self.fault_desk: FaultDesk = LocalDesk(self.faults)
         """Where that is asked for."""
+        self.sightings = Sightings(clock)
+        """What front ends of this process see of a pair."""
         self._open = OpenEntities(name, catalog, FaultySource(source, self.faults), limits, clock)
         self._housekeeper: asyncio.Task[None] | None = None
         self._accesses_recorded_at = 0.0

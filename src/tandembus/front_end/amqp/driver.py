@@ -92,6 +92,7 @@ class AmqpConnection(asyncio.Protocol):
         self._front_end = front_end
         self.clock = front_end.clock
         self.namespace_clock = front_end.namespace.clock
+        self.sightings = front_end.namespace.sightings
         self.limits = front_end.limits
         self.held = ClaimsHeld(front_end.authorizer, front_end.clock, when_claimed)
         self.began_at = self.clock.monotonic()
@@ -467,6 +468,8 @@ class AmqpConnection(asyncio.Protocol):
                 self._attach_link(link, address, entity_link)
             self._handle_all(attaching.take())
         except BusError as error:
+            if isinstance(link, IncomingLink) and not address.is_management:
+                self.sightings.attach_refused(address.path, error)
             self._refuse(link, error)
             attaching.drop(error)
         except Exception:

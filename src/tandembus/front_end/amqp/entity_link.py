@@ -75,6 +75,8 @@ class EntityLink:
         """What it waits for, while the answer to its attach is held."""
         self._refusal: BusError | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._sightings = connection.sightings
+        self._is_syphon_sender = False
         self._activity = 0
         self._active_at = connection.clock.monotonic()
 
@@ -82,10 +84,14 @@ class EntityLink:
         """The client sends: answer its attach, give it credit."""
         checks = send_checks(self.entity, limits)
         key = self.entity.entry.key
-        counters = SendMeter(meter.slot(key, SEND, self.reason), meter.slot(key, SEND, PING))
+        watch = self._sightings.of_sender(self.entity.name, self.entity.outage_mark, self.reason == SYPHON)
+        counters = SendMeter(meter.slot(key, SEND, self.reason), meter.slot(key, SEND, PING), watch)
         half = SenderLink(link, self._connection.host, self.entity.traffic, checks, counters, limits.link_credit)
         half.destination = "" if self.destination is None else self.destination.path
         self._attach(half)
+        if self.reason == SYPHON:
+            self._is_syphon_sender = True
+            self._sightings.syphon_senders += 1
         link.accept(max_message_size=int(checks.max_message_bytes))
         half.top_up()
 
@@ -111,7 +117,10 @@ class EntityLink:
         counters = self._connection.receive_meter(self.entity.entry, self._key, self.reason)
         is_destructive = link.snd_settle_mode == 1
         host, traffic = self._connection.host, self.entity.traffic
-        return ReceiverLink(link, host, traffic, self.lane, is_destructive, counters, b"", 0)
+        half = ReceiverLink(link, host, traffic, self.lane, is_destructive, counters, b"", 0)
+        if self.lane == MAIN:
+            half.watch = self._sightings.of_receiver(self.entity.name)
+        return half
 
     # Sessions: the answer to the attach is held until there is one.
 
@@ -192,6 +201,7 @@ class EntityLink:
             return
         self._half = None
         half.is_open = False
+        self._sightings.syphon_senders -= self._is_syphon_sender
         self.link.context = None
         self.entity.detach(self, self._connection.namespace_clock.now())
         if not isinstance(half, ReceiverLink):

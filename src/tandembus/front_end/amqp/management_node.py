@@ -129,6 +129,7 @@ class ManagementNode:
         self._checks = checks
         self._transactions = host.transactions
         self._lane = address.sub_queue.lane
+        self._watch = namespace.sightings.of_receiver(address.path) if self._lane == MAIN else None
         self._sessions = SessionRequests(namespace, self._lane, holds, self._count, listings)
         rules = RuleRequests(namespace, address, self._count)
         ledger = LedgerRequests(self._lane, namespace.limits, self._count).operations if has_reservations else {}
@@ -246,6 +247,8 @@ class ManagementNode:
             size += len(payload)
             units += operations_for(len(payload))
             one: dict[object, object] = {"message": payload}
+            if self._watch is not None:
+                self._watch.delivered(message, lock.token)
             if not is_destructive:
                 one["lock-token"] = uuid.UUID(bytes_le=lock.token)
             messages.append(one)
@@ -262,6 +265,9 @@ class ManagementNode:
             lock.changes = changes
         await settle_all(entity.traffic, locks, settlement)
         self._count(METERED_AS[settlement], len(locks), len(locks), 0)
+        if self._watch is not None:
+            for lock in locks:
+                self._watch.settled(lock.token, settlement)
         return 200, None, {}
 
     async def _disposition(self, entity: Entity, body: Body, hold: SessionHold | None) -> tuple[int, list[MessageLock]]:

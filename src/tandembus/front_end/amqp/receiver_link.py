@@ -43,6 +43,7 @@ from tandembus.interconnect.traffic import SessionHold, Traffic
 from tandembus.message import Message
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering.slot import MeterSlot, operations_for
+from tandembus.pair_view.watches import ReceiveWatch
 from tandembus.store.messaging_store import NUMBER_BITS
 
 RECEIVED: Final = 0x23
@@ -145,6 +146,8 @@ class ReceiverLink(Consumer):
         self._in_transactions: Final = _TransactionalEchoes(self)
         self.party: TransactionParty | None = None
         """How it takes part in transactions, where it can."""
+        self.watch: ReceiveWatch | None = None
+        """Who wants to know what becomes of messages: those of a backlog queue are on their way home."""
         self._writer: Final = _EchoWriter(self)
         self._is_gathering: bool = False
         self._settled: Final = NumberRanges()
@@ -195,6 +198,11 @@ class ReceiverLink(Consumer):
         self.activity += 1
         size = len(payload)
         self._meter.receive.add(1, operations_for(size), size)
+        watch = self.watch
+        if watch is not None:
+            watch.delivered(message, lock.token)
+            if self.is_destructive:
+                watch.settled(lock.token, COMPLETE)
         self._host.touch()
 
     def flush(self) -> None:
@@ -286,16 +294,20 @@ class ReceiverLink(Consumer):
         raise InvalidArgument("This outcome cannot settle a message here.")
 
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
+        if error is None:
+            self._count_settled(lock)
         if lock.is_quiet:
-            if error is None:
-                self._meter.settled(lock.asked)
             return
         if error is not None:
             self._refuse(lock.delivery_id, error)
             return
-        settlement = lock.asked
-        self._meter.settled(settlement)
-        self._echo(lock.delivery_id, _state_of(settlement))
+        self._echo(lock.delivery_id, _state_of(lock.asked))
+
+    def _count_settled(self, lock: MessageLock) -> None:
+        self._meter.settled(lock.asked)
+        watch = self.watch
+        if watch is not None:
+            watch.settled(lock.token, lock.asked)
 
     def _echo(self, delivery_id: i64, state: bytes) -> None:
         if state != self._state:

@@ -24,6 +24,7 @@ from tandembus.interconnect.traffic import Traffic
 from tandembus.message import BATCH_FORMAT, Message, parse_message
 from tandembus.message_sections import split_batch
 from tandembus.metering.slot import MeterSlot, operations_for
+from tandembus.pair_view.watches import SendWatch
 
 
 @final
@@ -92,23 +93,36 @@ class SendChecks:
 
 @final
 class SendMeter:
-    """Counts accepted sends message by message; pings under a reason of their own."""
+    """Counts accepted sends message by message; pings under a reason of their own. What an outage does to them is told
+    to `watch`."""
 
-    __slots__ = ("normal", "pings")
+    __slots__ = ("normal", "pings", "watch")
 
-    def __init__(self, normal: MeterSlot, pings: MeterSlot) -> None:
+    def __init__(self, normal: MeterSlot, pings: MeterSlot, watch: SendWatch | None = None) -> None:
         self.normal: Final = normal
         self.pings: Final = pings
+        self.watch: Final = watch
 
     def count(self, operation: SendOperation) -> None:
         messages = operation.messages
+        watch = self.watch
         if messages[0].is_ping:
             self.pings.add(len(messages), len(messages), int(operation.size_bytes))
+            if watch is not None:
+                watch.ping_accepted(messages)
             return
+        if watch is not None:
+            watch.accepted(messages)
         units = 0
         for message in messages:
             units += operations_for(int(message.wire_size))
         self.normal.add(len(messages), units, int(operation.size_bytes))
+
+    def refused(self, operation: SendOperation, error: BusError) -> None:
+        """Costs nothing; whoever watches is told."""
+        watch = self.watch
+        if watch is not None:
+            watch.refused(operation.messages, error)
 
 
 @final
@@ -130,6 +144,8 @@ class _TransactionalSends(SendReply):
     def sent(self, operation: SendOperation, error: BusError | None) -> None:
         if error is None:
             self.meter.count(operation)
+        else:
+            self.meter.refused(operation, error)
 
 
 @final
@@ -227,6 +243,7 @@ class SenderLink(Flushable):
     def _refuse_operation(self, operation: SendOperation, error: BusError) -> None:
         if operation.messages[0].is_ping:
             self._host.pings.refused_count += 1
+        self._meter.refused(operation, error)
         self.refuse(operation.delivery_id, error)
 
     def answered(self, operation: SendOperation, error: BusError | None) -> None:

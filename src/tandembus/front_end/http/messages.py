@@ -35,7 +35,7 @@ class MessagesOverHttp:
     def __init__(self, namespace: Namespace, access: Access, meter: Meter, clock: Clock) -> None:
         self._namespace = namespace
         self._access = access
-        self._sender = HttpSender(namespace.limits, meter, clock)
+        self._sender = HttpSender(namespace.limits, meter, clock, namespace.sightings)
         self._receiver = HttpReceiver(namespace, access, meter, clock)
 
     def stop_waiting(self) -> None:

@@ -24,11 +24,13 @@ from tandembus.metering.reasons import reason_to_send
 from tandembus.metering.slot import PING, SEND
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.paths import SubQueue
+from tandembus.pair_view.sightings import Sightings
 
 
 class HttpSender:
-    def __init__(self, limits: Limits, meter: Meter, clock: Clock) -> None:
+    def __init__(self, limits: Limits, meter: Meter, clock: Clock, sightings: Sightings) -> None:
         self._limits = limits
+        self._sightings = sightings
         self._meter = meter
         self._clock = clock
 
@@ -69,16 +71,24 @@ class HttpSender:
     async def _store(self, entity: Entity, messages: list[Message], timeout_s: float) -> None:
         """Returns when they are durable."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        meter = self._meter_of(entity)
 
         def sent(operation: SendOperation, error: BusError | None) -> None:
             if error is None:
-                self._count(entity, operation)
+                meter.count(operation)
+            else:
+                meter.refused(operation, error)
             tell(done, error)
 
         size_bytes = sum([int(message.wire_size) for message in messages])
         entity.accessed_at = self._clock.now()
+        operation = SendOperation(messages, size_bytes, CallbackSendReply(sent), 0)
         with entity.in_use():
-            entity.traffic.send(SendOperation(messages, size_bytes, CallbackSendReply(sent), 0))
+            try:
+                entity.traffic.send(operation)
+            except BusError as error:
+                meter.refused(operation, error)
+                raise
             try:
                 await asyncio.wait_for(done, timeout_s)
             except asyncio.TimeoutError:
@@ -86,6 +96,7 @@ class HttpSender:
                     f"The message was not stored within {timeout_s:g} s; whether it will be is not known."
                 ) from None
 
-    def _count(self, entity: Entity, operation: SendOperation) -> None:
-        key = entity.entry.key
-        SendMeter(self._meter.slot(key, SEND, reason_to_send(key)), self._meter.slot(key, SEND, PING)).count(operation)
+    def _meter_of(self, entity: Entity) -> SendMeter:
+        key, meter = entity.entry.key, self._meter
+        watch = self._sightings.of_sender(entity.name, entity.outage_mark)
+        return SendMeter(meter.slot(key, SEND, reason_to_send(key)), meter.slot(key, SEND, PING), watch)
