@@ -152,6 +152,8 @@ class FailoverBill:
     lines: tuple[FailoverLine, ...]
     cost: Decimal
     """What the months' bills are higher."""
+    normal_cost: Decimal
+    """What the same messages would have cost without it, those that are not home yet aside."""
     bandwidth_cost: Decimal | None
     """None where it is not priced."""
 
@@ -181,6 +183,7 @@ def failover_bill(bill: Bill) -> FailoverBill:
             ]
         ),
         cost=sum([_priced(stretch, use, use.further_operations) for stretch, use in by_stretch], ZERO),
+        normal_cost=sum([_priced(stretch, use, use.diverted.normal_operations) for stretch, use in by_stretch], ZERO),
         bandwidth_cost=_bandwidth(by_stretch),
     )
 
