@@ -44,7 +44,9 @@ class FrontDoor:
         self._meter = meter
         self._clock = connection_clock
         self._partner = partner_of(settings, connection_clock)
-        self._surroundings = replace(surroundings, codes=OneTimeCodes(settings.data))
+        self._surroundings = replace(
+            surroundings, codes=OneTimeCodes(settings.data), meter_folder=settings.data / "meter"
+        )
         if self._partner is not None:
             ask, name = self._partner.ask, self._partner.name
             self._surroundings = replace(self._surroundings, ask_partner=ask, partner_name=name)

@@ -19,6 +19,7 @@ from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Peer
 from tandembus.metering.meter import Meter, MeterTotals
+from tandembus.namespace.backlogs import Backlogs
 from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.node.catalog_copy import CatalogCopies
 from tandembus.node.channels import Channels
@@ -35,6 +36,7 @@ from tandembus.node.orders import Orders
 from tandembus.node.stores import build_faults
 from tandembus.node.supervisor import Role
 from tandembus.node.waiting import first_of
+from tandembus.pair_view.view import Seen, seen_from_document, seen_to_document
 from tandembus.prometheus import Exposition
 from tandembus.security.tls import certificate_names, ensure_certificate
 from tandembus.tasks import essential
@@ -45,6 +47,8 @@ CUT_OFF: Final = 71
 """Exit code of a front end that must not serve any more."""
 ROOT_KEY: Final = "root key"
 TOPOLOGY: Final = "topology"
+PAIR: Final = "pair"
+"""The call that asks what was seen of a pair."""
 RECEIVERS: Final = "receivers"
 """The call that asks how many receive from an entity."""
 
@@ -95,6 +99,7 @@ class FrontEndProcess:
             settings.name, self._copies, source, self._link, settings.limits, self._clock, self._faults
         )
         self._namespace.when_broken = self._when_broken
+        self._backlogs = Backlogs(self._namespace)
         self._channels.on_turn_end(self._namespace.turn_ended)
         self._copies.on_changed = self._changed
         self._process_metrics = ProcessMetrics(self._clock)
@@ -119,6 +124,7 @@ class FrontEndProcess:
             {
                 METER: self._tell_meter,
                 METRICS: self._tell_metrics,
+                PAIR: self._tell_pair,
                 RECEIVERS: self._tell_receivers,
                 "accesses": self._tell_accesses,
             }
@@ -161,6 +167,7 @@ class FrontEndProcess:
             Surroundings(
                 self._topology,
                 self._meter_totals,
+                pair=self._seen_of_pair,
                 metrics=Scrapes(self._metrics).text,
                 has_open_metrics=settings.open_metrics,
             ),
@@ -199,6 +206,12 @@ class FrontEndProcess:
 
     async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
         return await self._scrape.blocks()
+
+    async def _seen_of_pair(self) -> Seen:
+        return seen_from_document(await self._link.call(PAIR))
+
+    async def _tell_pair(self, _peer: Peer, _value: object) -> object:
+        return seen_to_document(self._backlogs.seen())
 
     def _status(self) -> dict[object, object]:
         return {"connections": 0 if self._door is None else self._door.connection_count}

@@ -23,6 +23,7 @@ from tandembus.interconnect.handshake import Party
 from tandembus.interconnect.peer import Peer
 from tandembus.metering.meter import Meter, MeterTotals
 from tandembus.namespace.administration import Administration
+from tandembus.namespace.backlogs import Backlogs
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.faulty_fragments import FaultyStorePort
@@ -38,7 +39,7 @@ from tandembus.node.facts import bring_about, connection_string_of, write_facts
 from tandembus.node.fault_wire import ASK_FAULT, FAULTS, answer_fault, faults_to_wire
 from tandembus.node.front_door import FrontDoor
 from tandembus.node.front_end_namespace import RENEW_KEY, VERSION
-from tandembus.node.front_end_process import RECEIVERS, ROOT_KEY, TOPOLOGY
+from tandembus.node.front_end_process import PAIR, RECEIVERS, ROOT_KEY, TOPOLOGY
 from tandembus.node.launching import Launch
 from tandembus.node.metering import METER, forget_ended, meter_from_wire, meter_settings, meter_to_wire, summed
 from tandembus.node.metrics.gathering import METRICS
@@ -51,6 +52,7 @@ from tandembus.node.stores import build_faults, open_namespace_catalog
 from tandembus.node.supervision import ProcessState
 from tandembus.node.supervisor import ProcessId, Role
 from tandembus.node.topology import Failures, FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
+from tandembus.pair_view.view import Seen, seen_from_document, seen_to_document, summed_seen
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
 from tandembus.tasks import essential
@@ -185,6 +187,7 @@ class SupervisorNode:
         self.namespace = CatalogNamespace(
             settings.name, self._catalog, source, administration, settings.limits, self.clock, self.faults
         )
+        self._backlogs = Backlogs(self.namespace)
         self.namespace.fault_desk = LocalDesk(self.faults, self._tell_faults)
         self.namespace.when_broken = self._when_broken
         self.namespace.on_deleted = self.meter.forget
@@ -201,6 +204,7 @@ class SupervisorNode:
             Surroundings(
                 self.topology,
                 self.meter_totals,
+                pair=self.seen_of_pair,
                 metrics=self.metrics.scrapes.text,
                 has_open_metrics=self.settings.open_metrics,
             ),
@@ -228,6 +232,7 @@ class SupervisorNode:
                 TOPOLOGY: self._tell_topology,
                 METER: self._tell_meter,
                 METRICS: self._tell_metrics,
+                PAIR: self._tell_pair,
                 ASK_FAULT: lambda _peer, value: answer_fault(namespace.fault_desk, value),
                 "dropped": self._dropped,
                 SNAPSHOT: self._tell_snapshot,
@@ -344,6 +349,20 @@ class SupervisorNode:
 
     async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
         return await self.metrics.scrapes.text()
+
+    async def seen_of_pair(self) -> Seen:
+        """By all front ends that live."""
+        parts = [self._backlogs.seen()]
+        for process in self.control.processes(Role.FRONT_END):
+            try:
+                parts.append(seen_from_document(await process.peer.call(PAIR, None, 2.0)))
+            except BusError as error:
+                log.warning("%s does not tell what it has seen of the pair: %s", process.id, error)
+                parts.append(Seen(0.0, is_complete=False))
+        return summed_seen(parts)
+
+    async def _tell_pair(self, _peer: Peer, _value: object) -> object:
+        return seen_to_document(await self.seen_of_pair())
 
     async def topology(self, query: TopologyQuery) -> Mapping[str, object]:
         supervisor = self.supervisor

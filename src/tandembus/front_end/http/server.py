@@ -20,12 +20,15 @@ from tandembus.front_end.http.administration import METER_PATH, Administration
 from tandembus.front_end.http.api.acting import Acting
 from tandembus.front_end.http.api.browsing import Browsing
 from tandembus.front_end.http.api.census import CensusTaker
+from tandembus.front_end.http.api.cost import CostRoutes
+from tandembus.front_end.http.api.cost_watch import CostWatch
 from tandembus.front_end.http.api.counters import Counters
 from tandembus.front_end.http.api.entities import EntityRoutes
 from tandembus.front_end.http.api.entity_changes import EntityChanges
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
 from tandembus.front_end.http.api.exporting import Exporting
 from tandembus.front_end.http.api.overview import Overview
+from tandembus.front_end.http.api.pair import PairRoutes, PairWatch
 from tandembus.front_end.http.api.resending import Resending
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
 from tandembus.front_end.http.api.rules import Rules
@@ -161,6 +164,8 @@ class HttpFrontEnd:
         self._overview = Overview(namespace, self._access, counters, census, self._surroundings, clock)
         browsing = Browsing(namespace, self._access, meter)
         sending = Sending(namespace, self._access, meter, namespace.clock)
+        self._pair = PairWatch(namespace, self._surroundings)
+        costs = CostWatch(namespace, self._surroundings, self._pair)
         parts = (
             session,
             self._overview,
@@ -172,12 +177,15 @@ class HttpFrontEnd:
             Acting(namespace, self._access, meter),
             Resending(namespace, self._access, meter, browsing, sending),
             Rules(namespace, self._access, meter, namespace.clock),
+            PairRoutes(self._pair, self._access),
+            CostRoutes(namespace, self._access, self._meter_totals, costs),
         )
         self.api = Routes([route for part in parts for route in part.routes()])
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
         await self._overview.stop()
+        await self._pair.stop()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = decode_http_path(request.rel_url.raw_path)

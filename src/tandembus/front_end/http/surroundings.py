@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tandembus.front_end.http.topology import TopologySource
 from tandembus.metering import MeterTotals
+from tandembus.pair_view.view import Seen
 from tandembus.security.one_time_codes import OneTimeCodes
 
 MeterSource = Callable[[], Awaitable[MeterTotals]]
 MetricsSource = Callable[[], Awaitable[str]]
+PairSource = Callable[[], Awaitable[Seen]]
 AskPartner = Callable[[str], Awaitable[Mapping[str, object]]]
 
 
@@ -35,3 +38,7 @@ class Surroundings:
     """All that Prometheus is told; None where nobody gathers it."""
     has_open_metrics: bool = False
     """Anybody may read them."""
+    meter_folder: Path | None = None
+    """Where the meters of all processes write; None where nobody knows."""
+    pair: PairSource | None = None
+    """All that is seen of a pair; None where this process sees everything."""

@@ -62,6 +62,10 @@ NEEDS = {
     ),
     ("DELETE", "rules"): Need(("Manage",), "events/subscriptions/all", "path=events/subscriptions/all&name=one"),
     ("POST", "rules/check"): Need(ANYTHING, None, document={"filter": 5}),
+    ("GET", "pair"): Need(("Manage",), ""),
+    ("GET", "pair/view"): Need(("Manage",), ""),
+    ("GET", "cost"): Need(("Manage",), ""),
+    ("GET", "cost/used"): Need(("Manage",), "", "since=0"),
 }
 """By method and name. A request of a row changes nothing: it is done with every right in turn."""
 
