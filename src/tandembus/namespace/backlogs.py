@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tandembus.errors import BusError
 from tandembus.pair_view.backlog_paths import primary_of
-from tandembus.pair_view.view import MAX_QUEUES, BacklogQueue, Part, seen_by
+from tandembus.pair_view.view import MAX_QUEUES, BacklogQueue, Seen, seen_by
 from tandembus.store.messaging_store import MAIN
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Backlogs:
             self._version = catalog.version
         return self._queues
 
-    def seen(self) -> Part:
+    def seen(self) -> Seen:
         """What this process has seen of a pair, and who receives through it from backlog queues."""
         receivers = {path.lower(): self._namespace.receiver_count(path) for path, _ in self.queues()[:MAX_QUEUES]}
         return seen_by(self._namespace.sightings, {path: count for path, count in receivers.items() if count})

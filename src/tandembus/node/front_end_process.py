@@ -37,7 +37,7 @@ from tandembus.node.stores import build_faults
 from tandembus.node.supervisor import Role
 from tandembus.node.tracing import start_tracing, trace
 from tandembus.node.waiting import first_of
-from tandembus.pair_view.view import Part, part_from_document, part_to_document
+from tandembus.pair_view.view import Seen, seen_from_document, seen_to_document
 from tandembus.prometheus import Exposition
 from tandembus.security.tls import certificate_names, ensure_certificate
 from tandembus.tasks import essential
@@ -171,6 +171,7 @@ class FrontEndProcess:
             Surroundings(
                 self._topology,
                 self._meter_totals,
+                pair=self._seen_of_pair,
                 metrics=Scrapes(self._metrics).text,
                 has_open_metrics=settings.open_metrics,
                 pair=self._seen_of_pair,
@@ -213,11 +214,11 @@ class FrontEndProcess:
     async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
         return await self._scrape.blocks()
 
-    async def _seen_of_pair(self) -> Part:
-        return part_from_document(await self._link.call(PAIR))
+    async def _seen_of_pair(self) -> Seen:
+        return seen_from_document(await self._link.call(PAIR))
 
     async def _tell_pair(self, _peer: Peer, _value: object) -> object:
-        return part_to_document(self._backlogs.seen())
+        return seen_to_document(self._backlogs.seen())
 
     def _status(self) -> dict[object, object]:
         return {"connections": 0 if self._door is None else self._door.connection_count}

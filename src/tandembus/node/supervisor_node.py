@@ -53,7 +53,7 @@ from tandembus.node.supervision import ProcessState
 from tandembus.node.supervisor import ProcessId, Role
 from tandembus.node.topology import Failures, FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
 from tandembus.node.tracing import start_tracing, trace
-from tandembus.pair_view.view import Part, part_from_document, part_to_document, summed_parts
+from tandembus.pair_view.view import Seen, seen_from_document, seen_to_document, summed_seen
 from tandembus.security.key_file import ensure_key, renew_key
 from tandembus.security.tls import TlsFiles, certificate_names, ensure_certificate
 from tandembus.tasks import essential
@@ -205,6 +205,7 @@ class SupervisorNode:
             Surroundings(
                 self.topology,
                 self.meter_totals,
+                pair=self.seen_of_pair,
                 metrics=self.metrics.scrapes.text,
                 has_open_metrics=self.settings.open_metrics,
                 pair=self.seen_of_pair,
@@ -354,19 +355,19 @@ class SupervisorNode:
     async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
         return await self.metrics.scrapes.text()
 
-    async def seen_of_pair(self) -> Part:
+    async def seen_of_pair(self) -> Seen:
         """By all front ends that live."""
         parts = [self._backlogs.seen()]
         for process in self.control.processes(Role.FRONT_END):
             try:
-                parts.append(part_from_document(await process.peer.call(PAIR, None, 2.0)))
+                parts.append(seen_from_document(await process.peer.call(PAIR, None, 2.0)))
             except BusError as error:
                 log.warning("%s does not tell what it has seen of the pair: %s", process.id, error)
-                parts.append(Part(0.0, is_complete=False))
-        return summed_parts(parts)
+                parts.append(Seen(0.0, is_complete=False))
+        return summed_seen(parts)
 
     async def _tell_pair(self, _peer: Peer, _value: object) -> object:
-        return part_to_document(await self.seen_of_pair())
+        return seen_to_document(await self.seen_of_pair())
 
     async def topology(self, query: TopologyQuery) -> Mapping[str, object]:
         supervisor = self.supervisor

@@ -35,6 +35,8 @@ class Sightings:
         self._max_entities = max_entities
         self._max_held = max_held
         self._records: dict[tuple[str, str], EntityRecord] = {}
+        self._last: EntityRecord | None = None
+        """The one that was seen last, which is often seen next."""
         self._held: dict[bytes, tuple[str, str]] = {}
         self.since: Final = clock.now()
         self.is_cut_short = False
@@ -78,8 +80,7 @@ class Sightings:
         self._note("", path, Sign.HOME, len(messages))
 
     def _diverted(self, primary: str, messages: list[Message]) -> None:
-        found = Counter([destination_in(message) for message in messages])
-        for path, count in found.items():
+        for path, count in Counter(map(destination_in, messages)).items():
             if path is not None:
                 self._note(primary, path, Sign.DIVERTED, count)
 
@@ -101,13 +102,19 @@ class Sightings:
             self._note(*where, Sign.DEAD, 1)
 
     def _note(self, primary: str, path: str, sign: Sign, count: int) -> None:
+        record = self._last
+        if record is None or record.path != path or record.primary != primary:
+            record = self._last = self._record(primary, path)
+        record.note(sign, count, self._clock.now())
+
+    def _record(self, primary: str, path: str) -> EntityRecord:
         key = (primary.lower(), path.lower())
         record = self._records.pop(key, None) or EntityRecord(primary, path)
         if len(self._records) >= self._max_entities:
             del self._records[next(iter(self._records))]
             self.is_cut_short = True
         self._records[key] = record  # behind all others: the first is the one that was seen longest ago
-        record.note(sign, count, self._clock.now())
+        return record
 
     # What was seen.
 

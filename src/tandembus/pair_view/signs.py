@@ -85,54 +85,77 @@ class EntitySigns:
         return self.totals.get(sign, 0)
 
 
+class _Kept:
+    """One sign of one entity while it is being seen."""
+
+    __slots__ = ("_break_s", "_seconds", "runs", "total")
+
+    def __init__(self, sign: Sign) -> None:
+        self.total = 0
+        self.runs: deque[Run] = deque(maxlen=MAX_RUNS)
+        self._break_s = BREAK_S[sign]
+        self._seconds: deque[list[int]] = deque(maxlen=RECENT_S + 1)
+
+    def add(self, count: int, now: float) -> bool:
+        """Whether the last run goes on, since it was seen a moment ago."""
+        self.total += count
+        second = int(now)
+        if self._seconds and self._seconds[-1][0] == second:
+            self._seconds[-1][1] += count
+        else:
+            self._seconds.append([second, count])
+        if self.runs and now - self.runs[-1].last_at <= self._break_s:
+            self.go_on(count, now)
+            return True
+        return False
+
+    def go_on(self, count: int, now: float) -> None:
+        run = self.runs[-1]
+        run.count += count
+        if now > run.last_at:  # a wall clock that was set back makes no run that ends before it began
+            run.last_at = now
+
+    def recent(self, now: float) -> int:
+        return sum([count for second, count in self._seconds if now - RECENT_S < second <= now])
+
+
 class EntityRecord:
     """The signs of one entity while they are being seen."""
 
     def __init__(self, primary: str, path: str) -> None:
         self.primary: Final = primary
         self.path: Final = path
-        self._totals: dict[Sign, int] = {}
-        self._runs: dict[Sign, deque[Run]] = {}
-        self._seconds: dict[Sign, deque[tuple[int, int]]] = {}
+        self._kept: dict[Sign, _Kept] = {}
 
     def note(self, sign: Sign, count: int, now: float) -> None:
-        self._totals[sign] = self._totals.get(sign, 0) + count
-        self._count_second(sign, count, int(now))
-        runs = self._runs.setdefault(sign, deque(maxlen=MAX_RUNS))
-        if runs and self._goes_on(sign, runs[-1], now):
-            # A wall clock that was set back makes no run that ends before it began.
-            runs[-1].last_at = max(runs[-1].last_at, now)
-            runs[-1].count += count
+        kept = self._kept.get(sign)
+        if kept is None:
+            kept = self._kept[sign] = _Kept(sign)
+        if kept.add(count, now):
+            return
+        if kept.runs and self._has_seen_nothing_to_the_contrary(sign, kept.runs[-1]):
+            kept.go_on(count, now)
         else:
-            runs.append(Run(now, now, count))
+            kept.runs.append(Run(now, now, count))
 
-    def _goes_on(self, sign: Sign, run: Run, now: float) -> bool:
-        if now - run.last_at <= BREAK_S[sign]:
-            return True
+    def _has_seen_nothing_to_the_contrary(self, sign: Sign, run: Run) -> bool:
         contrary = CONTRARY.get(sign)
         if contrary is None:
             return False
-        others = [self._runs[other][-1].last_at for other in contrary if other in self._runs]
+        others = [self._kept[other].runs[-1].last_at for other in contrary if other in self._kept]
         return all(at < run.last_at for at in others)
 
-    def _count_second(self, sign: Sign, count: int, second: int) -> None:
-        seconds = self._seconds.setdefault(sign, deque(maxlen=RECENT_S + 1))
-        if seconds and seconds[-1][0] == second:
-            count += seconds.pop()[1]
-        seconds.append((second, count))
-
     def signs(self, now: float) -> EntitySigns:
-        since = now - RECENT_S
-        recent = {
-            sign: sum([count for second, count in seconds if since < second <= now])
-            for sign, seconds in self._seconds.items()
-        }
+        recent = {sign: kept.recent(now) for sign, kept in self._kept.items()}
         return EntitySigns(
             self.primary,
             self.path,
-            dict(self._totals),
+            {sign: kept.total for sign, kept in self._kept.items()},
             {sign: count for sign, count in recent.items() if count},
-            {sign: [Run(run.first_at, run.last_at, run.count) for run in runs] for sign, runs in self._runs.items()},
+            {
+                sign: [Run(run.first_at, run.last_at, run.count) for run in kept.runs]
+                for sign, kept in self._kept.items()
+            },
         )
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Seen:
     """What one process has seen, or all of a namespace together."""
 
     since: float
@@ -52,20 +52,20 @@ class PairView:
     name: str
     at: float
     """By the namespace's own clock, as all its times."""
-    seen: Part
+    seen: Seen
     queues: Sequence[BacklogQueue] = ()
 
     def queues_of(self, primary: str) -> list[BacklogQueue]:
         return [queue for queue in self.queues if queue.primary.lower() == primary.lower()]
 
 
-def seen_by(sightings: Sightings, receivers: Mapping[str, int]) -> Part:
-    return Part(
+def seen_by(sightings: Sightings, receivers: Mapping[str, int]) -> Seen:
+    return Seen(
         sightings.since, sightings.signs(), receivers, sightings.syphon_senders, is_complete=not sightings.is_cut_short
     )
 
 
-def summed_parts(parts: Iterable[Part]) -> Part:
+def summed_seen(parts: Iterable[Seen]) -> Seen:
     """As if one process had seen everything; what the youngest of them has missed is missing."""
     known = list(parts)
     receivers: dict[str, int] = {}
@@ -73,7 +73,7 @@ def summed_parts(parts: Iterable[Part]) -> Part:
         for queue, count in part.receivers.items():
             receivers[queue] = receivers.get(queue, 0) + count
     entities = summed_signs([signs for part in known for signs in part.entities])
-    return Part(
+    return Seen(
         max(part.since for part in known),
         entities[-MAX_ENTITIES:],
         receivers,
@@ -104,7 +104,7 @@ def _shifted(signs: EntitySigns, by_s: float) -> EntitySigns:
 # As a document.
 
 
-def part_to_document(part: Part) -> dict[object, object]:
+def seen_to_document(part: Seen) -> dict[object, object]:
     return {
         "since": part.since,
         "entities": [_signs_to_document(signs) for signs in part.entities],
@@ -130,7 +130,7 @@ def view_to_document(view: PairView) -> dict[str, object]:
     return {
         "name": view.name,
         "at": view.at,
-        "seen": part_to_document(view.seen),
+        "seen": seen_to_document(view.seen),
         "queues": [
             {
                 "path": queue.path,
@@ -147,10 +147,10 @@ def view_to_document(view: PairView) -> dict[str, object]:
     }
 
 
-def part_from_document(value: object) -> Part:
+def seen_from_document(value: object) -> Seen:
     """Raises MalformedData."""
     document = _map(value)
-    return Part(
+    return Seen(
         _number(document.get("since")),
         [_signs_from_document(one) for one in _list(document.get("entities"), MAX_ENTITIES)],
         {_text(queue): _count(count) for queue, count in _map(document.get("receivers")).items()},
@@ -176,7 +176,7 @@ def view_from_document(value: object) -> PairView:
     return PairView(
         _text(document.get("name")),
         _number(document.get("at")),
-        part_from_document(document.get("seen")),
+        seen_from_document(document.get("seen")),
         [_queue(one) for one in _list(document.get("queues"), MAX_QUEUES)],
     )
 

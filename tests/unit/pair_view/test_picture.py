@@ -11,23 +11,23 @@ from tandembus.pair_view.signs import Sign
 from tandembus.pair_view.timeline import Segment, State
 from tandembus.pair_view.view import PairView, shifted
 from tests.covers import covers
-from tests.unit.pair_view.told import START, Seen, queue, signs, states, story, view
+from tests.unit.pair_view.told import START, Runs, queue, signs, states, story, view
 
-AT_HOME: Seen = {
+AT_HOME: Runs = {
     Sign.REFUSED: [(0, 9, 5)],
     Sign.PING_REFUSED: [(11, 91, 5)],
     Sign.PING_ACCEPTED: [(101, 101, 1)],
     Sign.HOME: [(104, 110, 300)],
 }
-IN_BACKLOG: Seen = {Sign.DIVERTED: [(10, 100, 300)], Sign.TAKEN: [(104, 110, 300)]}
+IN_BACKLOG: Runs = {Sign.DIVERTED: [(10, 100, 300)], Sign.TAKEN: [(104, 110, 300)]}
 WHOLE = ["failing", "failed-over", "pinging", "back", "syphoning", "back", "healthy"]
 
 
-def primary(at: float = 200, seen: Seen = AT_HOME, name: str = "contoso") -> PairView:
+def primary(at: float = 200, seen: Runs = AT_HOME, name: str = "contoso") -> PairView:
     return view(name, at, signs("orders", seen))
 
 
-def secondary(at: float = 200, seen: Seen = IN_BACKLOG, active: int = 0, oldest: float | None = None) -> PairView:
+def secondary(at: float = 200, seen: Runs = IN_BACKLOG, active: int = 0, oldest: float | None = None) -> PairView:
     return view("backup", at, signs("orders", seen, "contoso"), queues=[queue("contoso", active, oldest, 1)])
 
 
@@ -75,7 +75,7 @@ def test_clocks_that_all_but_agree_are_not_set_right() -> None:
 
 @covers("B4")
 def test_while_the_primary_is_down_the_secondary_tells_the_story_alone() -> None:
-    seen: Seen = {Sign.DIVERTED: [(10, 99, 300)]}
+    seen: Runs = {Sign.DIVERTED: [(10, 99, 300)]}
     found = picture(secondary(100, seen, active=300, oldest=10), None, START + 100)
     entity = only(found)
     assert story(entity.segments) == [("failed-over", 10, None)]

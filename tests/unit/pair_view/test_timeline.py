@@ -9,9 +9,9 @@ import pytest
 from tandembus.pair_view.signs import Sign
 from tandembus.pair_view.timeline import BACK_FOR_S, FAILED_OVER_FOR_S, FAILING_FOR_S, MAX_SEGMENTS, timeline
 from tests.covers import covers
-from tests.unit.pair_view.told import START, Seen, signs, states, story
+from tests.unit.pair_view.told import START, Runs, signs, states, story
 
-OUTAGE: Seen = {
+OUTAGE: Runs = {
     Sign.REFUSED: [(0, 9, 5)],
     Sign.DIVERTED: [(10, 100, 300)],
     Sign.PING_REFUSED: [(11, 91, 5)],
@@ -22,7 +22,7 @@ OUTAGE: Seen = {
 """An outage of an entity, as both namespaces have seen it from its beginning to its end."""
 
 
-def told(seen: Seen, now: float, waiting: int | None = 0) -> list[tuple[str, float, float | None]]:
+def told(seen: Runs, now: float, waiting: int | None = 0) -> list[tuple[str, float, float | None]]:
     return story(timeline(signs("orders", seen), waiting, START + now))
 
 
@@ -44,7 +44,7 @@ def test_an_outage_is_told_from_the_first_refusal_to_health() -> None:
     ("now", "waiting", "state"), [(5, 0, "failing"), (10.5, 3, "failed-over"), (50, 100, "pinging"), (111, 0, "back")]
 )
 def test_each_of_its_states_is_told_while_it_lasts(now: float, waiting: int, state: str) -> None:
-    until_now: Seen = {
+    until_now: Runs = {
         sign: [(first, min(last, now), count) for first, last, count in runs if first <= now]
         for sign, runs in OUTAGE.items()
     }
@@ -54,7 +54,7 @@ def test_each_of_its_states_is_told_while_it_lasts(now: float, waiting: int, sta
 
 @covers("B4")
 def test_messages_on_their_way_home_are_syphoning_until_none_waits() -> None:
-    moving: Seen = {Sign.DIVERTED: [(0, 10, 100)], Sign.PING_ACCEPTED: [(20, 20, 1)], Sign.TAKEN: [(21, 25, 40)]}
+    moving: Runs = {Sign.DIVERTED: [(0, 10, 100)], Sign.PING_ACCEPTED: [(20, 20, 1)], Sign.TAKEN: [(21, 25, 40)]}
     assert told(moving, 26, 60)[-1] == ("syphoning", 21, None)
     assert told(moving, 36, 60)[-1] == ("back", 25, None), "nobody has moved anything for a while, and some wait"
     assert told(moving, 500, 60)[-1] == ("back", 25, None)
@@ -62,7 +62,7 @@ def test_messages_on_their_way_home_are_syphoning_until_none_waits() -> None:
 
 @covers("B4")
 def test_a_send_that_is_accepted_again_ends_what_never_was_a_failover() -> None:
-    seen: Seen = {Sign.REFUSED: [(0, 3, 2)], Sign.ACCEPTED: [(4, 4, 1)]}
+    seen: Runs = {Sign.REFUSED: [(0, 3, 2)], Sign.ACCEPTED: [(4, 4, 1)]}
     assert told(seen, 10) == [("failing", 0, 4), ("healthy", 4, None)]
 
 
@@ -82,7 +82,7 @@ def test_the_secondary_alone_tells_of_a_primary_that_is_down() -> None:
 
 @covers("B4")
 def test_the_secondary_alone_tells_when_all_is_home() -> None:
-    seen: Seen = {Sign.DIVERTED: [(5, 90, 1_000)], Sign.TAKEN: [(120, 130, 1_000)]}
+    seen: Runs = {Sign.DIVERTED: [(5, 90, 1_000)], Sign.TAKEN: [(120, 130, 1_000)]}
     assert told(seen, 200) == [
         ("failed-over", 5, 120),
         ("syphoning", 120, 130),
@@ -93,26 +93,26 @@ def test_the_secondary_alone_tells_when_all_is_home() -> None:
 
 @covers("B4")
 def test_a_syphon_that_caught_up_does_not_end_a_failover_that_goes_on() -> None:
-    seen: Seen = {Sign.DIVERTED: [(5, 90, 100), (200, 290, 50)], Sign.TAKEN: [(20, 60, 80)], Sign.DEAD: [(61, 61, 2)]}
+    seen: Runs = {Sign.DIVERTED: [(5, 90, 100), (200, 290, 50)], Sign.TAKEN: [(20, 60, 80)], Sign.DEAD: [(61, 61, 2)]}
     assert told(seen, 295, 68)[-1] == ("failed-over", 60, None)
 
 
 @covers("B4")
 def test_dead_letters_wait_for_nobody() -> None:
-    seen: Seen = {Sign.DIVERTED: [(0, 1, 10)], Sign.DEAD: [(5, 5, 4)], Sign.TAKEN: [(5, 6, 6)]}
+    seen: Runs = {Sign.DIVERTED: [(0, 1, 10)], Sign.DEAD: [(5, 5, 4)], Sign.TAKEN: [(5, 6, 6)]}
     assert states(timeline(signs("orders", seen), 0, START + 7)) == ["failed-over", "syphoning", "back"]
 
 
 @covers("B4")
 def test_a_primary_that_was_restarted_has_forgotten_and_the_story_goes_on() -> None:
     """It knows of the ping that it accepted, and of what came home since: fewer than were diverted."""
-    seen: Seen = {Sign.DIVERTED: [(5, 90, 100)], Sign.PING_ACCEPTED: [(95, 95, 1)], Sign.HOME: [(96, 99, 40)]}
+    seen: Runs = {Sign.DIVERTED: [(5, 90, 100)], Sign.PING_ACCEPTED: [(95, 95, 1)], Sign.HOME: [(96, 99, 40)]}
     assert told(seen, 100, 60) == [("failed-over", 5, 95), ("back", 95, 96), ("syphoning", 96, None)]
 
 
 @covers("B4")
 def test_a_secondary_that_was_restarted_has_forgotten_what_came_and_the_story_goes_on() -> None:
-    seen: Seen = {Sign.PING_REFUSED: [(0, 60, 2)], Sign.PING_ACCEPTED: [(120, 120, 1)], Sign.TAKEN: [(121, 125, 30)]}
+    seen: Runs = {Sign.PING_REFUSED: [(0, 60, 2)], Sign.PING_ACCEPTED: [(120, 120, 1)], Sign.TAKEN: [(121, 125, 30)]}
     assert [state for state, _, _ in told(seen, 200)] == ["pinging", "back", "syphoning", "back", "healthy"]
 
 
@@ -124,25 +124,25 @@ def test_what_came_home_without_a_word_before_is_told_too() -> None:
 
 @covers("B4")
 def test_a_move_that_took_no_time_is_told_all_the_same() -> None:
-    seen: Seen = {Sign.DIVERTED: [(0, 0, 3)], Sign.PING_ACCEPTED: [(10, 10, 1)], Sign.TAKEN: [(12, 12, 3)]}
+    seen: Runs = {Sign.DIVERTED: [(0, 0, 3)], Sign.PING_ACCEPTED: [(10, 10, 1)], Sign.TAKEN: [(12, 12, 3)]}
     assert told(seen, 13) == [("failed-over", 0, 10), ("back", 10, 12), ("syphoning", 12, 12), ("back", 12, None)]
 
 
 @covers("B4")
 def test_what_was_on_its_way_to_the_backlog_when_a_ping_was_accepted_changes_nothing() -> None:
-    seen: Seen = {Sign.DIVERTED: [(0, 10.5, 30)], Sign.PING_ACCEPTED: [(10, 10, 1)]}
+    seen: Runs = {Sign.DIVERTED: [(0, 10.5, 30)], Sign.PING_ACCEPTED: [(10, 10, 1)]}
     assert told(seen, 11, 30) == [("failed-over", 0, 10), ("back", 10, None)]
 
 
 @covers("B4")
 def test_another_client_that_is_still_failed_over_is_told() -> None:
-    seen: Seen = {Sign.DIVERTED: [(0, 40, 30)], Sign.PING_ACCEPTED: [(10, 10, 1)]}
+    seen: Runs = {Sign.DIVERTED: [(0, 40, 30)], Sign.PING_ACCEPTED: [(10, 10, 1)]}
     assert told(seen, 41, 30)[-1][0] == "failed-over"
 
 
 @covers("B4")
 def test_a_second_outage_follows_on_the_first() -> None:
-    again: Seen = {sign: [*runs, *[(a + 1000, b + 1000, n) for a, b, n in runs]] for sign, runs in OUTAGE.items()}
+    again: Runs = {sign: [*runs, *[(a + 1000, b + 1000, n) for a, b, n in runs]] for sign, runs in OUTAGE.items()}
     found = [state for state, _, _ in told(again, 1_200)]
     once = ["failing", "failed-over", "pinging", "back", "syphoning", "back", "healthy"]
     assert found == [*once, *once]
@@ -166,7 +166,7 @@ def test_a_clock_that_was_set_back_makes_no_segment_in_the_future() -> None:
 @covers("B4")
 def test_segments_follow_each_other_without_gaps_and_are_no_more_than_the_limit() -> None:
     runs = [(float(n * 1000), float(n * 1000 + 1), 1) for n in range(20)]
-    seen: Seen = {
+    seen: Runs = {
         Sign.REFUSED: runs,
         Sign.DIVERTED: [(a + 10, b + 10, n) for a, b, n in runs],
         Sign.TAKEN: [(a + 20, b + 20, n) for a, b, n in runs],

@@ -12,10 +12,10 @@ from tandembus.errors import MalformedData
 from tandembus.pair_view.signs import MAX_RUNS, Sign
 from tandembus.pair_view.view import (
     MAX_QUEUES,
-    Part,
-    part_from_document,
-    part_to_document,
-    summed_parts,
+    Seen,
+    seen_from_document,
+    seen_to_document,
+    summed_seen,
     view_from_document,
     view_to_document,
 )
@@ -33,16 +33,16 @@ def test_a_view_arrives_as_it_was_sent() -> None:
 
 @covers("B4")
 def test_what_a_process_has_seen_arrives_as_it_was_sent() -> None:
-    part = Part(START, [ORDERS], {"contoso/x-servicebus-transfer/0": 2}, 3, is_complete=False)
-    value, _ = decode(encode(part_to_document(part)))
-    assert part_from_document(value) == part
+    part = Seen(START, [ORDERS], {"contoso/x-servicebus-transfer/0": 2}, 3, is_complete=False)
+    value, _ = decode(encode(seen_to_document(part)))
+    assert seen_from_document(value) == part
 
 
 @covers("B4")
 def test_what_several_processes_have_seen_is_told_as_one() -> None:
-    one = Part(START, [ORDERS], {"a": 1, "b": 1}, 1)
-    other = Part(START + 5, [ORDERS], {"b": 2}, 2, is_complete=False)
-    whole = summed_parts([one, other])
+    one = Seen(START, [ORDERS], {"a": 1, "b": 1}, 1)
+    other = Seen(START + 5, [ORDERS], {"b": 2}, 2, is_complete=False)
+    whole = summed_seen([one, other])
     assert (whole.since, whole.receivers, whole.syphon_senders, whole.is_complete) == (
         START + 5,
         {"a": 1, "b": 3},

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from tandembus.pair_view.signs import EntitySigns, Run, Sign
 from tandembus.pair_view.timeline import Segment
-from tandembus.pair_view.view import BacklogQueue, PairView, Part
+from tandembus.pair_view.view import BacklogQueue, PairView, Seen
 
 START = 1_700_000_000.0
 """The second 0 of every story."""
-Seen = Mapping[Sign, Sequence[tuple[float, float, int]]]
+Runs = Mapping[Sign, Sequence[tuple[float, float, int]]]
 """Runs: from second, to second, how often."""
 
 
-def signs(path: str, seen: Seen, primary: str = "", recent: Mapping[Sign, int] | None = None) -> EntitySigns:
+def signs(path: str, seen: Runs, primary: str = "", recent: Mapping[Sign, int] | None = None) -> EntitySigns:
     return EntitySigns(
         primary,
         path,
@@ -34,7 +34,7 @@ def queue(
 def view(
     name: str, at: float, *entities: EntitySigns, queues: Sequence[BacklogQueue] = (), since: float = -1000.0
 ) -> PairView:
-    return PairView(name, START + at, Part(START + since, list(entities)), list(queues))
+    return PairView(name, START + at, Seen(START + since, list(entities)), list(queues))
 
 
 def story(segments: Sequence[Segment]) -> list[tuple[str, float, float | None]]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tandembus.front_end.http.topology import TopologySource
 from tandembus.metering import MeterTotals
-from tandembus.pair_view.view import Part
+from tandembus.pair_view.view import Seen
 from tandembus.security.one_time_codes import OneTimeCodes
 
 MeterSource = Callable[[], Awaitable[MeterTotals]]
 MetricsSource = Callable[[], Awaitable[str]]
-PairSource = Callable[[], Awaitable[Part]]
+PairSource = Callable[[], Awaitable[Seen]]
 AskPartner = Callable[[str], Awaitable[Mapping[str, object]]]
 
 
