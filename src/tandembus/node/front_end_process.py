@@ -174,7 +174,6 @@ class FrontEndProcess:
                 pair=self._seen_of_pair,
                 metrics=Scrapes(self._metrics).text,
                 has_open_metrics=settings.open_metrics,
-                pair=self._seen_of_pair,
             ),
             self._when_broken,
         )

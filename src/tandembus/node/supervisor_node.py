@@ -208,7 +208,6 @@ class SupervisorNode:
                 pair=self.seen_of_pair,
                 metrics=self.metrics.scrapes.text,
                 has_open_metrics=self.settings.open_metrics,
-                pair=self.seen_of_pair,
             ),
             self._when_broken,
         )
