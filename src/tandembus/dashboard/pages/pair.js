@@ -5,7 +5,7 @@ import { Chart } from "../chart.js";
 import { ago, bytes, clock, count, duration, rate, short } from "../format.js";
 import { usePoll, useSamples } from "../live.js";
 import { link } from "../router.js";
-import { Badge, Empty, Figure, Notice, Page, Panel, Table, Trouble } from "../ui.js";
+import { Badge, Empty, Figure, Notice, Page, Panel, Table, Trouble, tone } from "../ui.js";
 
 const STATES = ["healthy", "failing", "failed-over", "pinging", "syphoning", "back"];
 const SPANS = [
@@ -19,7 +19,7 @@ export function PairPage() {
   const { data, error } = usePoll((signal) => api.get("pair", {}, signal), []);
   const samples = useSamples("pair");
   if (data) samples.add({ at: Date.parse(data.at), active: data.backlog.active, moved: data.syphon.moved });
-  return html`<${Page} title="Pair" badges=${data?.partner && html`<${Badge} word=${data.partner.state} title=${data.partner.reason} />`}>
+  return html`<${Page} title="Pair" badges=${data?.partner && html`<${Badge} word=${`${data.partner.name} ${data.partner.state}`} tone=${tone(data.partner.state)} title=${data.partner.reason} />`}>
     <${Trouble} error=${error} />
     ${!data && !error && html`<${Empty}>Asking both namespaces…<//>`}
     ${data && html`<${Story} data=${data} /><${Timeline} data=${data} /><${Backlog} data=${data} samples=${samples} />`}
@@ -34,18 +34,18 @@ function Story({ data }) {
   }
   const away = partner?.state === "unreachable";
   return html`<div class="stack">
-    <p class="muted">${data.name} is ${ROLES[data.role] ?? data.role}${partner ? ` of ${partner.name}` : ""}.</p>
+    <p class="muted">${data.name} is ${ROLES[data.role] ?? data.role}${partner ? `; its partner is ${partner.name}` : ""}.</p>
     ${away && html`<${Notice} kind="warn">${partner.name} cannot be reached${partner.reason ? ` (${partner.reason})` : ""}: this is what ${data.name} saw by itself.<//>`}
     ${data.is_partial && !away && html`<${Notice} kind="warn">Not every process has answered: figures may be too small.<//>`}
   </div>`;
 }
-const ROLES = { primary: "the primary", secondary: "the secondary", both: "primary and secondary at once,", none: "a partner" };
+const ROLES = { primary: "the primary", secondary: "the secondary", both: "primary and secondary at once", none: "neither primary nor secondary so far" };
 
 function Timeline({ data }) {
-  const [span, setSpan] = useState("900");
+  const [span, setSpan] = useState("300");
   const now = Date.parse(data.at);
   const from = now - Number(span) * 1000;
-  const pick = html`<label class="row"><span class="muted">Show</span><select value=${span} onChange=${(event) => setSpan(event.target.value)} aria-label="Time shown">
+  const pick = html`<label class="row"><span class="muted">Show</span> <select class="narrow" value=${span} onChange=${(event) => setSpan(event.target.value)} aria-label="Time shown">
     ${SPANS.map((one) => html`<option value=${one.value}>${one.label}</option>`)}</select></label>`;
   return html`<${Panel} title="Timeline" actions=${pick}>
     ${data.entities.length === 0 && html`<${Empty}>No entity has failed over. Pings, diverted messages and syphons show up here, entity by entity.<//>`}
