@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
@@ -228,3 +229,33 @@ def test_an_early_interruption_leaves_nothing_behind(tmp_path: Path, started: li
         assert time.monotonic() < give_up_at
     assert up.interrupt() == 130
     until_gone(*[int(pid) for pid in pids])
+
+
+@covers("B2", "B4")
+async def test_each_has_a_link_that_signs_in_once_and_shows_the_other(tmp_path: Path, started: list[Up]) -> None:
+    up = start(started, tmp_path, "--brokers", "0", "--json")
+    for label, side in up.found().items():
+        base, code = side["dashboard"].split("/#sign-in=")
+        headers = {"X-Tandembus": "1"}
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            async with session.post(f"{base}/$api/session", json={"code": code}, headers=headers) as answer:
+                assert answer.status == 200
+                headers["Cookie"] = answer.headers["Set-Cookie"].partition(";")[0]
+            async with session.post(f"{base}/$api/session", json={"code": code}, headers=headers) as answer:
+                assert answer.status == 401
+            overview = await until_partner_answers(session, base, headers)
+        assert overview["namespace"]["name"] == label
+        assert overview["partner"]["name"] == ("secondary" if label == "primary" else "primary")
+        assert overview["partner"]["state"] == "available"
+    assert up.interrupt() == 0
+
+
+async def until_partner_answers(session: aiohttp.ClientSession, base: str, headers: dict[str, str]) -> Any:
+    give_up_at = time.monotonic() + WITHIN_S
+    while True:
+        async with session.get(f"{base}/$api/overview", headers=headers) as answer:
+            overview = await answer.json()
+        if overview["partner"]["state"] == "available":
+            return overview
+        assert time.monotonic() < give_up_at, overview
+        await asyncio.sleep(0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,12 +15,14 @@ from tandembus.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from tandembus.errors import InvalidArgument, NotSupported
+from tandembus.descriptions.names import DEFAULT_RULE_NAME
+from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import check_is_free
 from tandembus.front_end.http.api.entities import found
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
 from tandembus.front_end.http.api.routes import Document, Route, asked, read_document, told
+from tandembus.front_end.http.api.rule_json import read_rule
 from tandembus.front_end.http.api.setting_fields import read_settings
 from tandembus.metering import NAMESPACE_ENTITY, Meter
 from tandembus.metering.slot import MANAGE, NORMAL
@@ -30,12 +31,7 @@ from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import split_subscription
 from tandembus.security.claims import Claims, Right
 
-RuleReader = Callable[[object], RuleDescription]
 _KINDS: Final = {kind.value: kind for kind in EntityKind}
-
-
-def no_rules(_document: object) -> RuleDescription:
-    raise NotSupported("A default_rule cannot be given here; create the subscription, then its rules.")
 
 
 class EntityChanges:
@@ -45,13 +41,11 @@ class EntityChanges:
         access: Access,
         meter: Meter,
         documents: EntityDocuments,
-        read_rule: RuleReader = no_rules,
     ) -> None:
         self._namespace = namespace
         self._access = access
         self._meter = meter
         self._documents = documents
-        self._read_rule = read_rule
 
     def routes(self) -> list[Route]:
         return [
@@ -64,12 +58,10 @@ class EntityChanges:
         path, claims = await self._begin(request)
         document = await self._read(request, ("kind", "settings", "default_rule"))
         wanted = described(path, document)
-        rule = document.get("default_rule")
-        if rule is not None and not isinstance(wanted, SubscriptionDescription):
-            raise InvalidArgument("Only a subscription has a default_rule.")
+        rule = self._default_rule(wanted, document.get("default_rule"))
         self._access.check_forwarding(request, claims, wanted, None)
         try:
-            entry = await self._made(wanted, None if rule is None else self._read_rule(rule))
+            entry = await self._made(wanted, rule)
         finally:
             self._charge(path)
         return told(await self._documents.whole(entry, claims), 201)
@@ -109,6 +101,17 @@ class EntityChanges:
         if unknown:
             raise InvalidArgument(f"The body has '{unknown[0][:64]}'; it may have {', '.join(names)}.")
         return document
+
+    def _default_rule(self, wanted: EntityDescription, document: object) -> RuleDescription | None:
+        """None: the one that takes everything."""
+        if document is None:
+            return None
+        if not isinstance(wanted, SubscriptionDescription) or not isinstance(document, dict):
+            raise InvalidArgument("Only a subscription has a 'default_rule', and it is a JSON object.")
+        name = document.get("name", DEFAULT_RULE_NAME)
+        if not isinstance(name, str):
+            raise InvalidArgument("The name of a rule must be a text.")
+        return read_rule(document, name, self._namespace.limits.max_rule_values)
 
     async def _made(self, wanted: EntityDescription, rule: RuleDescription | None) -> Entry:
         if isinstance(wanted, QueueDescription):

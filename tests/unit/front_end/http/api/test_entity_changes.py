@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tandembus.descriptions import AuthorizationRule, EntityStatus, QueueDescription, TopicDescription
+from tandembus.descriptions import AuthorizationRule, EntityStatus, QueueDescription, SqlFilter, TopicDescription
 from tests.covers import covers
 from tests.unit.front_end.http.api.browser import Browser, document_of, error_of
 
@@ -55,6 +55,19 @@ async def test_an_entity_is_created_with_every_setting(root: Browser, kind: str)
     assert {name: told[name] for name in SETTINGS[kind]} == SETTINGS[kind]
     assert document_of(await root.ask("GET", f"entity?path={PATHS[kind]}"))["settings"] == told
     assert (await root.ask("PUT", f"entity?path={PATHS[kind]}", {"kind": kind})).status == 409
+
+
+@covers("B4")
+async def test_a_subscription_begins_with_the_rule_that_is_given(root: Browser) -> None:
+    catalog = root.front_end.namespace.catalog
+    rule = {"name": "large", "filter": {"kind": "sql", "expression": "amount > 5"}, "action": None}
+    document = {"kind": "subscription", "default_rule": rule}
+    assert (await root.ask("PUT", "entity?path=events/subscriptions/a", document)).status == 201
+    (kept,) = catalog.rules("events", "a")
+    assert (kept.name, kept.filter) == ("large", SqlFilter("amount > 5"))
+    document = {"kind": "subscription", "default_rule": {"filter": {"kind": "false"}}}
+    assert (await root.ask("PUT", "entity?path=events/subscriptions/b", document)).status == 201
+    assert [rule.name for rule in catalog.rules("events", "b")] == ["$Default"]
 
 
 @covers("B4")
@@ -108,6 +121,16 @@ async def test_what_was_created_can_be_deleted(root: Browser) -> None:
         ("new", {"kind": "queue", "settings": None}),
         ("new", {"kind": "queue", "extra": 1}),
         ("new", {"kind": "queue", "default_rule": {"name": "x"}}),
+        ("events/subscriptions/new", {"kind": "subscription", "default_rule": 5}),
+        ("events/subscriptions/new", {"kind": "subscription", "default_rule": {"name": "x"}}),
+        (
+            "events/subscriptions/new",
+            {"kind": "subscription", "default_rule": {"name": 5, "filter": {"kind": "true"}}},
+        ),
+        (
+            "events/subscriptions/new",
+            {"kind": "subscription", "default_rule": {"filter": {"kind": "sql", "expression": "a >"}}},
+        ),
         ("new", {"kind": "queue", "settings": {"name": "other"}}),
         ("new", {"kind": "queue", "settings": {"authorization_rules": []}}),
         ("new", {"kind": "queue", "settings": {"is_anonymous_accessible": True}}),
