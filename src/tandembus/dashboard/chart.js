@@ -8,7 +8,12 @@ const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600
 /** Messages are not cut in halves. */
 const WHOLE_STEPS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 
-function color(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+/** As it is in the theme of the moment: a canvas knows no variables. */
+function color(name) {
+  const probe = document.getElementById("app");
+  probe.style.setProperty("outline-color", `var(${name})`);
+  return getComputedStyle(probe).outlineColor;
+}
 
 function options(series, width, height, format) {
   const axis = { stroke: () => color("--muted"), grid: { stroke: () => color("--chart-grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };

@@ -17,23 +17,8 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
-from tandembus.front_end.http.api.acting import Acting
-from tandembus.front_end.http.api.browsing import Browsing
-from tandembus.front_end.http.api.census import CensusTaker
-from tandembus.front_end.http.api.cost import CostRoutes
-from tandembus.front_end.http.api.cost_watch import CostWatch
-from tandembus.front_end.http.api.counters import Counters
-from tandembus.front_end.http.api.entities import EntityRoutes
-from tandembus.front_end.http.api.entity_changes import EntityChanges
-from tandembus.front_end.http.api.entity_documents import EntityDocuments
-from tandembus.front_end.http.api.exporting import Exporting
-from tandembus.front_end.http.api.overview import Overview
-from tandembus.front_end.http.api.pair import PairRoutes, PairWatch
-from tandembus.front_end.http.api.resending import Resending
+from tandembus.front_end.http.api.parts import JsonApi
 from tandembus.front_end.http.api.routes import API_PATHS, Routes, told
-from tandembus.front_end.http.api.rules import Rules
-from tandembus.front_end.http.api.sending import Sending
-from tandembus.front_end.http.api.session import SessionRoutes
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.http.connection import BANNER, HttpConnection, HttpTimings
 from tandembus.front_end.http.cookies import TokenCookie
@@ -98,7 +83,7 @@ def build_application(
         client_max_size=namespace.limits.max_management_body_bytes, middlewares=[front_end.refusals]
     )
     application[LIMITS] = namespace.limits
-    application[API] = front_end.api
+    application[API] = front_end.api.routes
     application.router.add_route("*", "/{path:.*}", front_end.answer)
     application.on_response_prepare.append(_tidy_headers)
     application.on_shutdown.append(front_end.stop_waiting)
@@ -157,35 +142,13 @@ class HttpFrontEnd:
         self._upkeep = EntityUpkeep(namespace, self._access, meter, namespace.clock)
         self._faults = FaultAdministration(namespace, self._access)
         self._static = StaticFiles()
-        session = SessionRoutes(namespace, authorizer, self._access, cookie, clock, self._surroundings)
-        counters = Counters(self._meter_totals, clock)
-        documents = EntityDocuments(namespace, self._access, counters, self._surroundings.topology)
-        census = CensusTaker(namespace, documents.counts_of, clock)
-        self._overview = Overview(namespace, self._access, counters, census, self._surroundings, clock)
-        browsing = Browsing(namespace, self._access, meter)
-        sending = Sending(namespace, self._access, meter, namespace.clock)
-        self._pair = PairWatch(namespace, self._surroundings)
-        costs = CostWatch(namespace, self._surroundings, self._pair)
-        parts = (
-            session,
-            self._overview,
-            EntityRoutes(namespace, self._access, documents),
-            EntityChanges(namespace, self._access, meter, documents),
-            browsing,
-            sending,
-            Exporting(browsing, self._access, namespace.limits),
-            Acting(namespace, self._access, meter),
-            Resending(namespace, self._access, meter, browsing, sending),
-            Rules(namespace, self._access, meter, namespace.clock),
-            PairRoutes(self._pair, self._access),
-            CostRoutes(namespace, self._access, self._meter_totals, costs),
+        self.api = JsonApi(
+            namespace, authorizer, self._access, cookie, meter, self._meter_totals, clock, self._surroundings
         )
-        self.api = Routes([route for part in parts for route in part.routes()])
 
     async def stop_waiting(self, _application: web.Application) -> None:
         self._messages.stop_waiting()
-        await self._overview.stop()
-        await self._pair.stop()
+        await self.api.stop()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = decode_http_path(request.rel_url.raw_path)
@@ -198,7 +161,7 @@ class HttpFrontEnd:
         answer = await self._about_itself(request, path)
         if answer is not None:
             return _response(answer)
-        route = self.api.find(path, request.method)
+        route = self.api.routes.find(path, request.method)
         if route is not None and route.is_about_itself:
             return await route.answer(request)
         self._check_is_not_out()
