@@ -6,7 +6,8 @@ PYTEST_ARGS ?=
 # two processors busy. What follows from one file stays in one process, so that namespaces and module fixtures are started
 # once. The order is that of tests/conftest.py.
 WORKERS ?= 6
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PARALLEL := -n $(WORKERS) $(BY_FILE)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .build/stamps
@@ -49,12 +50,14 @@ test-interpreted: install
 	    $(INTERPRETED) $(PYTEST_ARGS) \
 	    || PYTHONPATH=src SCALE=$(SCALE) $(BIN)/python tools/second_try.py $(RESULTS)/interpreted.xml
 
-# One process: its tests share one Spark session, which takes seconds to start.
+# Two processes: one has the Spark session that most tests share, the other the tests that start Spark themselves and wait
+# for it. The order is that of tests/spark/conftest.py.
 test-spark: install
 	@mkdir -p $(RESULTS)
 	@$(BIN)/python -c "from tests.spark.starting import keep_classes; keep_classes()" 2>$(RESULTS)/java.log \
 	    || echo "notice: Java starts slowly, without an archive of its classes: see $(RESULTS)/java.log"
-	SCALE=$(SCALE) $(BIN)/python -m pytest tests/spark --junitxml=$(RESULTS)/spark.xml $(PYTEST_ARGS) \
+	SCALE=$(SCALE) $(BIN)/python -m pytest tests/spark -n 2 $(BY_FILE) \
+	    --junitxml=$(RESULTS)/spark.xml $(PYTEST_ARGS) \
 	    || SCALE=$(SCALE) $(BIN)/python tools/second_try.py $(RESULTS)/spark.xml
 
 check: $(STAMPS)/tools ## format, lint, strict types, import rules, requirements

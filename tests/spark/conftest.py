@@ -16,8 +16,17 @@ from tests.spark.starting import quick_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FIRST_FILES = ("test_cluster", "test_batches", "test_kills", "test_without_java")
 CONNECTION_VARIABLE = "BUS"
 """Holds the connection string of `namespace`, for the option `connectionEnv`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files are given to two processes in this order: one gets those that start Spark for themselves, the other has the
+    session for the rest."""
+    items.sort(
+        key=lambda item: FIRST_FILES.index(item.path.stem) if item.path.stem in FIRST_FILES else len(FIRST_FILES)
+    )
 
 
 @pytest.fixture(scope="session")
