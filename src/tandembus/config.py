@@ -119,6 +119,9 @@ class ServeSettings:
     open_metrics: bool = setting(False, "let anybody who reaches the HTTP port read the metrics, without a token")
     tracing: bool = setting(False, "make spans of OpenTelemetry of messages whose senders ask for it")
     log_level: str = setting("info", "what is logged", choices=("debug", "info", "warning", "error"))
+    log_format: str = setting(
+        "auto", "how: for people, as JSON lines, or auto: for people on a terminal", choices=("auto", "human", "json")
+    )
     tls_certificate: Path | None = setting(None, "certificate (PEM) to use instead of a generated one")  # noqa: RUF009
     tls_private_key: Path | None = setting(None, "private key (PEM) of that certificate")  # noqa: RUF009
     tls_names: tuple[str, ...] = setting((), "further host names and addresses for the generated certificate")

@@ -62,7 +62,13 @@ class RunningNamespace:
     def stop_in_peace(self) -> None:
         """Stop it, and look whether anything went wrong that no client has seen."""
         assert self.stop() == 0, "".join(self.log)
-        assert not [line for line in self.log if "Traceback" in line or " ERROR " in line], "".join(self.log)
+        assert not self.told_at("ERROR", "CRITICAL"), "".join(self.log)
+        assert not [line for line in self.log if "Traceback" in line], "".join(self.log)
+
+    def told_at(self, *levels: str) -> list[dict[str, object]]:
+        """Records of the log, which is JSON where nobody watches."""
+        records = [json.loads(line) for line in self.log if line.startswith("{")]
+        return [record for record in records if record["level"] in levels]
 
 
 def start_namespace(

@@ -366,7 +366,7 @@ async def test_a_stop_ends_every_process_in_order(start: StartProcesses) -> None
     children = [int(str(one["pid"])) for one in (*topology.brokers, *topology.front_ends[1:])]
     processes.running.stop_in_peace()
     assert all(is_gone(pid) for pid in children)
-    assert not [line for line in processes.running.log if " WARNING " in line], "".join(processes.running.log)
+    assert not processes.running.told_at("WARNING"), "".join(processes.running.log)
 
 
 async def test_an_interrupt_at_the_terminal_which_reaches_all_processes_is_a_stop_in_order(
@@ -379,7 +379,7 @@ async def test_an_interrupt_at_the_terminal_which_reaches_all_processes_is_a_sto
     processes.running.process.send_signal(signal.SIGINT)
     code = await asyncio.to_thread(processes.running.process.wait, COMES_WITHIN_S)
     assert code == 0
-    assert not [line for line in processes.running.log if " WARNING " in line], "".join(processes.running.log)
+    assert not processes.running.told_at("WARNING"), "".join(processes.running.log)
 
 
 async def _queues_on(processes: Processes, *stores: int, prefix: str = "queue") -> list[str]:

@@ -104,7 +104,7 @@ async def test_once_says_that_messages_are_left_for_a_dead_destination() -> None
 async def test_it_runs_until_ctrl_c_and_shows_what_it_does() -> None:
     async with pair("orders") as both:
         process = await program(both, "--metrics-port", "0")
-        url = re.findall(r"http://\S+", await line_with(process, "metrics at"))[0]
+        url = re.findall(r"http://[\w.:/]+", await line_with(process, "metrics at"))[0]
         await both.divert("orders", numbered(50))
 
         async def have_all() -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from tandembus import logs
 from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
 from tandembus.config import ConfigurationError, ServeSettings, load_settings
 from tandembus.errors import BusError, InvalidArgument
@@ -19,6 +19,9 @@ from tandembus.tracing.exporting import check_can_trace
 
 if TYPE_CHECKING:
     from tandembus.node.emulator import EmulatorConfig
+
+
+FIRST_PROCESS: Final = "front-end-0"
 
 
 @click.command()
@@ -57,6 +60,11 @@ if TYPE_CHECKING:
     "--tracing", is_flag=True, default=None, help="Make spans of OpenTelemetry; OTEL_... variables say for whom."
 )
 @click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    help="The log for people or as JSON lines; auto: for people on a terminal.  [default: auto]",
+)
+@click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
 def serve(
@@ -78,6 +86,7 @@ def serve(
     partner: str | None,
     partner_data: Path | None,
     tracing: bool | None,
+    log_format: str | None,
     config: Path | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
@@ -113,6 +122,7 @@ def serve(
         "partner": partner,
         "partner_data": partner_data,
         "tracing": tracing,
+        "log_format": log_format,
     }
     try:
         settings = load_settings(
@@ -124,7 +134,7 @@ def serve(
             check_can_trace()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up(settings.log_level, settings.log_format, FIRST_PROCESS if settings.brokers else "")
     launch = _launched(settings)
     # What takes long to load comes last: the brokers do not need it.
     with loading():

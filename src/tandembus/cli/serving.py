@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 from typing import TYPE_CHECKING
@@ -52,8 +51,7 @@ async def serve(settings: ServeSettings, emulator: EmulatorConfig | None = None,
     _tell_link(node)
     _tell_doors(node)
     await first_of(stop, node.broken)
-    with contextlib.suppress(OSError):  # whoever read this may be gone, and that is no reason not to finish
-        click.echo("stopping", err=True)
+    log.info("stopping")
     try:
         await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
     except asyncio.TimeoutError:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from tandembus import logs
 from tandembus.cli.pair_target import PairTarget, pair_options
 from tandembus.cli.parameters import duration
 from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES
@@ -60,6 +61,14 @@ def _run_fast(work: Coroutine[Any, Any, None]) -> None:
     help="Serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 takes any free port.",
 )
 @click.option("--tracing", is_flag=True, help="Make spans of OpenTelemetry; OTEL_... variables say for whom.")
+@click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    default=logs.AUTO,
+    show_default=True,
+    envvar="TANDEMBUS_LOG_FORMAT",
+    help="The log for people or as JSON lines; auto: for people on a terminal.",
+)
 @partial(pair_options, run_loop=_run_fast)
 async def syphon(
     target: PairTarget,
@@ -69,6 +78,7 @@ async def syphon(
     retry_interval_s: float,
     metrics_port: int | None,
     tracing: bool,
+    log_format: str,
 ) -> None:
     """Bring the messages in the backlog queues home to the primary.
 
@@ -106,4 +116,5 @@ async def syphon(
         except ConfigurationError as error:
             raise click.UsageError(str(error)) from error
     wanted = Wanted(target, primary_name, backlog_queues, once, settings, metrics_port, tracing)
+    logs.set_up("info", log_format, "syphon")
     raise SystemExit(await run(wanted))

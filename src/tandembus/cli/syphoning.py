@@ -60,7 +60,6 @@ class Wanted:
 
 async def run(wanted: Wanted) -> int:
     """Until it is interrupted, or with `once` until nothing more can be moved. Returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     target = wanted.target
     figures = SyphonFigures(SystemClock())
     primary = SharedConnection(partial(_connect, target.primary, target.primary_ca))

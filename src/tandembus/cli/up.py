@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tandembus import logs
 from tandembus.cli.command_process import CommandProcess
 from tandembus.cli.pair_processes import PairProcesses
 from tandembus.cli.printable import printable, printable_json
@@ -54,12 +56,15 @@ class Side:
     def chosen(cls, label: str, options: dict[str, Any]) -> Side:
         return cls(label, *[options[f"{label}_{field.name}"] for field in fields(cls)[1:]])
 
-    def serve_command(self, other: Side, host: str | None, brokers: int, is_audited: bool = False) -> list[str]:
+    def serve_command(
+        self, other: Side, host: str | None, brokers: int, is_audited: bool = False, log_format: str | None = None
+    ) -> list[str]:
         words = ["serve", "--name", self.name, "--data", str(self.data), "--brokers", str(brokers)]
         words += ["--amqp-port", str(self.amqp_port), "--amqps-port", self.amqps_port]
         words += ["--http-port", str(self.http_port), "--partner-data", str(other.data)]
         words += ["--host", host] if host is not None else []
         words += ["--audit"] if is_audited else []
+        words += ["--log-format", log_format] if log_format is not None else []
         return words + (["--config", str(self.config)] if self.config is not None else [])
 
     def where_it_was(self) -> Side:
@@ -136,8 +141,14 @@ def _side_options(label: str, data: str, amqp_port: int, amqps_port: int, http_p
 @click.option("--host", help="Address that both listen on.  [default: 127.0.0.1]")
 @click.option("--brokers", type=click.IntRange(0, 64), default=2, show_default=True, help="Message brokers of each.")
 @click.option("--audit", "is_audited", is_flag=True, help="Record every message and what becomes of it, in both.")
+@click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    envvar="TANDEMBUS_LOG_FORMAT",
+    help="The logs of both for people or as JSON lines; auto: for people on a terminal.  [default: auto]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say in JSON where they are, for programs.")
-def up(host: str | None, brokers: int, is_audited: bool, as_json: bool, **options: Any) -> None:
+def up(host: str | None, brokers: int, is_audited: bool, log_format: str | None, as_json: bool, **options: Any) -> None:
     """Run a primary and a secondary namespace on this machine until Ctrl-C.
 
     Once both accept connections their connection strings are printed, links that sign in to their dashboards, once
@@ -155,7 +166,9 @@ def up(host: str | None, brokers: int, is_audited: bool, as_json: bool, **option
     """
     primary, secondary = Side.chosen(PRIMARY, options), Side.chosen(SECONDARY, options)
     _check_are_two(primary, secondary)
-    raise SystemExit(asyncio.run(_run((primary, secondary), host, brokers, is_audited, as_json)))
+    if log_format in (None, logs.AUTO) and sys.stderr.isatty():
+        log_format = logs.HUMAN  # what they write goes through a pipe first
+    raise SystemExit(asyncio.run(_run((primary, secondary), host, brokers, is_audited, log_format, as_json)))
 
 
 def _check_are_two(primary: Side, secondary: Side) -> None:
@@ -168,10 +181,14 @@ def _check_are_two(primary: Side, secondary: Side) -> None:
         raise click.UsageError(f"Both namespaces ask for port {min(shared)}: choose others, or 0 for any free one.")
 
 
-async def _run(sides: Sequence[Side], host: str | None, brokers: int, is_audited: bool, as_json: bool) -> int:
+async def _run(
+    sides: Sequence[Side], host: str | None, brokers: int, is_audited: bool, log_format: str | None, as_json: bool
+) -> int:
+    pairs = zip(sides, reversed(sides), strict=True)
+    commands = [side.serve_command(other, host, brokers, is_audited, log_format) for side, other in pairs]
     processes = [
-        CommandProcess(side.label, side.serve_command(other, host, brokers, is_audited), partial(_tell_of, side))
-        for side, other in zip(sides, reversed(sides), strict=True)
+        CommandProcess(side.label, command, partial(_tell_of, side))
+        for side, command in zip(sides, commands, strict=True)
     ]
     print_found = partial(_print_json, sides, processes) if as_json else partial(_print, sides)
 

@@ -7,18 +7,17 @@ before the orders are read: a spare waits for them with everything loaded.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from tandembus import logs
 from tandembus.node.lifeline import Lifeline
 from tandembus.node.tuning import loading, tune_process
 
 if TYPE_CHECKING:
     from tandembus.node.orders import Orders
 
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [{who}]: %(message)s"
 BROKER: Final = "broker"
 
 Live = Callable[[dict[str, object]], Awaitable[int]]
@@ -53,8 +52,7 @@ def _load(role: str) -> Live:
 
     async def live(document: dict[str, object]) -> int:
         orders = orders_from_document(document)
-        log_format = LOG_FORMAT.format(who=f"{role} {orders.index}")
-        logging.basicConfig(level=orders.settings.log_level.upper(), format=log_format, force=True)
+        logs.set_up(orders.settings.log_level, orders.settings.log_format, f"{role}-{orders.index}")
         tune_process(orders.settings.limits.max_connections)
         return await process(orders)
 

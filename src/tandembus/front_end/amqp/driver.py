@@ -61,6 +61,7 @@ from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
 from tandembus.interconnect.traffic import Traffic
+from tandembus.logs import MAX_ID_CHARACTERS, about, ids
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.paths import EntityAddress, parse_address
@@ -92,6 +93,8 @@ class _Requests:
 class AmqpConnection(asyncio.Protocol):
     def __init__(self, front_end: AmqpFrontEnd, when_claimed: Callable[[], None]) -> None:
         self._front_end = front_end
+        self.id = front_end.next_connection_id()
+        """In logs."""
         self.clock = front_end.clock
         self.namespace_clock = front_end.namespace.clock
         self.sightings = front_end.namespace.sightings
@@ -139,6 +142,7 @@ class AmqpConnection(asyncio.Protocol):
         )
         self.host.pings = self._front_end.pings
         self._front_end.add(self)
+        log.debug("connected from %s", self._transport.get_extra_info("peername"), extra=ids(self.id))
 
     def data_received(self, data: bytes) -> None:
         if self._is_aborted:
@@ -223,6 +227,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def close(self, error: AmqpError) -> None:
         """Say why, then go."""
+        log.debug("closed: %s: %s", error.condition, error.description, extra=ids(self.id))
         self.engine.close(error)
         self.host.flush()
         self._end(is_orderly=True)
@@ -242,6 +247,7 @@ class AmqpConnection(asyncio.Protocol):
         if self._is_lost:
             return
         self._is_lost = True
+        log.debug("ended %s", "in order" if is_orderly else "without a word", extra=ids(self.id))
         self.host.is_gone = True
         for entity_link in self._links.values():
             entity_link.release(is_orderly)
@@ -292,6 +298,7 @@ class AmqpConnection(asyncio.Protocol):
                 is_known = False
         self.engine.sasl_outcome(is_known)
         if not is_known:
+            log.debug("who connects by %r is not known", event.mechanism[:MAX_ID_CHARACTERS], extra=ids(self.id))
             self.host.flush()
             self._hang_up()
             return
@@ -309,6 +316,7 @@ class AmqpConnection(asyncio.Protocol):
     def _release(self, link: Link) -> None:
         entity_link = self._links.pop(link, None)
         if entity_link is not None:
+            log.debug("a link of '%s' is detached", entity_link.entity.name, extra=ids(self.id, link.name))
             entity_link.release(is_orderly=True)
         if isinstance(link.context, CoordinatorLink | ReplyLink):
             link.context.end()
@@ -370,9 +378,11 @@ class AmqpConnection(asyncio.Protocol):
             link.session.settle(int(event.delivery_id), int(event.delivery_id), accepted)
         node = requests.node
         if isinstance(node, TokenNode):
-            self._reply(link, requests.address, node.answer(event.payload))
+            with about(ids(self.id)):
+                self._reply(link, requests.address, node.answer(event.payload))
         else:
-            self._start(self._answer(link, requests.address, node, event.payload, state if is_transactional else None))
+            transaction = state if is_transactional else None
+            self._start(link, self._answer(link, requests.address, node, event.payload, transaction))
 
     async def _answer(
         self, link: Link, address: str, node: ManagementNode, payload: bytes, state: Outcome | None
@@ -394,8 +404,9 @@ class AmqpConnection(asyncio.Protocol):
                 self.host.touch()
                 return
 
-    def _start(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start(self, link: Link, work: Coroutine[object, object, None]) -> None:
+        with about(ids(self.id, link.name)):
+            task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -425,7 +436,7 @@ class AmqpConnection(asyncio.Protocol):
         entity = self._front_end.namespace.opened(address.key)
         if entity is None or address.is_management or isinstance(link, IncomingLink):
             link.context = attaching = Attaching(self.host)
-            self._start(self._attach_entity(link, address, attaching))
+            self._start(link, self._attach_entity(link, address, attaching))
         else:
             self._attach_link(link, address, EntityLink(self, link, entity, right_for(link), address))
 
@@ -441,6 +452,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _refuse(self, link: Link, error: BusError) -> None:
         link.context = None
+        log.debug("a link is refused: %s", error, extra=ids(self.id, link.name))
         link.refuse(amqp_error(error))
         self.host.touch()
 
@@ -494,6 +506,8 @@ class AmqpConnection(asyncio.Protocol):
             entity.check_can_receive(entity_link.lane)
             entity_link.start_receiving(link)
         self._links[link] = entity_link
+        role = "sender" if entity_link.is_sender else "receiver"
+        log.debug("a %s of '%s' is attached", role, entity.name, extra=ids(self.id, link.name))
         self.take_flow(link)  # credit may have come along with the attach
 
     def _attach_node(self, link: Link, address: str, node: TokenNode | ManagementNode) -> None:

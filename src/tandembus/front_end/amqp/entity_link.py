@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.interconnect.traced_traffic import TracedTraffic
 from tandembus.interconnect.traffic import SessionHold, SessionWish
 from tandembus.limits import Limits
+from tandembus.logs import ids
 from tandembus.metering.meter import Meter
 from tandembus.metering.reasons import reason_to_receive, reason_to_send, reason_to_wait
 from tandembus.metering.slot import (
@@ -43,6 +45,8 @@ from tandembus.store.messaging_store import MAIN, TRANSFER
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.driver import AmqpConnection
 
+
+log = logging.getLogger("tandembus.amqp")
 
 DETACH_FORCED = "amqp:link:detach-forced"
 PURPOSE = "tandembus:purpose"
@@ -224,6 +228,7 @@ class EntityLink:
             half.traffic.feed(half, half.lane, half.link.drain)
 
     def cut(self, error: BusError) -> None:
+        log.debug("a link is cut: %s", error, extra=ids(self._connection.id, self.link.name))
         self.link.detach(amqp_error(error))
         self.release(True)
         self._connection.forget(self)

@@ -41,6 +41,7 @@ class AmqpFrontEnd:
         self.pings = PingTally()
         self.transaction_memory = TransactionMemory(self.limits.open_transaction_bytes)
         self._connections: set[AmqpConnection] = set()
+        self._connection_count = 0
         self._ticker: asyncio.Task[None] | None = None
         self.when_broken: WhenBroken = carry_on
         namespace.on_turn_end = self.flusher.flush
@@ -48,6 +49,10 @@ class AmqpFrontEnd:
 
     def start(self) -> None:
         self._ticker = essential(self._tick(), "AMQP ticks", self.when_broken)
+
+    def next_connection_id(self) -> str:
+        self._connection_count += 1
+        return f"amqp-{self._connection_count}"
 
     def connection(self, when_claimed: Callable[[], None]) -> AmqpConnection:
         return AmqpConnection(self, when_claimed)

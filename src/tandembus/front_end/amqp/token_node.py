@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from tandembus.amqp.encoding.sections import (
     amqp_value_section,
     application_properties_section,
@@ -16,6 +18,8 @@ from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import parse_address
 from tandembus.security.claims import Authorizer
 from tandembus.security.scopes import strip_host
+
+log = logging.getLogger("tandembus.amqp")
 
 MESSAGE_ID = 0
 
@@ -43,9 +47,11 @@ class TokenNode:
         except EntityNotFound as error:
             return _reply(correlation_id, 404, str(error))
         except Unauthorized as error:
+            log.debug("a token is refused: %s", error)
             return _reply(correlation_id, 401, str(error))
         except BusError as error:
             return _reply(correlation_id, 400, str(error))
+        log.debug("a token is accepted")
         return _reply(correlation_id, 200, "OK")
 
     def _put(self, audience: str, token: str) -> None:

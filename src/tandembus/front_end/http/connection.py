@@ -7,6 +7,7 @@ accepted transport (plain, or inside TLS) and those bytes.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from aiohttp.web_request import BaseRequest
 from tandembus.front_end.http.atom import ERROR_CONTENT_TYPE, error_document
 from tandembus.front_end.websocket.transport import WebSocketTransport
 from tandembus.limits import Limits
+from tandembus.logs import ids
 
 if TYPE_CHECKING:
     from aiohttp.http_websocket import WebSocketReader
@@ -28,6 +30,8 @@ BANNER: Final = "tandembus"
 """Which software, for who looks for a fault; never which version, for who looks for a hole."""
 
 logger = logging.getLogger(__name__)
+
+_NUMBERS: Final = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class HttpConnection(web.RequestHandler):
             lingering_time=timings.lingering_s,
             auto_decompress=False,
         )
+        self.id: Final = f"http-{next(_NUMBERS)}"
+        """In logs."""
         self._limits = limits
         self.timings: Final = timings
         self._when_claimed = when_claimed
@@ -154,7 +160,8 @@ class HttpConnection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """What is no HTTP gets the same kind of answer as everything else, and no stack trace in the log."""
-        logger.debug("refused as HTTP: %s", message or exc)
+        # Not what it says: that may quote a header, and so a token.
+        logger.debug("refused as HTTP with %d: %s", status, type(exc).__name__, extra=ids(self.id))
         text = "The request could not be read as HTTP." if status < 500 else "The request failed."
         response = web.Response(
             status=status,
@@ -173,7 +180,7 @@ class HttpConnection(web.RequestHandler):
     def _drop(self, reason: str) -> None:
         transport = self.transport
         if transport is not None:
-            logger.info("an HTTP connection is closed: the client %s", reason)
+            logger.info("an HTTP connection is closed: the client %s", reason, extra=ids(self.id))
             transport.abort()
 
 

@@ -46,6 +46,7 @@ from tandembus.front_end.http.xml_reader import old_parser_note
 from tandembus.front_end.websocket.handshake import PATH as WEBSOCKET_PATH
 from tandembus.front_end.websocket.handshake import HandshakeRefused, accept_handshake
 from tandembus.limits import Limits
+from tandembus.logs import begin_about, ids
 from tandembus.metering import Meter, MeterTotals
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import decode_http_path
@@ -151,6 +152,7 @@ class HttpFrontEnd:
         await self.api.stop()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        begin_about(ids(connection_of(request).id))
         path = decode_http_path(request.rel_url.raw_path)
         if path == "health" and "Authorization" not in request.headers:
             return self._tell_health(request)
@@ -257,6 +259,9 @@ class HttpFrontEnd:
 
     def _refused(self, request: web.Request, status: Status, text: str) -> web.Response:
         tracking_id = uuid.uuid4()
+        # Not the text, which may quote what was sent: the client has it, with this id.
+        what = (request.method, request.rel_url.raw_path, status.code, tracking_id)
+        logger.debug("%s %s is refused with %d, TrackingId:%s", *what)
         if request.rel_url.raw_path.lower().startswith(API_PATHS):
             error = {"status": status.code, "text": text, "sub_code": status.sub_code, "tracking_id": str(tracking_id)}
             response = told({"error": error}, status.code)
