@@ -41,9 +41,14 @@ def token(key: str, running: RunningNamespace) -> str:
     return make_token(f"{running.http_url}/", ROOT_POLICY, key, int(time.time()) + 600)
 
 
+def logged(running: RunningNamespace) -> list[str]:
+    """Without what stands on standard output: where the namespace is, and its key."""
+    return [line for line in running.log if not line.startswith(("ready ", "dashboard "))]
+
+
 def records(running: RunningNamespace) -> list[dict[str, str]]:
-    """Every line is one, but for the one that says where the namespace is."""
-    return [json.loads(line) for line in running.log if not line.startswith("ready ")]
+    """Every line is one."""
+    return [json.loads(line) for line in logged(running)]
 
 
 def use_amqp(running: RunningNamespace) -> None:
@@ -90,7 +95,7 @@ async def test_no_key_token_or_body_is_ever_logged(chatty: RunningNamespace) -> 
     use_amqp(chatty)
     await use_http(chatty)
     chatty.stop_in_peace()
-    log = "".join(line for line in chatty.log if not line.startswith("ready "))
+    log = "".join(logged(chatty))
     for secret in (KEY, WRONG_KEY, BODY, "sig=", "SharedAccessSignature sr"):
         for form in (secret, base64.b64encode(secret.encode()).decode().rstrip("=")):
             assert form not in log, [line for line in chatty.log if form in line]
