@@ -136,12 +136,13 @@ async def _read(answer: aiohttp.ClientResponse) -> Mapping[str, object]:
         raise Unauthorized("It does not take the key that this namespace has for it.")
     if answer.status != 200:
         raise StoreUnavailable(f"It answers with status {answer.status}.")
-    body = b""
+    body = bytearray()
     while not answer.content.at_eof() and len(body) <= MAX_ANSWER_BYTES:
         body += await answer.content.readany()
     if len(body) > MAX_ANSWER_BYTES:
         raise StoreUnavailable("It answers with more than can be looked at.")
-    document = read_json(body, "Its answer")
+    # Beside the loop: it may be large, and comes again every second while somebody looks.
+    document = await asyncio.to_thread(read_json, bytes(body), "Its answer")
     if not isinstance(document, dict):
         raise StoreUnavailable("Its answer is not one of a namespace.")
     return document

@@ -286,6 +286,8 @@ def _response(answer: Answer) -> web.Response:
 async def _tidy_headers(_request: web.Request, response: web.StreamResponse) -> None:
     response.headers["Server"] = BANNER
     response.headers["X-Content-Type-Options"] = "nosniff"
+    # Messages and states are of the moment, and not for everybody who uses the same browser or proxy.
+    response.headers.setdefault("Cache-Control", "no-store")
     if isinstance(response, web.Response) and not response.body:
         response.headers.pop("Content-Type", None)
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from aiohttp import web
@@ -15,7 +15,7 @@ from aiohttp import web
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.cost_watch import CostWatch, FailoverUsed, rows_to_document
-from tandembus.front_end.http.api.routes import Route, asked, told
+from tandembus.front_end.http.api.routes import Route, asked, told_beside
 from tandembus.front_end.http.surroundings import MeterSource
 from tandembus.front_end.http.values import format_time, parse_integer
 from tandembus.metering import MeterTotals, figures
@@ -54,8 +54,8 @@ class CostRoutes:
         totals = await self._meter()
         day, counted = await self._watch.today()
         failover = await self._watch.failover()
-        return told(
-            {
+        return await told_beside(
+            lambda: {
                 "at": format_time(now),
                 "prices": {
                     "name": prices.name,
@@ -76,7 +76,7 @@ class CostRoutes:
         since = _second(asked(request, "since"), "since")
         until = request.query.get("until")
         rows = await self._watch.used(since, None if until is None else _second(until, "until"))
-        return told(rows_to_document(rows))
+        return await told_beside(partial(rows_to_document, rows))
 
 
 def _second(text: str, name: str) -> float:

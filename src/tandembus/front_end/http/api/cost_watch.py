@@ -153,7 +153,8 @@ class CostWatch:
         offset_s = partner.answer.offset_s
         query = f"?since={int(since - offset_s)}" + ("" if until is None else f"&until={int(until - offset_s)}")
         try:
-            rows = rows_from_document(await ask(USED_PATH + query), partner.answer.view.name)
+            document = await ask(USED_PATH + query)
+            rows = await asyncio.to_thread(rows_from_document, document, partner.answer.view.name)
         except BusError:
             return None
         return Rows([row for row in rows.used if _is_ours(row, self._namespace.name)], rows.is_complete)

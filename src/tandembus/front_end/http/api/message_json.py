@@ -51,6 +51,7 @@ _KINDS: Final = {DATA: "data", AMQP_SEQUENCE: "sequence", AMQP_VALUE: "value"}
 _SECTION_START: Final = 3
 """Bytes of a section's descriptor, as it is kept."""
 _EMPTY_LIST: Final = 0x45
+_MILLISECONDS: Final = re.compile(r"-?\d{1,19}", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -142,8 +143,9 @@ def _text(value: object) -> str | None:
 
 
 def _time(value: object) -> object:
-    """Some senders write the milliseconds as a plain number."""
-    return format_time_ms(int(value)) if isinstance(value, str) and value.lstrip("-").isdecimal() else value
+    """Some senders write the milliseconds as a plain number; others write anything, under a key that only looks so."""
+    is_number = isinstance(value, str) and _MILLISECONDS.fullmatch(value) is not None
+    return format_time_ms(int(str(value))) if is_number else value
 
 
 def _bytes(value: object) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -16,7 +17,7 @@ from aiohttp import web
 from tandembus.clock import Clock
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
-from tandembus.front_end.http.api.routes import Route, told
+from tandembus.front_end.http.api.routes import Route, told_beside
 from tandembus.front_end.http.surroundings import AskPartner, Surroundings
 from tandembus.front_end.http.values import format_time
 from tandembus.namespace.backlogs import Backlogs
@@ -66,9 +67,12 @@ class PartnerWatch:
         self._clock = clock
         self._last = Partner(reason=NOT_YET)
         self._asking: asyncio.Task[None] | None = None
+        self._asked_at = 0.0
 
     async def look(self) -> Partner:
-        if self._asking is None or self._asking.done():
+        now = self._clock.monotonic()
+        if self._asking is None or (self._asking.done() and now - self._asked_at >= KEPT_S):
+            self._asked_at = now
             self._asking = asyncio.create_task(self._ask())
         await asyncio.wait([self._asking], timeout=PATIENCE_S)
         answer = self._last.answer
@@ -83,11 +87,13 @@ class PartnerWatch:
     async def _ask(self) -> None:
         asked_at = self._clock.now()
         try:
-            view = view_from_document(await self._ask_partner(VIEW_PATH))
+            document = await self._ask_partner(VIEW_PATH)
+            answered_at = max(self._clock.now(), asked_at)
+            view = await asyncio.to_thread(view_from_document, document)
         except BusError as error:
             self._last = Partner(reason=str(error))
         else:
-            self._last = Partner(Answer(view, asked_at, max(self._clock.now(), asked_at)))
+            self._last = Partner(Answer(view, asked_at, answered_at))
 
 
 class PairWatch:
@@ -102,6 +108,8 @@ class PairWatch:
         self._looking = asyncio.Lock()
         self._view: PairView | None = None
         self._looked_at = 0.0
+        self._drawing = asyncio.Lock()
+        self._drawn: Looked | None = None
 
     async def view(self) -> PairView:
         async with self._looking:
@@ -121,9 +129,18 @@ class PairWatch:
 
     async def look(self) -> Looked:
         own, partner = await asyncio.gather(self.view(), self._look_at_partner())
+        async with self._drawing:
+            drawn = self._drawn
+            if drawn is None or drawn.own is not own or drawn.partner is not partner:
+                drawn = self._drawn = await self._draw(own, partner)
+            return drawn
+
+    async def _draw(self, own: PairView, partner: Partner | None) -> Looked:
+        """Beside the loop: when a thousand entities fail over, this takes a while, and the loop has much to do."""
         now = self._namespace.clock.now()
         answer = None if partner is None else partner.answer
-        return Looked(now, own, partner, self._surroundings.partner_name(), picture(own, answer, now))
+        found = await asyncio.to_thread(picture, own, answer, now)
+        return Looked(now, own, partner, self._surroundings.partner_name(), found)
 
     async def _look_at_partner(self) -> Partner | None:
         return None if self._partner is None else await self._partner.look()
@@ -146,11 +163,11 @@ class PairRoutes:
 
     async def _tell(self, request: web.Request) -> web.Response:
         self._access.check(request, Right.MANAGE, "")
-        return told(pair_document(await self._watch.look()))
+        return await told_beside(partial(pair_document, await self._watch.look()))
 
     async def _tell_view(self, request: web.Request) -> web.Response:
         self._access.check(request, Right.MANAGE, "")
-        return told(view_to_document(await self._watch.view()))
+        return await told_beside(partial(view_to_document, await self._watch.view()))
 
 
 def pair_document(looked: Looked) -> dict[str, object]:

@@ -6,6 +6,7 @@ texts, since a number of JavaScript has 53 bits.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -61,7 +62,19 @@ def is_api_path(path: str) -> bool:
 
 
 def told(document: Document, status: int = 200) -> web.Response:
-    body = json.dumps(document, separators=(",", ":")).encode()
+    return _answer(_encoded(document), status)
+
+
+async def told_beside(make: Callable[[], Document]) -> web.Response:
+    """One that is large, or costs much to make: beside the loop, which has messages to carry meanwhile."""
+    return _answer(await asyncio.to_thread(lambda: _encoded(make())), 200)
+
+
+def _encoded(document: Document) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _answer(body: bytes, status: int) -> web.Response:
     return web.Response(status=status, body=body, headers={"Content-Type": JSON_CONTENT_TYPE})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 
+from tandembus.amqp.encoding.descriptors import MESSAGE_ANNOTATIONS
 from tandembus.amqp.encoding.sections import (
     MessageSections,
     amqp_value_section,
@@ -185,6 +186,15 @@ def test_fields_annotations_and_reasons_are_told() -> None:
     annotations = told["annotations"]
     assert isinstance(annotations, list)
     assert {"name": "own", "type": "long", "value": "5"} in annotations
+
+
+@covers("B4")
+@pytest.mark.parametrize("time", ["--5", "-", "1" * 5_000, "\u00b2", "soon", 5])
+def test_a_message_is_shown_whatever_stands_where_its_time_should(time: object) -> None:
+    """The broker reads a key of a described type as none of its own, but it looks the same to people."""
+    annotations = map_section(MESSAGE_ANNOTATIONS, {Described("x", "x-opt-scheduled-enqueue-time"): time})
+    told = shown_message(annotations + data_section(b"x"))
+    assert told["scheduled_for"] == ("1970-01-01T00:00:00.005Z" if time == 5 else time)
 
 
 def test_a_sequence_number_is_a_text_of_all_its_digits() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from tandembus.faults.fault import read_fault
 from tandembus.front_end.http.api.pair import KEPT_S, NOT_YET, STALE_S, VIEW_PATH
 from tandembus.front_end.http.rest_message import BATCH_TYPE
 from tandembus.front_end.http.surroundings import Surroundings
-from tandembus.pair_view.signs import Sign
-from tandembus.pair_view.view import view_to_document
+from tandembus.pair_view.signs import EntitySigns, Sign
+from tandembus.pair_view.view import Seen, view_to_document
 from tests.covers import covers
 from tests.unit.front_end.http.harness import RunningFrontEnd, running_front_end
 from tests.unit.pair_view.told import START, signs, view
@@ -183,6 +184,44 @@ async def test_many_who_look_at_once_cost_as_much_as_one(paired: RunningFrontEnd
     assert KEPT_S > 0.0
     first = await ask(paired, VIEW_PATH)
     assert (await ask(paired, VIEW_PATH))["at"] == first["at"]
+
+
+@covers("B4")
+async def test_many_who_look_at_once_ask_the_partner_once(tmp_path: Path, partner: Partner) -> None:
+    clock, surroundings = ManualClock(START), Surroundings(ask_partner=partner.ask)
+    async with running_front_end(tmp_path, clock=clock, surroundings=surroundings) as running:
+        await asyncio.gather(ask(running), ask(running))
+        await ask(running)
+        assert partner.asked == [VIEW_PATH]
+        clock.advance(KEPT_S)
+        await ask(running)
+        assert partner.asked == [VIEW_PATH, VIEW_PATH]
+
+
+class WatchedSigns(list[EntitySigns]):
+    """Knows which threads have looked through it."""
+
+    def __init__(self, *found: EntitySigns) -> None:
+        super().__init__(found)
+        self.threads: set[int] = set()
+
+    def __iter__(self) -> Iterator[EntitySigns]:
+        self.threads.add(threading.get_ident())
+        return super().__iter__()
+
+
+@covers("B4")
+@pytest.mark.parametrize("path", ["/$api/pair", VIEW_PATH])
+async def test_the_story_of_many_entities_is_made_beside_the_loop(tmp_path: Path, path: str) -> None:
+    watched = WatchedSigns(signs("orders", {Sign.REFUSED: [(0, 1, 2)]}))
+
+    async def seen() -> Seen:
+        return Seen(START, watched)
+
+    async with running_front_end(tmp_path, surroundings=Surroundings(pair=seen)) as running:
+        await ask(running, path)
+    assert watched.threads
+    assert threading.get_ident() not in watched.threads
 
 
 @covers("B4", "M15")
