@@ -13,8 +13,10 @@ export function usePoll(ask, dependencies, everyMs = 1000) {
     let timer = null;
     let running = false;
     let isAnswered = false;
+    let isWantedAgain = false;
     async function turn() {
       clearTimeout(timer);
+      isWantedAgain = running;  // what is on its way may be older than what is asked for now
       if (running || abort.signal.aborted) return;
       running = true;
       try {
@@ -29,7 +31,8 @@ export function usePoll(ask, dependencies, everyMs = 1000) {
       } finally {
         running = false;
       }
-      if (!document.hidden && everyMs) timer = setTimeout(turn, everyMs);
+      if (isWantedAgain) turn();
+      else if (!document.hidden && everyMs) timer = setTimeout(turn, everyMs);
     }
     const seen = () => { if (!document.hidden) turn(); };
     refresh.current = turn;

@@ -363,6 +363,7 @@ async def test_no_answer_has_a_version_banner_or_opens_the_door_to_other_sites(
     ):
         assert reply.headers["Server"] == "tandembus"
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
+        assert reply.headers["Cache-Control"] == "no-store"
         assert not [name for name in reply.headers if name.lower().startswith("access-control")]
     bad = await front_end.raw(b"GARBAGE\r\n\r\n")
     assert b"Server: tandembus\r\n" in bad

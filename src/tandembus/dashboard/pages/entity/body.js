@@ -7,6 +7,8 @@ const TEXT_LIMIT = 64 * 1024;
 const JSON_LIMIT = 256 * 1024;
 const HEX_LIMIT = 4 * 1024;
 const HEX_ROW = 16;
+/** Every level is indented: without a bound, a small body of nothing but brackets would fill the memory. */
+const JSON_DEPTH = 100;
 
 export function bytesOf(body) {
   if (body.text !== null) return new TextEncoder().encode(body.text);
@@ -14,10 +16,12 @@ export function bytesOf(body) {
   return Uint8Array.from(atob(body.base64), (letter) => letter.charCodeAt(0));
 }
 
-/** Put in lines by its tokens alone: numbers of 64 bits and names that stand twice stay as they are. Null if it is no JSON. */
+/** Put in lines by its tokens alone: numbers of 64 bits and names that stand twice stay as they are. Null if it is no JSON,
+    or nested too deeply to be read. */
 export function prettyJson(text) {
   try { JSON.parse(text); } catch { return null; }
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
+  if (depthOf(tokens) > JSON_DEPTH) return null;
   let depth = 0;
   const line = (change) => { depth += change; return `\n${"  ".repeat(depth)}`; };
   return tokens.map((token, index) => {
@@ -29,6 +33,16 @@ export function prettyJson(text) {
     if (token === ",") return token + line(0);
     return token === ":" ? ": " : token;
   }).join("");
+}
+
+function depthOf(tokens) {
+  let depth = 0;
+  let deepest = 0;
+  for (const token of tokens) {
+    if (token === "{" || token === "[") deepest = Math.max(deepest, depth += 1);
+    else if (token === "}" || token === "]") depth -= 1;
+  }
+  return deepest;
 }
 
 export function hexLines(data, limit) {
