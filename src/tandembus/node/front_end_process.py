@@ -214,7 +214,7 @@ class FrontEndProcess:
         return await self._scrape.blocks()
 
     async def _seen_of_pair(self) -> Seen:
-        return seen_from_document(await self._link.call(PAIR))
+        return await asyncio.to_thread(seen_from_document, await self._link.call(PAIR))
 
     async def _tell_pair(self, _peer: Peer, _value: object) -> object:
         return seen_to_document(self._backlogs.seen())

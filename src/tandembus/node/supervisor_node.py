@@ -359,14 +359,15 @@ class SupervisorNode:
         parts = [self._backlogs.seen()]
         for process in self.control.processes(Role.FRONT_END):
             try:
-                parts.append(seen_from_document(await process.peer.call(PAIR, None, 2.0)))
+                document = await process.peer.call(PAIR, None, 2.0)
+                parts.append(await asyncio.to_thread(seen_from_document, document))
             except BusError as error:
                 log.warning("%s does not tell what it has seen of the pair: %s", process.id, error)
                 parts.append(Seen(0.0, is_complete=False))
-        return summed_seen(parts)
+        return await asyncio.to_thread(summed_seen, parts)
 
     async def _tell_pair(self, _peer: Peer, _value: object) -> object:
-        return seen_to_document(await self.seen_of_pair())
+        return await asyncio.to_thread(seen_to_document, await self.seen_of_pair())
 
     async def topology(self, query: TopologyQuery) -> Mapping[str, object]:
         supervisor = self.supervisor

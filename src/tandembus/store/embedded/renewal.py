@@ -23,12 +23,16 @@ from tandembus.store.messaging_store import BITS_BYTES, BLOCK_SIZE, LANES, NEVER
 
 NUMBERS_PER_SECOND: Final = 100_000
 """More than one fragment can give out."""
+CLOCKS_DIFFER_S: Final = 3_600.0
+"""By so much the clock may be behind that of the machine where the backup was made, or of the one that went on."""
+OPENINGS_AHEAD: Final = 1 << 16
+"""Lives that may have begun since the backup, where the clock does not tell them apart."""
 _LAST_BLOCK: Final = MAX_NUMBER // BLOCK_SIZE
 
 
 def blocks_ahead(seconds: float) -> int:
-    """That no lane can have used up in this time."""
-    return int(max(seconds, 0.0) * NUMBERS_PER_SECOND) // BLOCK_SIZE + 1
+    """That no lane can have used up in this time, by whatever clock."""
+    return int((max(seconds, 0.0) + CLOCKS_DIFFER_S) * NUMBERS_PER_SECOND) // BLOCK_SIZE + 1
 
 
 def renew_store(folder: Path, clock: Clock, ahead: int) -> int:
@@ -36,8 +40,9 @@ def renew_store(folder: Path, clock: Clock, ahead: int) -> int:
     Raises StoreUnavailable or StoreDamaged."""
     opened = open_environment(folder, EmbeddedSettings(commit_mode="loop"), clock)
     try:
-        # Openings are far rarer than one in a second, so the time is ahead of every epoch there has been.
-        epoch = max(opened.epoch, int(clock.now()))
+        # Openings are far rarer than one in a second, so the time is ahead of every epoch there has been; unless it was
+        # set by a clock that was ahead, in a restore before.
+        epoch = max(opened.epoch + OPENINGS_AHEAD, int(clock.now()))
         with opened.environment.begin(write=True) as txn:
             txn.put(META_KEY, encode_meta(META_KEY, FORMAT_VERSION, opened.store_id, epoch), db=opened.state)
             for record in list(_moved_on(txn, opened, ahead)):

@@ -8,7 +8,13 @@ from tandembus.clock import ManualClock
 from tandembus.message import Message
 from tandembus.store.embedded import EmbeddedSettings, LmdbStore
 from tandembus.store.embedded.checking import check_store
-from tandembus.store.embedded.renewal import NUMBERS_PER_SECOND, blocks_ahead, renew_store
+from tandembus.store.embedded.renewal import (
+    CLOCKS_DIFFER_S,
+    NUMBERS_PER_SECOND,
+    OPENINGS_AHEAD,
+    blocks_ahead,
+    renew_store,
+)
 from tandembus.store.embedded.snapshots import Cut
 from tandembus.store.messaging_store import BITS_BYTES, BLOCK_SIZE, LANES, MAIN, NEVER, BlockRecord, FragmentHead
 from tests.contract.samples import FRAGMENT, body_content, message, sends
@@ -65,13 +71,28 @@ async def test_the_epoch_goes_on_where_no_earlier_life_can_have_been(tmp_path: P
     clock = ManualClock()
     first = renew_store(tmp_path, clock, 1)
     assert first == int(clock.now())
-    clock.advance(60.0)
-    assert renew_store(tmp_path, clock, 1) == first + 60
+    clock.advance(86_400.0)
+    assert renew_store(tmp_path, clock, 1) == first + 86_400
     store = LmdbStore.open(tmp_path, SETTINGS)
-    assert (store.epoch, store.store_id) == (first + 61, store_id)
+    assert (store.epoch, store.store_id) == (first + 86_401, store_id)
     await store.close()
+
+
+@covers("F6")
+async def test_where_the_clock_is_behind_an_epoch_is_still_none_that_the_old_life_can_have_had(tmp_path: Path) -> None:
+    """The backup shows the old life at one epoch; it may have been opened again and again since."""
+    await filled(tmp_path)
+    clock = ManualClock()
+    backed_up = renew_store(tmp_path, clock, 1)
     clock.shift_wall(-3_600.0)
-    assert renew_store(tmp_path, clock, 1) > first + 61, "also when the clock was set back"
+    assert renew_store(tmp_path, clock, 1) > backed_up + OPENINGS_AHEAD
+
+
+@covers("F6")
+def test_numbers_go_on_behind_those_of_a_life_whose_clock_was_ahead() -> None:
+    for age_s in (-10.0, 0.0, 60.0):
+        least = int((max(age_s, 0.0) + CLOCKS_DIFFER_S) * NUMBERS_PER_SECOND)
+        assert blocks_ahead(age_s) * BLOCK_SIZE >= least
 
 
 @covers("F6")
