@@ -1,4 +1,4 @@
-"""One browser for all of these tests, and a namespace for each file."""
+"""A browser and a namespace for each file of these tests."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.dashboard.screens import SHOWS_WITHIN_MS, Screen, screen
+from tests.dashboard.stage import Stage
 from tests.integration.browser import find_chromium
 from tests.integration.serving import RunningNamespace, serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the whole session: as long as it is there an event loop runs in this thread, and asyncio's tests have none."""
     path = find_chromium()
     if path is None:
         pytest.skip("no Chromium on this machine")
@@ -31,6 +33,11 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNames
     folder: Path = tmp_path_factory.mktemp("namespace")
     with serving(folder, "--name", "contoso") as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def stage(namespace: RunningNamespace) -> Stage:
+    return Stage(namespace)
 
 
 @pytest.fixture
