@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,14 @@ from tests.integration.serving import RunningNamespace
 
 ANSWERS_WITHIN_S = 30.0
 TAKEN_WITHIN_S = 20.0
+
+
+class Refused(Exception):
+    """What the namespace said instead of doing it."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text}")
+        self.status = status
 
 
 class Stage:
@@ -37,9 +46,12 @@ class Stage:
         if body is not None:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(url + route, body, headers, method=method)
-        with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as response:
-            answer = response.read()
-            return json.loads(answer) if answer else None
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as response:
+                answer = response.read()
+        except urllib.error.HTTPError as error:
+            raise Refused(error.code, error.read().decode()) from None
+        return json.loads(answer) if answer else None
 
     def make(self, path: str, kind: str = "queue", rule: object = None, **settings: object) -> None:
         document = {"kind": kind, "settings": settings, "default_rule": rule}
