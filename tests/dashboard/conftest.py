@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, StorageState, expect, sync_playwright
 
 from tests.dashboard.screens import SHOWS_WITHIN_MS, Screen, screen
 from tests.dashboard.stage import Stage
@@ -40,9 +40,17 @@ def stage(namespace: RunningNamespace) -> Stage:
     return Stage(namespace)
 
 
-@pytest.fixture
-def shown(browser: Browser, namespace: RunningNamespace) -> Iterator[Screen]:
-    """Signed in with everything allowed."""
+@pytest.fixture(scope="module")
+def signed_in(browser: Browser, namespace: RunningNamespace) -> StorageState:
+    """What a browser keeps of somebody who may do everything."""
     with screen(browser, namespace) as one:
         one.sign_in(namespace.connection_string)
+        return one.page.context.storage_state()
+
+
+@pytest.fixture
+def shown(browser: Browser, namespace: RunningNamespace, signed_in: StorageState) -> Iterator[Screen]:
+    """A browser of the test's own, signed in with everything allowed."""
+    with screen(browser, namespace, kept=signed_in) as one:
+        one.open()
         yield one

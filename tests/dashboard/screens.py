@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import Browser, Dialog, Locator, Page, expect
+from playwright.sync_api import Browser, Dialog, Locator, Page, StorageState, expect
 
 from tests.integration.serving import RunningNamespace
 
@@ -62,6 +62,11 @@ class Screen:
         self.button("Sign in").click()
         self.expect_title(title)
 
+    def open(self) -> None:
+        """Where somebody is signed in already."""
+        self.page.goto(self.address)
+        self.expect_title("Overview")
+
     def go(self, place: str) -> None:
         """A page by its address, such as 'entity?path=orders'."""
         self.page.goto(f"{self.address}#/{place}")
@@ -101,13 +106,19 @@ class Screen:
 
 @contextlib.contextmanager
 def screen(
-    browser: Browser, namespace: RunningNamespace, size: tuple[int, int] = WIDE, scheme: str = "light"
+    browser: Browser,
+    namespace: RunningNamespace,
+    size: tuple[int, int] = WIDE,
+    scheme: str = "light",
+    kept: StorageState | None = None,
 ) -> Iterator[Screen]:
-    """A browser that knows nothing yet. At its end nothing may have gone wrong that nobody saw."""
+    """A browser that knows nothing yet, or only what was `kept` of another. At its end nothing may have gone wrong that nobody saw."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if scheme == "dark" else "light",
+        reduced_motion="reduce",
         accept_downloads=True,
+        storage_state=kept,
     )
     context.set_default_timeout(SHOWS_WITHIN_MS)
     shown = Screen(context.new_page(), f"{namespace.http_url}/")

@@ -136,7 +136,9 @@ def test_the_focus_does_not_leave_a_dialog_while_it_is_open(shown: Screen) -> No
 
 
 @covers("B4")
-def test_what_comes_before_the_page_can_be_skipped_and_the_order_is_that_of_reading(shown: Screen, stage: Stage) -> None:
+def test_what_comes_before_the_page_can_be_skipped_and_the_order_is_that_of_reading(
+    shown: Screen, stage: Stage
+) -> None:
     stage.make("ordered")
     shown.go("entity?path=ordered")
     expect_arrived(shown, "ordered")
