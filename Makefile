@@ -119,6 +119,6 @@ $(STAMPS)/node: $(JS)/package.json | $(STAMPS)/system
 	@touch $@
 
 $(STAMPS)/browser: | $(STAMPS)/system
-	@tools/system_packages.sh "reports in a browser" chromium fonts-dejavu-core -- \
+	@tools/system_packages.sh "reports and the dashboard in a browser" chromium fonts-dejavu-core -- \
 	    sh -c 'command -v chromium || command -v chromium-browser || command -v google-chrome-stable || command -v google-chrome'
 	@touch $@

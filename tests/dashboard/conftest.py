@@ -1,4 +1,4 @@
-"""One browser for all of these tests, and a namespace for each file."""
+"""A browser and a namespace for each file of these tests."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, StorageState, expect, sync_playwright
 
 from tests.dashboard.screens import SHOWS_WITHIN_MS, Screen, screen
+from tests.dashboard.stage import Stage
 from tests.integration.browser import find_chromium
 from tests.integration.serving import RunningNamespace, serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the whole session: as long as it is there an event loop runs in this thread, and asyncio's tests have none."""
     path = find_chromium()
     if path is None:
         pytest.skip("no Chromium on this machine")
@@ -33,9 +35,22 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNames
         yield running
 
 
-@pytest.fixture
-def shown(browser: Browser, namespace: RunningNamespace) -> Iterator[Screen]:
-    """Signed in with everything allowed."""
+@pytest.fixture(scope="module")
+def stage(namespace: RunningNamespace) -> Stage:
+    return Stage(namespace)
+
+
+@pytest.fixture(scope="module")
+def signed_in(browser: Browser, namespace: RunningNamespace) -> StorageState:
+    """What a browser keeps of somebody who may do everything."""
     with screen(browser, namespace) as one:
         one.sign_in(namespace.connection_string)
+        return one.page.context.storage_state()
+
+
+@pytest.fixture
+def shown(browser: Browser, namespace: RunningNamespace, signed_in: StorageState) -> Iterator[Screen]:
+    """A browser of the test's own, signed in with everything allowed."""
+    with screen(browser, namespace, kept=signed_in) as one:
+        one.open()
         yield one

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Dialog, Locator, Page, StorageState, expect
 
 from tests.integration.serving import RunningNamespace
 
@@ -18,6 +18,11 @@ NARROW = (390, 844)
 SHOTS = Path(os.environ.get("SCREENSHOTS", ".build/screenshots"))
 """Pictures to look at, made on the way."""
 SHOWS_WITHIN_MS = 20_000.0
+FETCH = """async ([method, route, document]) => {
+    const headers = { "X-Tandembus": "1", "Content-Type": "application/json" };
+    const body = document === null ? undefined : JSON.stringify(document);
+    return (await fetch(route, { method, headers, body })).status;
+}"""
 
 
 @dataclass
@@ -33,6 +38,8 @@ class Screen:
     def watch(self) -> None:
         self.page.on("console", lambda told: self._told(told.type, told.text))
         self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
+        self.page.on("request", lambda request: self._asked(request.url))
+        self.page.on("dialog", lambda dialog: self._asked_somebody(dialog))
 
     def _told(self, kind: str, text: str) -> None:
         if kind not in ("error", "warning"):
@@ -41,10 +48,23 @@ class Screen:
         if status is None or int(status[1]) not in self.expected_statuses:
             self.troubles.append(f"{kind}: {text}")
 
-    def sign_in(self, connection_string: str) -> None:
+    def _asked(self, url: str) -> None:
+        if not url.startswith((self.address, "data:", "blob:")):
+            self.troubles.append(f"request to somewhere else: {url}")
+
+    def _asked_somebody(self, dialog: Dialog) -> None:
+        self.troubles.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def sign_in(self, connection_string: str, title: str = "Overview") -> None:
         self.page.goto(self.address)
         self.page.get_by_label("Connection string").fill(connection_string)
-        self.page.get_by_role("button", name="Sign in").click()
+        self.button("Sign in").click()
+        self.expect_title(title)
+
+    def open(self) -> None:
+        """Where somebody is signed in already."""
+        self.page.goto(self.address)
         self.expect_title("Overview")
 
     def go(self, place: str) -> None:
@@ -53,6 +73,23 @@ class Screen:
 
     def expect_title(self, title: str) -> None:
         expect(self.page.get_by_role("heading", level=1, name=title)).to_be_visible()
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    def dialog(self, name: str) -> Locator:
+        return self.page.get_by_role("dialog", name=name, exact=True)
+
+    def figure(self, label: str) -> Locator:
+        """The value below a label, the first of the page."""
+        return self.page.locator(".figure", has=self.page.get_by_text(label, exact=True)).first.locator(".value")
+
+    def row(self, table: str, text: str) -> Locator:
+        return self.page.get_by_role("table", name=table, exact=True).get_by_role("row").filter(has_text=text)
+
+    def status_of(self, method: str, route: str, document: object = None) -> int:
+        """What the page's own script gets for a request that no button of it would make."""
+        return int(self.page.evaluate(FETCH, [method, route, document]))
 
     def panel(self, name: str) -> Locator:
         return self.page.get_by_role("region", name=name, exact=True)
@@ -69,21 +106,25 @@ class Screen:
 
 @contextlib.contextmanager
 def screen(
-    browser: Browser, namespace: RunningNamespace, size: tuple[int, int] = WIDE, scheme: str = "light"
+    browser: Browser,
+    namespace: RunningNamespace,
+    size: tuple[int, int] = WIDE,
+    scheme: str = "light",
+    kept: StorageState | None = None,
 ) -> Iterator[Screen]:
-    """A browser that knows nothing yet. At its end nothing may have gone wrong that nobody saw."""
+    """A browser that knows nothing yet, or only what was `kept` of another. At its end nothing may have gone wrong that nobody saw."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if scheme == "dark" else "light",
+        reduced_motion="reduce",
         accept_downloads=True,
+        storage_state=kept,
     )
     context.set_default_timeout(SHOWS_WITHIN_MS)
     shown = Screen(context.new_page(), f"{namespace.http_url}/")
     shown.watch()
-    # The first question, who is signed in, is answered with 401: that is how the page learns that nobody is.
-    shown.expected_statuses.add(401)
     try:
         yield shown
-        assert shown.troubles == []
+        assert shown.troubles == [], "\n".join(shown.troubles)
     finally:
         context.close()

@@ -79,7 +79,8 @@ function App() {
     const code = /^#sign-in=([\w-]+)$/.exec(location.hash)?.[1];
     if (code) history.replaceState(null, "", "/");
     const asked = code ? api.post("session", { code }) : api.get("session");
-    asked.then(setSession, (error) => setSession({ failure: code ? error.message : null }));
+    const wordsFor = (error) => (error.status === 401 ? "This link was used before, or is older than an hour. The command tandembus dashboard prints a new one." : error.message);
+    asked.then(setSession, (error) => setSession({ failure: code ? wordsFor(error) : null }));
   }, []);
   if (session === undefined) return null;
   if (!session || session.failure !== undefined) return html`<${SignIn} failure=${session?.failure} onSignedIn=${setSession} />`;

@@ -22,7 +22,7 @@ function Side({ view, at, role }) {
   if (view.counters) samples.add({ at: Date.parse(at), active: view.active, ...view.counters });
   if (view.state === "unreachable") {
     return html`<${Panel} title=${`${view.name}`} actions=${html`<${Badge} word=${view.state} />`}>
-      <${Notice} kind="bad">${role} cannot be reached${view.reason ? `: ${view.reason}` : "."}<//>
+      <${Notice} kind="bad">${role} cannot be reached.${view.reason && html`<div class="small">${view.reason}</div>`}<//>
     <//>`;
   }
   const uncounted = view.queues + view.topics + view.subscriptions - view.counted_entities;

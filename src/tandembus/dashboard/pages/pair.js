@@ -35,7 +35,7 @@ function Story({ data }) {
   const away = partner?.state === "unreachable";
   return html`<div class="stack">
     <p class="muted">${data.name} is ${ROLES[data.role] ?? data.role}${partner ? `; its partner is ${partner.name}` : ""}.</p>
-    ${away && html`<${Notice} kind="warn">${partner.name} cannot be reached${partner.reason ? ` (${partner.reason})` : ""}: this is what ${data.name} saw by itself.<//>`}
+    ${away && html`<${Notice} kind="warn">${partner.name} cannot be reached: this is what ${data.name} saw by itself.${partner.reason && html`<div class="small">${partner.reason}</div>`}<//>`}
     ${data.is_partial && !away && html`<${Notice} kind="warn">Not every process has answered: figures may be too small.<//>`}
   </div>`;
 }
@@ -45,7 +45,7 @@ function Timeline({ data }) {
   const [span, setSpan] = useState("300");
   const now = Date.parse(data.at);
   const from = now - Number(span) * 1000;
-  const pick = html`<label class="row"><span class="muted">Show</span> <select class="narrow" value=${span} onChange=${(event) => setSpan(event.target.value)} aria-label="Time shown">
+  const pick = html`<label class="row"><span class="muted">Show</span> <select class="own-width" value=${span} onChange=${(event) => setSpan(event.target.value)} aria-label="Time shown">
     ${SPANS.map((one) => html`<option value=${one.value}>${one.label}</option>`)}</select></label>`;
   return html`<${Panel} title="Timeline" actions=${pick}>
     ${data.entities.length === 0 && html`<${Empty}>No entity has failed over. Pings, diverted messages and syphons show up here, entity by entity.<//>`}

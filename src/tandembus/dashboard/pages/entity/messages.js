@@ -54,7 +54,7 @@ export function Messages({ entity, parameters, refresh }) {
     ${(from || data?.next) && html`<nav class="pager" aria-label="Parts of the list">
       <button class="small" disabled=${!from} onClick=${() => pick({ from: "" })}>From the start</button>
       <button class="small" disabled=${!data?.next} onClick=${() => pick({ from: data.next })}>Next</button></nav>`}
-    ${opened && !acting && html`<${MessageDetail} entity=${entity} subQueue=${view.subQueue} number=${opened} may=${rights} onAct=${act} onChanged=${() => { adjust({ message: "" }); changed(); }} onClose=${() => adjust({ message: "" })} />`}
+    ${opened && !acting && html`<${MessageDetail} key=${opened} entity=${entity} subQueue=${view.subQueue} number=${opened} may=${rights} onAct=${act} onChanged=${() => { adjust({ message: "" }); changed(); }} onClose=${() => adjust({ message: "" })} />`}
     ${acting?.action === "export" && html`<${ExportDialog} entity=${entity} asked=${asked} onClose=${() => setActing(null)} />`}
     ${acting && acting.action !== "export" && html`<${ActDialog} entity=${entity} subQueue=${view.subQueue} action=${acting.action} numbers=${acting.numbers} total=${acting.numbers?.length ?? entity[view.figure]}
       reason=${isDead && reason !== undefined ? (reason === NO_REASON ? "" : reason) : null} onClose=${() => { setActing(null); setSelected([]); if (opened) adjust({ message: "" }); changed(); }} />`}
