@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,10 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from tandembus.cli import main
+from tandembus.client import connect
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.guides.blocks import Block, Order, blocks_of
 from tests.integration.serving import serving
+from tests.integration.syphons import wait_until
 from tests.unit.spark.stage import Stage
 
 if TYPE_CHECKING:
@@ -31,9 +35,14 @@ def blocks(name: str, language: str) -> list[Block]:
     return found
 
 
-def run_commands(name: str, folder: Path) -> None:
+async def open_owner(namespace: EmbeddedNamespace, entity: str, owner: str) -> None:
+    async with await connect(namespace.connection_string) as bus:
+        await (await bus.reservations(entity)).open_owner(owner)
+
+
+def run_commands(blocks: list[Block], folder: Path) -> None:
     """In this process, which has a Spark session already; what runs until Ctrl-C does its work once."""
-    for block in blocks(name, "sh"):
+    for block in blocks:
         for line in block.text.splitlines():
             text = line.replace("/archive", str(folder)).replace("/var/lib", str(folder))
             words = shlex.split(os.path.expandvars(text), comments=True)
@@ -68,7 +77,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             runner = CliRunner(env={"TANDEMBUS_CONNECTION_STRING": namespace.connection_string})
             assert runner.invoke(main, ["queue", "create", "orders"]).exit_code == 0
             assert runner.invoke(main, ["send", "orders", "hello"]).exit_code == 0
-        (tmp_path / "ours.toml").write_text(CliRunner().invoke(main, ["cost", "--show-prices", "us"]).stdout)
+        prices = CliRunner().invoke(main, ["cost", "--show-prices", "us"]).stdout
+        (tmp_path / "ours.toml").write_text(re.sub("(?m)^as_of = .*", "as_of = 2026-12-01", prices))
+        wait_until(lambda: len(list(tmp_path.glob("tandembus-data*/audit/store-0/*.jsonl"))) == 2)
         yield tmp_path
 
 
@@ -89,24 +100,29 @@ def test_the_examples_of_the_guide_run_as_they_are_written(
 
 @covers("D1")
 def test_the_commands_of_the_guide_run_as_they_are_written(pair: EmbeddedNamespace, tmp_path: Path) -> None:
-    run_commands("spark.md", tmp_path)
+    start, release = [block for block in blocks("spark.md", "sh") if block.order is Order.RUN]
+    run_commands([start], tmp_path)
+    asyncio.run(open_owner(pair, "orders", "copier"))
+    run_commands([release], tmp_path)
 
 
 @covers("D3")
 def test_the_jobs_run_as_they_are_written(spark: SparkSession, pair: EmbeddedNamespace, tmp_path: Path) -> None:
     pair.create_topic("orders")
-    run_commands("spark-jobs.md", tmp_path)
+    run_commands(blocks("spark-jobs.md", "sh"), tmp_path)
     assert list(tmp_path.glob("orders/_checkpoint"))
 
 
 def test_the_bill_is_made_as_it_is_written(
     spark: SparkSession, folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_commands("usage.md", folders)
+    answer = CliRunner().invoke(main, ["spark", "reconcile", "tandembus-data", "tandembus-data-secondary", "--json"])
+    (folders / "reconciled.json").write_text(answer.stdout)
+    run_commands(blocks("usage.md", "sh"), folders)
     for example in blocks("usage.md", "python"):
         exec(example.text, {})
     assert len(capsys.readouterr().out.split()) == 2
 
 
 def test_the_records_of_a_pair_are_reconciled_as_it_is_written(spark: SparkSession, folders: Path) -> None:
-    run_commands("reconciliation.md", folders)
+    run_commands(blocks("reconciliation.md", "sh"), folders)
