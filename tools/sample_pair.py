@@ -10,19 +10,25 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
+
 from tandembus.pairing import EntityState
 from tandembus.pairing.sync import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
 
 CITIES = ("Bergen", "Leiden", "Porto", "Turin", "Graz", "Lyon")
 GOODS = ("boots", "sandals", "trainers", "laces", "insoles")
-REASONS = (("AddressUnknown", "no such street"), ("PaymentRefused", "the card has expired"), ("OutOfStock", "none left"))
+REASONS = (
+    ("AddressUnknown", "no such street"),
+    ("PaymentRefused", "the card has expired"),
+    ("OutOfStock", "none left"),
+)
+SYPHON = (sys.executable, "-m", "tandembus", "syphon", "--once", "--primary-name", "contoso")
 PATIENCE_S = 60.0
 
 
@@ -94,15 +100,8 @@ def fill(primary: Side) -> None:
         with client.get_topic_sender("events") as sender:
             sender.send_messages([order(number) for number in range(80)])
         with client.get_queue_sender("orders") as sender:
-            later = [order(number) for number in range(500, 506)]
-            sender.schedule_messages(later[0], _tomorrow())
+            sender.schedule_messages(order(500), datetime.now(timezone.utc) + timedelta(days=1))
         _bury(client, "invoices", 14)
-
-
-def _tomorrow() -> Any:
-    from datetime import datetime, timezone
-
-    return datetime.now(timezone.utc) + timedelta(days=1)
 
 
 def order(number: int) -> ServiceBusMessage:
@@ -183,8 +182,7 @@ def fail_over(primary: Side, secondary: Side) -> None:
             primary.command("fault", "clear", "payments-drill")
             _wait(lambda: paired.entity_state("payments") is EntityState.HEALTHY)
             subprocess.run(
-                [sys.executable, "-m", "tandembus", "syphon", "--once", "--primary", primary.connection_string]
-                + ["--secondary", secondary.connection_string, "--primary-name", "contoso"],
+                [*SYPHON, "--primary", primary.connection_string, "--secondary", secondary.connection_string],
                 stdout=subprocess.DEVNULL,
                 check=False,
             )

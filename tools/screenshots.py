@@ -17,8 +17,9 @@ from tools.sample_pair import Side, fail_over, fill, running_pair, traffic
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 WIDTH = 1280
-TALLEST = 1100
 QUALITY = 80
+SETTLES_MS = 10_000.0
+"""So that charts have some seconds to show."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def take(page: Page, address: str, shot: Shot, folder: Path) -> None:
     page.set_viewport_size({"width": WIDTH, "height": shot.height})
     page.goto(f"{address}#/{shot.place}")
     page.get_by_text(shot.shows).filter(visible=True).first.wait_for()
-    page.wait_for_timeout(6_000)  # so that charts have a few seconds to show
+    page.wait_for_timeout(SETTLES_MS)
     file = folder / f"{shot.name}.webp"
     with Image.open(io.BytesIO(page.screenshot())) as picture:
         picture.convert("RGB").save(file, quality=QUALITY, method=6)

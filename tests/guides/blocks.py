@@ -22,7 +22,9 @@ _BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>[\w-]*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-_ORDER = re.compile(r"(?P<no>no), (?P<reason>.+)|(?P<fails>fails)|(?P<whatever>whatever its end)|(?P<again>again, )?until (?P<word>.+)")
+_ORDER = re.compile(
+    r"(?P<no>no), (?P<reason>.+)|(?P<fails>fails)|(?P<whatever>whatever its end)|(?P<again>again, )?until (?P<word>.+)"
+)
 
 
 class Order(Enum):

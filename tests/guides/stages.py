@@ -52,6 +52,8 @@ def stage_of(document: str, folder: Path) -> Iterator[Stage]:
     elif document in UPKEEP:
         with serving(folder / DATA) as running:
             environment = {"TANDEMBUS_CONNECTION_STRING": running.connection_string}
-            yield Stage("tandembus queue create orders; tandembus send orders one; tandembus send orders two", None, environment)
+            yield Stage(
+                "tandembus queue create orders; tandembus send orders one; tandembus send orders two", None, environment
+            )
     else:
         yield Stage()

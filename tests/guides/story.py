@@ -193,8 +193,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def _write_commands(folder: Path, ports: dict[int, int]) -> None:
-    """`tandembus`, `python` and so on as an installation has them. `up` takes the ports of the story; what would install
-    does nothing, as the tests run on what is installed."""
+    """`tandembus`, `python` and so on as an installation has them. `up` takes the ports of the story; what would
+    install does nothing, as the tests run on what is installed."""
     python = shlex.quote(sys.executable)
     up = " ".join(
         f"--{side}-{kind}-port {ports[default]}"
