@@ -23,7 +23,7 @@ INTERPRETED := tests/unit tests/contract $(foreach part,cli demo front_end/http 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-compiled test-interpreted test-spark check format requirements bench bench-spark chaos clean
+.PHONY: help install up demo test test-compiled test-interpreted test-spark check format requirements bench bench-spark chaos docs screenshots clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -84,6 +84,16 @@ bench-spark: $(STAMPS)/package ## source, sink and syphon on Spark; the table go
 chaos: install ## the rows of the fault matrix (SCALE=ci|nightly|release)
 	SCALE=$(SCALE) $(BIN)/python -m pytest -m chaos -o timeout=0 -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
+docs: $(STAMPS)/docs ## the documents as a site, in .build/site
+	@rm -rf .build/docs && mkdir -p .build/docs/benchmarks
+	@cp -r README.md CHANGELOG.md CONTRIBUTING.md docs .build/docs && cp -r benchmarks/results .build/docs/benchmarks
+	@sed -i -E 's|\[([^]]*)\]\(\.\./tests/[^)]*\)|\1|' .build/docs/docs/requirements.md  # the site has no tests to lead to
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the site is in .build/site"
+
+screenshots: $(STAMPS)/docs $(STAMPS)/package $(STAMPS)/browser ## take the pictures of the dashboard in docs/images anew
+	$(BIN)/python -m tools.screenshots
+
 clean: ## remove what make made: environment, builds, caches
 	rm -rf $(VENV) .build build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(JS)/node_modules
 	find src tests tools benchmarks -name __pycache__ -prune -exec rm -rf {} +
@@ -103,6 +113,10 @@ $(STAMPS)/venv: $(STAMPS)/system
 # Dependencies are installed from pyproject.toml; the package itself follows, built in a copy of the sources.
 $(STAMPS)/tools: pyproject.toml tools/install_dependencies.py $(STAMPS)/venv
 	$(BIN)/python tools/install_dependencies.py
+	@touch $@
+
+$(STAMPS)/docs: pyproject.toml tools/install_dependencies.py $(STAMPS)/venv
+	$(BIN)/python tools/install_dependencies.py docs
 	@touch $@
 
 $(STAMPS)/package: $(STAMPS)/tools setup.py tools/install_package.py $(SOURCES)

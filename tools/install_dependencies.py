@@ -1,5 +1,7 @@
 """Installs what tandembus needs to be built, run and tested, for the Python that runs this script.
 
+With names of extras as arguments, only what these need.
+
 Reads `pyproject.toml`, the only place that names dependencies, without building the package for it.
 """
 
@@ -38,6 +40,10 @@ def load_settings() -> dict[str, Any]:
 def main() -> None:
     settings = load_settings()
     extras: dict[str, list[str]] = settings["project"]["optional-dependencies"]
+    if sys.argv[1:]:
+        if not pip_install(*[requirement for name in sys.argv[1:] for requirement in extras[name]]):
+            sys.exit(f"what {' and '.join(sys.argv[1:])} needs could not be installed")
+        return
     wanted = settings["build-system"]["requires"] + settings["project"]["dependencies"]
     if not pip_install("pip>=24", *wanted, *extras["test"], *extras["check"], *extras["spark"]):
         sys.exit("the dependencies could not be installed")
