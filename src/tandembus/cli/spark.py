@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from tandembus.cli.failures import INTERRUPTED, Failure
+from tandembus.cli.spark_master import check_form, require_answer
 from tandembus.cli.target import json_option
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class SparkTarget:
     conf: tuple[tuple[str, str], ...]
     as_json: bool
 
+    @property
+    def runs_on(self) -> str | None:
+        """The master that counts; None: this machine, or what `spark-submit` was told."""
+        return dict(self.conf).get("spark.master", self.master)
+
     def session(self, app_name: str) -> SparkSession:
         """Started when it is asked for, and stopped when the program ends; a failure says what is missing."""
         require_spark()
@@ -62,11 +68,14 @@ class SparkTarget:
         from tandembus.spark.errors import SparkUnavailable
         from tandembus.spark.session import spark_session
 
-        named = {} if self.master is None else {"spark.master": self.master}
+        master = self.runs_on
+        named = {} if master is None else {"spark.master": master}
         is_running = SparkContext._active_spark_context is not None
+        if not is_running:
+            require_answer(master)
         if not is_running and not self.as_json:
-            click.echo(f"starting Spark ({self.master or 'on this machine'}) ...", err=True)
-        advice = f"Is the master right ({self.master or 'local'}), and can it be reached from here?"
+            click.echo(f"starting Spark ({master or 'on this machine'}) ...", err=True)
+        advice = f"Is the master right ({master or 'local'}), and can it be reached from here?"
         try:
             with explained_failures(advice), signals_held(lambda: SparkContext._gateway is None):
                 session = spark_session(**{"spark.app.name": app_name, **named, **dict(self.conf)})
@@ -167,6 +176,7 @@ def cluster_options(command: Command) -> Command:
         "--master",
         envvar="TANDEMBUS_SPARK_MASTER",
         metavar="URL",
+        callback=_master_of,
         help="Where the job runs: local[4], spark://host:7077, yarn, k8s://...  [default: all cores of this machine]",
     )
     with_conf = click.option(
@@ -190,12 +200,18 @@ def checkpoint_option(command: Command) -> Command:
     )(command)
 
 
+def _master_of(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    return None if text is None else check_form(text)
+
+
 def _settings_of(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     settings: list[tuple[str, str]] = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.startswith("spark."):
             raise click.BadParameter(f"{text!r} is not of the form spark.NAME=VALUE")
+        if name == "spark.master":
+            check_form(value)
         settings.append((name, value))
     return tuple(settings)
 

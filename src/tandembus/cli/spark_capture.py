@@ -13,6 +13,7 @@ from tandembus.cli import data_folder
 from tandembus.cli.output import print_json, say
 from tandembus.cli.parameters import duration
 from tandembus.cli.spark import SparkTarget, explained_failures, run_to_its_end, spark_options
+from tandembus.cli.spark_paths import require_shared
 from tandembus.cli.target import CONNECTION_STRING_VARIABLE, Target, check_certificate, resolve
 from tandembus.client import subscription_path
 
@@ -96,6 +97,7 @@ def capture(
     \b
     JSON, at the end: {"rows", "batches"}; of --compact: {"rows", "duplicates", "files"}
     """
+    require_shared(spark, (output, checkpoint, compact))
     if compact is not None:
         if entity is not None or topic is not None:
             raise click.UsageError("--compact takes what was captured, and no entity.")

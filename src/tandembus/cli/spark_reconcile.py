@@ -14,7 +14,9 @@ from tandembus.cli.output import counted, print_json, print_table, say
 from tandembus.cli.pair_target import PRIMARY_VARIABLE, SECONDARY_VARIABLE
 from tandembus.cli.parameters import duration, past_moment
 from tandembus.cli.spark import SparkTarget, spark_options
+from tandembus.cli.spark_paths import require_shared, wrong_usage
 from tandembus.cli.target import check_certificate, checked_connection_string
+from tandembus.spark.jobs.reconcile_files import check_audit_paths
 from tandembus.spark.jobs.usage_files import check_paths
 
 if TYPE_CHECKING:
@@ -98,7 +100,10 @@ def reconcile(
     ]
     if browse and not namespaces:
         raise click.UsageError(f"--browse needs --primary or --secondary, or {PRIMARY_VARIABLE} in the environment.")
-    check_paths([*paths, *([sends] if sends else [])], target.master)
+    require_shared(target, [*paths, sends, output])
+    with wrong_usage():
+        check_paths([*paths, *([sends] if sends else [])])
+        check_audit_paths(paths)
     session = target.session("tandembus reconcile")
     from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
 

@@ -14,6 +14,7 @@ from tandembus.cli.output import print_json, say
 from tandembus.cli.pair_target import PairTarget, pair_options
 from tandembus.cli.parameters import duration
 from tandembus.cli.spark import SparkTarget, checkpoint_option, cluster_options, require_spark, run_to_its_end
+from tandembus.cli.spark_paths import require_shared
 from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES, backlog_path
 
 if TYPE_CHECKING:
@@ -93,13 +94,14 @@ async def syphon(
         SyphonSettings(retry_interval_s=retry_interval_s)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--retry-interval") from error
+    # Two attempts of one task would send the same messages, wherever the cluster's defaults ask for them.
+    spark = SparkTarget(master, (("spark.speculation", "false"), *conf), target.as_json)
+    require_shared(spark, (checkpoint,))
     pair = Pair(target.primary, target.secondary, target.primary_ca, target.secondary_ca)
     name, queues = await _queues(target, primary_name, backlog_queues)
     _tell(target, f"bringing home messages of '{name}' from {len(queues)} backlog queues: {await guarantee(pair)}")
     options = SyphonOptions(pair, name, tuple(queues), checkpoint, once, retry_interval_s)
-    # Two attempts of one task would send the same messages, wherever the cluster's defaults ask for them.
-    settings = (("spark.speculation", "false"), *conf)
-    return partial(_run, SparkTarget(master, settings, target.as_json), target, options)
+    return partial(_run, spark, target, options)
 
 
 async def _queues(target: PairTarget, primary_name: str | None, count: int | None) -> tuple[str, list[str]]:

@@ -10,10 +10,11 @@ import click
 from tandembus.cli.output import counted, print_json, print_table, say
 from tandembus.cli.price_option import price_lists
 from tandembus.cli.spark import SparkTarget, spark_options
+from tandembus.cli.spark_paths import require_shared, wrong_usage
 from tandembus.metering.bills import Bill, Group, PriceBook, largest_first
 from tandembus.metering.failover_costs import failover_bill
 from tandembus.metering.money import money
-from tandembus.spark.jobs.usage_files import check_paths
+from tandembus.spark.jobs.usage_files import check_metering_paths
 from tandembus.spark.jobs.usage_result import UsageResult, bill_document
 
 LARGEST: Final = 10**15
@@ -68,7 +69,9 @@ def usage(
     from tandembus.spark.jobs.usage import UsageOptions, run_usage
     from tandembus.spark.jobs.usage_output import keep_result
 
-    check_paths(paths, target.master)
+    require_shared(target, paths)
+    with wrong_usage():
+        check_metering_paths(paths)
     spark = target.session("tandembus usage")
     result = run_usage(spark, UsageOptions(paths))
     bill = result.bill(prices, other_operations)

@@ -358,6 +358,16 @@ def test_a_report_is_made_of_one_thing_or_the_other(arguments: list[str]) -> Non
     assert "Give metering files" in result.output
 
 
+def test_a_reconciliation_that_is_none_is_told_before_spark_is_started(tmp_path: Path) -> None:
+    kept = write_result(outage(), tmp_path / "bill", outage().bill(PriceBook([load_prices()])))
+    metered = tmp_path / "00000001.jsonl"
+    metered.touch()
+    result = CliRunner().invoke(main, ["spark", "report", str(metered), "--reconciliation", str(kept)])
+    assert result.exit_code == 2
+    assert "no result of `tandembus spark reconcile --json`" in " ".join(result.stderr.split())
+    assert "starting Spark" not in result.stderr
+
+
 def test_metering_files_need_a_session(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="session"):
         run_report(None, ReportOptions(tmp_path / "x.html", paths=("data",)))
