@@ -53,12 +53,13 @@ def usage(
 ) -> None:
     """Make a bill of the meter's files: by namespace, entity, operation and day, and what a failover cost.
 
-    PATH is a namespace's data folder, its folder `meter`, or a file of it; of one namespace or of several, such as a
-    primary and its secondary. Lines that cannot be read are counted, named and left out.
+    PATH is a namespace's data folder, its folder `meter`, or a file of it; of one namespace or of several. What a
+    failover cost takes those of both the primary and the secondary. Lines that cannot be read are counted, named and
+    left out.
 
     \b
     Examples:
-      tandembus spark usage tandembus-data
+      tandembus spark usage tandembus-data tandembus-data-secondary
       tandembus spark usage primary-data secondary-data --other-operations 0
       tandembus spark usage hdfs://archive/meters --master yarn --output bill --json
 
@@ -178,6 +179,8 @@ def _show_failover(bill: Bill) -> None:
     )
     if made.use.is_looked_at:
         say(("the syphon on Spark looks at messages and receives none: what line 2 would be stands under peeks", "dim"))
+    if made.use.missing is not None:
+        say((made.use.missing, "yellow"))
     if made.use.waiting:
         say((f"{counted(made.use.waiting, 'message')} sent to the backlog and not home yet", "yellow"))
     if not made.do_lines_add_up:

@@ -321,6 +321,22 @@ def test_a_folder_without_the_files_of_a_job_is_told_before_spark_is_started(
     assert "starting Spark" not in result.stderr
 
 
+@covers("D4")
+def test_a_bill_of_the_primary_alone_says_that_the_meter_of_the_backlog_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = replace(RESULT, used=tuple([each for each in RESULT.used if each.namespace == "contoso"]))
+    for result, is_missing in ((alone, True), (RESULT, False)):
+        bill = result.bill(BOOK)
+        show_bill(result, bill, 10)
+        told = " ".join(capsys.readouterr().out.split())
+        failover = bill_document(result, bill)["failover"]
+        assert isinstance(failover, dict)
+        page = " ".join(render_report(result, bill, None, "x").split())
+        text = "5 messages came home, and of those sent to the backlog only 0 are in these records"
+        assert [text in each for each in (told, str(failover["missing"]), page)] == [is_missing] * 3
+
+
 @covers("D6")
 @pytest.mark.parametrize("master", [["--master", "spark://nobody:7077"], ["--conf", "spark.master=yarn"]])
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def render_report(result: UsageResult, bill: Bill, reconciliation: Reconciliatio
     parts = [
         _header(result, bill, title),
         _tiles(result, bill, failover, reconciliation),
-        _missing(result),
+        _missing(result, failover),
         _bill_section(bill),
         _failover_section(bill, failover),
         _timeline_section(result, times),
@@ -101,8 +101,10 @@ def _lost(found: Reconciliation) -> tuple[str, str, str]:
     return "Lost", f"{found.total('lost'):,}", f"of {found.total('accepted'):,} accepted; {rest}"
 
 
-def _missing(result: UsageResult) -> str:
+def _missing(result: UsageResult, failover: FailoverBill) -> str:
     notes = []
+    if failover.use.missing is not None:
+        notes.append(f'<div class="note"><strong>{escaped(failover.use.missing)}.</strong></div>')
     if result.gaps:
         items = [
             f"{escaped(gap.namespace)}: what was counted between {moment(gap.from_second)} and "
