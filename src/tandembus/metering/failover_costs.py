@@ -79,8 +79,8 @@ class FailoverUse:
         if home <= diverted:
             return None
         return (
-            f"{home:,} messages came home, and of those sent to the backlog only {diverted:,} are in these records: the "
-            "meter of the namespace with the backlog, the secondary, is missing, or a part of it. Give its data "
+            f"{home:,} messages came home, and of those sent to the backlog only {diverted:,} are in these records: "
+            "the meter of the namespace with the backlog, the secondary, is missing, or a part of it. Give its data "
             "folder, too: the failover cost more than is told here"
         )
 
