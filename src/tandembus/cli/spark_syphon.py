@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tandembus.cli.failures import TRY_LATER, Failure
-from tandembus.cli.output import print_json, say
+from tandembus.cli.output import counted, print_json, say
 from tandembus.cli.pair_target import PairTarget, pair_options
 from tandembus.cli.parameters import duration
 from tandembus.cli.spark import SparkTarget, checkpoint_option, cluster_options, require_spark, run_to_its_end
@@ -161,7 +161,8 @@ def _answer(target: PairTarget, result: SyphonResult) -> None:
     if target.as_json:
         print_json(asdict(result))
         return
-    say(f"moved {result.moved:,} messages in {result.batches} batches; dead letters: {result.dead_lettered:,}")
+    batches = "1 batch" if result.batches == 1 else f"{result.batches:,} batches"
+    say(f"moved {counted(result.moved, 'message')} in {batches}; dead letters: {result.dead_lettered:,}")
     for line in left_behind(result):
         say((line, "yellow"))
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tandembus.cli import main
-from tandembus.cli.failures import FAILED, INTERRUPTED, TRY_LATER, UNREACHABLE, WRONG_USAGE, Failure
+from tandembus.cli.failures import FAILED, INTERRUPTED, NOT_FOUND, TRY_LATER, UNREACHABLE, WRONG_USAGE, Failure
 from tandembus.cli.spark import NO_SOURCE, SparkTarget, run_to_its_end
 from tandembus.cli.spark_master import check_form, require_answer
 from tandembus.cli.spark_syphon import left_behind
@@ -38,13 +38,35 @@ def told(arguments: list[str]) -> str:
     [
         (["capture", "orders"], "Missing option '--output'"),
         (["capture", "--output", "x"], "What is to be captured?"),
-        (["capture", "orders", "--topic", "events", "--output", "x"], "What is to be captured?"),
+        (["capture", "--output", "x"], "a topic with --topic: one of them."),
+        (["capture", "orders", "--topic", "events", "--output", "x"], "a topic with --topic: not both of them."),
         (["capture", "orders", "--create-subscription", "--output", "x"], "--create-subscription goes with --topic."),
         (["capture", "orders", "--compact", "x", "--output", "y"], "--compact takes what was captured, and no entity."),
     ],
 )
 def test_a_capture_that_makes_no_sense_is_refused(arguments: list[str], text: str) -> None:
     assert text in told([*arguments, "--connection-string", NOBODY])
+
+
+@covers("D3")
+@pytest.mark.parametrize(
+    ("entity", "code", "text"),
+    [
+        ("nosuch", NOT_FOUND, "'sb://contoso/nosuch' could not be found"),
+        ("events", FAILED, "'events' is a topic: messages are received from its subscriptions"),
+    ],
+)
+def test_what_cannot_be_captured_is_told_before_spark_starts_and_leaves_no_files(
+    entity: str, code: int, text: str, tmp_path: Path
+) -> None:
+    with EmbeddedNamespace(name="contoso") as namespace:
+        namespace.create_topic("events")
+        arguments = ["--output", str(tmp_path / "archive"), "--connection-string", namespace.connection_string]
+        result = CliRunner().invoke(main, ["spark", "capture", entity, *arguments, "--once"])
+    assert result.exit_code == code
+    assert text in " ".join(result.output.split())
+    assert "starting Spark" not in result.output
+    assert list(tmp_path.iterdir()) == []
 
 
 @covers("D2")
