@@ -12,7 +12,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from types import FrameType
@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from tandembus.cli.failures import INTERRUPTED, Failure
-from tandembus.cli.spark_master import check_form, require_answer
+from tandembus.cli.spark_master import check_form, is_cluster, require_answer
+from tandembus.cli.spark_waiting import watch_executors
 from tandembus.cli.target import json_option
+from tandembus.spark.jobs.streaming import say_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,14 +84,17 @@ class SparkTarget:
         except SparkUnavailable as error:
             raise Failure(str(error), advice=INSTALL, kind="SparkUnavailable") from None
         if not is_running:
-            atexit.register(session.stop)
+            atexit.register(_stop, session)
+            if master is not None and is_cluster(master):
+                watch_executors(session, master)
         return session
 
 
 @contextmanager
 def signals_held(is_launching: Callable[[], bool]) -> Iterator[None]:
     """Ctrl-C and SIGTERM while Java is launched are obeyed when Spark is up: it would be left behind otherwise. From
-    then on they raise KeyboardInterrupt and do nothing else: Spark's own handler calls Java in the midst of calls."""
+    then on they raise KeyboardInterrupt and do nothing else: Spark's own handler calls Java in the midst of calls.
+    Either way it is said at once that they were heard."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -98,7 +103,9 @@ def signals_held(is_launching: Callable[[], bool]) -> Iterator[None]:
     def note(number: int, _: FrameType | None) -> None:
         asked.append(number)
         if not is_launching():
-            raise KeyboardInterrupt
+            _interrupt(number, None)
+        if len(asked) == 1:
+            say_at_once("stopping: as soon as Spark is up, which takes some seconds more")
 
     logging.getLogger().addFilter(_is_no_interrupt)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -106,10 +113,22 @@ def signals_held(is_launching: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _interrupt)
     if asked:
         raise KeyboardInterrupt
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    say_at_once("stopping: Spark is ended")
+    raise KeyboardInterrupt
+
+
+def _stop(session: SparkSession) -> None:
+    """At the end of the program. Whoever ended it may have ended Java, too, and then there is nobody to tell."""
+    logging.disable()
+    with suppress(Exception, KeyboardInterrupt):
+        session.stop()
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
