@@ -121,6 +121,8 @@ def signals_held(is_launching: Callable[[], bool]) -> Iterator[None]:
 
 def _interrupt(_: int, __: FrameType | None) -> NoReturn:
     say_at_once("stopping: Spark is ended")
+    # The bridge to Java would tell of the call that is cut off here, with its trace.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     raise KeyboardInterrupt
 
 

@@ -242,7 +242,8 @@ def _failover_section(bill: Bill, failover: FailoverBill) -> str:
     normal = use.diverted.normal_operations
     notes = [
         "<p>A message that goes through the backlog is sent, read and settled there before it is sent home; without "
-        "the failover it would have been sent home at once.</p>"
+        "the failover it would have been sent home at once. So the total is what the failover added, less what the "
+        "same messages would have taken anyway; the plain sum of its traffic, as in the demo's table, is more.</p>"
     ]
     if use.is_looked_at:
         notes.append(
