@@ -162,6 +162,9 @@ def print_account(account: Account, prices: PriceList, console: Console) -> None
         console.print(f"[bold green]Nothing was lost.[/] {_timeliness(account.reaction)}")
 
 
+GROSS: Final = "; the report's figure is less: without an outage, too, each message would have been sent once"
+
+
 def _rows(account: Account, prices: PriceList) -> list[tuple[str, str, str]]:
     balance, reaction, operations = account.balance, account.reaction, account.operations
     outage = sum(operations.of_outage.values())
@@ -190,7 +193,7 @@ def _rows(account: Account, prices: PriceList) -> list[tuple[str, str, str]]:
         ("accepted there", _seconds(reaction.accepted_s), "after the ping, on a new connection"),
         ("backlog empty", _seconds(reaction.drained_s), "after the ping was accepted"),
         ("operations", f"{operations.total:,}", _priced(operations.total, prices)),
-        ("of these, the outage", f"{outage:,}", _priced(outage, prices)),
+        ("of these, the outage", f"{outage:,}", _priced(outage, prices) + GROSS),
         *[(f"  {what}", f"{count:,}", "") for what, count in operations.of_outage.items()],
         ("seconds", f"{account.seconds:.0f}", "all of this together"),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from click.testing import CliRunner, Result
 
 from tandembus.cli import main
+from tandembus.client import connect
+from tandembus.pairing.syphon_rules import SPARK_OWNER
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 
@@ -103,6 +106,28 @@ def test_a_syphon_is_told_by_who_receives(primary: EmbeddedNamespace, secondary:
         with client.get_queue_receiver("contoso/x-servicebus-transfer/1"):
             assert status(primary.connection_string, secondary)["syphon"] == "at work"
     assert status(primary.connection_string, secondary)["syphon"] == "not at work"
+
+
+@covers("N11", "D2")
+def test_what_the_syphon_on_spark_has_reserved_is_told(
+    primary: EmbeddedNamespace, secondary: EmbeddedNamespace
+) -> None:
+    make_backlog(secondary, 0, 1)
+    send(secondary, 1, 3)
+
+    async def reserve() -> None:
+        async with (
+            await connect(secondary.connection_string) as bus,
+            await bus.reservations("contoso/x-servicebus-transfer/1") as backlog,
+        ):
+            await backlog.reserve(SPARK_OWNER, await backlog.open_owner(SPARK_OWNER), 1, 2, 1 << 20)
+
+    asyncio.run(reserve())
+    found = status(primary.connection_string, secondary)
+    assert (found["syphon"], found["reserved"]) == ("perhaps on Spark", 2)
+    assert [queue["reserved"] for queue in found["queues"]] == [None, 2]
+    told = run(primary.connection_string, secondary).stdout
+    assert "perhaps on Spark (nobody receives; 2 messages reserved by a syphon on Spark" in " ".join(told.split())
 
 
 @covers("N2")

@@ -25,7 +25,11 @@ from tandembus.security.sas import parse_connection_string
 HEADINGS: Final = ("backlog queue", "messages", "oldest", "dead letters", "receivers", "use")
 PRIMARY_ANSWERS_WITHIN_S: Final = 5.0
 """It may well be away: nobody should wait for it as long as for a namespace that is needed."""
-_COLOURS: Final = {SyphonState.AT_WORK: "green", SyphonState.UNKNOWN: "yellow"}
+_COLOURS: Final = {
+    SyphonState.AT_WORK: "green",
+    SyphonState.PERHAPS_ON_SPARK: "yellow",
+    SyphonState.UNKNOWN: "yellow",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,8 @@ def pair() -> None:
 async def status(target: PairTarget, primary_name: str | None, backlog_queues: int | None) -> None:
     """Show what waits in the backlog queues, and whether a syphon is at work.
 
-    Works while the primary is away. Whether a syphon is at work only a tandembus namespace can tell. Needs Manage on
-    the secondary.
+    Works while the primary is away. Whether a syphon is at work only a tandembus namespace can tell, and not of
+    `tandembus spark syphon`: of that one it tells what it has reserved. Needs Manage on the secondary.
 
     \b
     Examples:
@@ -69,8 +73,9 @@ async def status(target: PairTarget, primary_name: str | None, backlog_queues: i
       tandembus pair status --primary "$PRIMARY" --secondary "$SECONDARY" --backlog-queues 5
 
     \b
-    JSON: {"primary": {"name", "is_reachable", "reason"}, "syphon", "messages", "dead_letters", "oldest_at",
-           "queues": [{"index", "path", "messages", "dead_letters", "oldest_at", "receivers", "is_extra"}],
+    JSON: {"primary": {"name", "is_reachable", "reason"}, "syphon", "messages", "dead_letters", "reserved",
+           "oldest_at", "queues": [{"index", "path", "messages", "dead_letters", "oldest_at", "receivers", "reserved",
+           "is_extra"}],
            "missing": [index], "other_primaries": [name]}
     """
     primary = await _ask_primary(target)
@@ -119,6 +124,7 @@ def _document(found: BacklogStatus, primary: Primary) -> dict[str, object]:
         "syphon": found.syphon.value,
         "messages": found.messages,
         "dead_letters": found.dead_letters,
+        "reserved": found.reserved,
         "oldest_at": moment_text(found.oldest_at),
         "queues": [{**asdict(queue), "oldest_at": moment_text(queue.oldest_at)} for queue in found.queues],
         "missing": list(found.missing),
@@ -128,11 +134,7 @@ def _document(found: BacklogStatus, primary: Primary) -> dict[str, object]:
 
 def _show(found: BacklogStatus, primary: Primary, now: float) -> None:
     say("primary  ", (found.primary_name, "bold"), "  ", _answer(primary))
-    in_use = [queue for queue in found.queues if not queue.is_extra]
-    served = len([queue for queue in in_use if queue.receivers])
-    state = found.syphon
-    more = "" if state is SyphonState.UNKNOWN else f" ({served} of {len(in_use)} queues)"
-    say("syphon   ", (state.value, _COLOURS.get(state, "bold red")), more)
+    say("syphon   ", (found.syphon.value, _COLOURS.get(found.syphon, "bold red")), _more(found))
     say("backlog  ", f"{_counted(found.messages, 'message')}, {_counted(found.dead_letters, 'dead letter')}")
     if found.missing:
         say("missing  ", (", ".join(str(index) for index in found.missing), "bold red"), ": pairing makes them")
@@ -143,6 +145,17 @@ def _show(found: BacklogStatus, primary: Primary, now: float) -> None:
         say(("no backlog queues: no client has been paired yet", "dim"))
         return
     print_table(HEADINGS, [_row(queue, now) for queue in found.queues])
+
+
+def _more(found: BacklogStatus) -> str:
+    if found.syphon is SyphonState.UNKNOWN:
+        return ""
+    reserved = f"{_counted(found.reserved, 'message')} reserved by a syphon on Spark"
+    if found.syphon is SyphonState.PERHAPS_ON_SPARK:
+        return f" (nobody receives; {reserved}, which may run or have ended)"
+    in_use = [queue for queue in found.queues if not queue.is_extra]
+    served = len([queue for queue in in_use if queue.receivers])
+    return f" ({served} of {len(in_use)} queues{f'; {reserved}' if found.reserved else ''})"
 
 
 def _answer(primary: Primary) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from types import FrameType
@@ -21,7 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from tandembus.cli.failures import INTERRUPTED, Failure
+from tandembus.cli.spark_master import check_form, is_cluster, require_answer
+from tandembus.cli.spark_waiting import watch_executors
 from tandembus.cli.target import json_option
+from tandembus.spark.jobs.streaming import say_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +57,11 @@ class SparkTarget:
     conf: tuple[tuple[str, str], ...]
     as_json: bool
 
+    @property
+    def runs_on(self) -> str | None:
+        """The master that counts; None: this machine, or what `spark-submit` was told."""
+        return dict(self.conf).get("spark.master", self.master)
+
     def session(self, app_name: str) -> SparkSession:
         """Started when it is asked for, and stopped when the program ends; a failure says what is missing."""
         require_spark()
@@ -62,25 +70,31 @@ class SparkTarget:
         from tandembus.spark.errors import SparkUnavailable
         from tandembus.spark.session import spark_session
 
-        named = {} if self.master is None else {"spark.master": self.master}
+        master = self.runs_on
+        named = {} if master is None else {"spark.master": master}
         is_running = SparkContext._active_spark_context is not None
+        if not is_running:
+            require_answer(master)
         if not is_running and not self.as_json:
-            click.echo(f"starting Spark ({self.master or 'on this machine'}) ...", err=True)
-        advice = f"Is the master right ({self.master or 'local'}), and can it be reached from here?"
+            click.echo(f"starting Spark ({master or 'on this machine'}) ...", err=True)
+        advice = f"Is the master right ({master or 'local'}), and can it be reached from here?"
         try:
             with explained_failures(advice), signals_held(lambda: SparkContext._gateway is None):
                 session = spark_session(**{"spark.app.name": app_name, **named, **dict(self.conf)})
         except SparkUnavailable as error:
             raise Failure(str(error), advice=INSTALL, kind="SparkUnavailable") from None
         if not is_running:
-            atexit.register(session.stop)
+            atexit.register(_stop, session)
+            if master is not None and is_cluster(master):
+                watch_executors(session, master)
         return session
 
 
 @contextmanager
 def signals_held(is_launching: Callable[[], bool]) -> Iterator[None]:
     """Ctrl-C and SIGTERM while Java is launched are obeyed when Spark is up: it would be left behind otherwise. From
-    then on they raise KeyboardInterrupt and do nothing else: Spark's own handler calls Java in the midst of calls."""
+    then on they raise KeyboardInterrupt and do nothing else: Spark's own handler calls Java in the midst of calls.
+    Either way it is said at once that they were heard."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -89,7 +103,9 @@ def signals_held(is_launching: Callable[[], bool]) -> Iterator[None]:
     def note(number: int, _: FrameType | None) -> None:
         asked.append(number)
         if not is_launching():
-            raise KeyboardInterrupt
+            _interrupt(number, None)
+        if len(asked) == 1:
+            say_at_once("stopping: as soon as Spark is up, which takes some seconds more")
 
     logging.getLogger().addFilter(_is_no_interrupt)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -97,10 +113,24 @@ def signals_held(is_launching: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _interrupt)
     if asked:
         raise KeyboardInterrupt
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    say_at_once("stopping: Spark is ended")
+    # The bridge to Java would tell of the call that is cut off here, with its trace.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    raise KeyboardInterrupt
+
+
+def _stop(session: SparkSession) -> None:
+    """At the end of the program. Whoever ended it may have ended Java, too, and then there is nobody to tell."""
+    logging.disable()
+    with suppress(Exception, KeyboardInterrupt):
+        session.stop()
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
@@ -167,6 +197,7 @@ def cluster_options(command: Command) -> Command:
         "--master",
         envvar="TANDEMBUS_SPARK_MASTER",
         metavar="URL",
+        callback=_master_of,
         help="Where the job runs: local[4], spark://host:7077, yarn, k8s://...  [default: all cores of this machine]",
     )
     with_conf = click.option(
@@ -190,12 +221,18 @@ def checkpoint_option(command: Command) -> Command:
     )(command)
 
 
+def _master_of(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    return None if text is None else check_form(text)
+
+
 def _settings_of(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     settings: list[tuple[str, str]] = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.startswith("spark."):
             raise click.BadParameter(f"{text!r} is not of the form spark.NAME=VALUE")
+        if name == "spark.master":
+            check_form(value)
         settings.append((name, value))
     return tuple(settings)
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tandembus.cli import data_folder
-from tandembus.cli.output import print_json, say
+from tandembus.cli.output import counted, print_json, say
 from tandembus.cli.parameters import duration
 from tandembus.cli.spark import SparkTarget, explained_failures, run_to_its_end, spark_options
+from tandembus.cli.spark_paths import require_shared
 from tandembus.cli.target import CONNECTION_STRING_VARIABLE, Target, check_certificate, resolve
 from tandembus.client import subscription_path
 
@@ -96,6 +97,7 @@ def capture(
     \b
     JSON, at the end: {"rows", "batches"}; of --compact: {"rows", "duplicates", "files"}
     """
+    require_shared(spark, (output, checkpoint, compact))
     if compact is not None:
         if entity is not None or topic is not None:
             raise click.UsageError("--compact takes what was captured, and no entity.")
@@ -107,12 +109,16 @@ def capture(
         if topic is None:
             raise click.UsageError("--create-subscription goes with --topic.")
         asyncio.run(_create(target, topic, subscription))
+    asyncio.run(_require(target, path))
     _capture(spark, target, path, output, checkpoint or f"{output.rstrip('/')}/_checkpoint", once, every_s)
 
 
 def _path(entity: str | None, topic: str | None, subscription: str) -> str:
     if (entity is None) == (topic is None):
-        raise click.UsageError("What is to be captured? Give a queue or TOPIC/subscriptions/NAME, or --topic.")
+        both = "not both of them" if entity is not None else "one of them"
+        raise click.UsageError(
+            f"What is to be captured? Give a queue or TOPIC/subscriptions/NAME, or a topic with --topic: {both}."
+        )
     return subscription_path(topic, subscription) if topic is not None else str(entity)
 
 
@@ -128,6 +134,17 @@ async def _create(target: Target, topic: str, subscription: str) -> None:
             return
     if not target.as_json:
         say(f"created the subscription '{subscription}' of '{topic}': it gets what is sent from now on")
+
+
+async def _require(target: Target, path: str) -> None:
+    """Raises what a query would meet that is to reserve messages of this entity, before Spark is started for it."""
+    from tandembus.client import connect
+
+    async with (
+        await connect(target.connection_string, ca_path=target.ca_path) as namespace,
+        await namespace.reservations(path) as reservations,
+    ):
+        await reservations.ends()
 
 
 def _capture(
@@ -165,7 +182,11 @@ def _compact(spark: SparkTarget, captured: str, output: str) -> None:
     with explained_failures("Nothing that was captured is changed. Mend the cause, and repeat it."):
         result = run_compaction(session, captured, output)
     facts = {"rows": result.rows, "duplicates": result.duplicates, "files": result.files}
-    _answer(spark, facts, f"{result.rows:,} messages in {result.files} files; copies left out: {result.duplicates:,}")
+    _answer(
+        spark,
+        facts,
+        f"{result.rows:,} messages in {counted(result.files, 'file')}; copies left out: {result.duplicates:,}",
+    )
 
 
 def _answer(spark: SparkTarget, facts: dict[str, Any], text: str) -> None:

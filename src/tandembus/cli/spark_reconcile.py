@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tandembus.cli import data_folder
 from tandembus.cli.failures import FAILED, NOT_PROVEN
 from tandembus.cli.output import counted, print_json, print_table, say
-from tandembus.cli.pair_target import PRIMARY_VARIABLE, SECONDARY_VARIABLE
+from tandembus.cli.pair_target import PRIMARY_VARIABLE, SECONDARY_FOLDER, SECONDARY_VARIABLE
 from tandembus.cli.parameters import duration, past_moment
 from tandembus.cli.spark import SparkTarget, spark_options
+from tandembus.cli.spark_paths import require_shared, wrong_usage
 from tandembus.cli.target import check_certificate, checked_connection_string
+from tandembus.spark.jobs.reconcile_files import check_audit_paths
 from tandembus.spark.jobs.usage_files import check_paths
 
 if TYPE_CHECKING:
@@ -45,9 +48,15 @@ SHOWN_EXCEPTIONS: Final = 20
 )
 @click.option("--sends", metavar="FILE", help="A sender's own record of its sends, JSON lines.")
 @click.option("--browse", is_flag=True, help="Look into the namespaces for what is in flight, last of all.")
-@click.option("--primary", envvar=PRIMARY_VARIABLE, metavar="CS", help=f"Connection string.  [env: {PRIMARY_VARIABLE}]")
 @click.option(
-    "--secondary", envvar=SECONDARY_VARIABLE, metavar="CS", help=f"Connection string.  [env: {SECONDARY_VARIABLE}]"
+    "--primary",
+    envvar=PRIMARY_VARIABLE,
+    metavar="CS",
+    help=f"For --browse. Default: ${PRIMARY_VARIABLE}; without both, the namespaces of ./{data_folder.DEFAULT_FOLDER} "
+    f"and ./{SECONDARY_FOLDER}.",
+)
+@click.option(
+    "--secondary", envvar=SECONDARY_VARIABLE, metavar="CS", help=f"For --browse. Default: ${SECONDARY_VARIABLE}."
 )
 @click.option(
     "--ca",
@@ -58,7 +67,12 @@ SHOWN_EXCEPTIONS: Final = 20
 @click.option("--exactly-once", is_flag=True, help="Duplicates are a failure, too.")
 @click.option("--output", metavar="FOLDER", help="Keep all exceptions in FOLDER/exceptions, as JSON lines.")
 @click.option(
-    "--exceptions", "max_exceptions", type=click.IntRange(0, 100_000), default=1000, show_default=True, help="In JSON."
+    "--exceptions",
+    "max_exceptions",
+    type=click.IntRange(0, 100_000),
+    default=1000,
+    show_default=True,
+    help="In JSON, at most.",
 )
 @spark_options
 def reconcile(
@@ -93,12 +107,12 @@ def reconcile(
            "reordered", "unknown_outcome", ...}], "exceptions": [{"kind", "namespace", "entity", "message_id", "count",
            "first_at", "settled_at", "places"}], "exception_count", "skipped_lines", "skipped_sends"}
     """
-    namespaces = [
-        (checked_connection_string(each), None if ca is None else str(ca)) for each in (primary, secondary) if each
-    ]
-    if browse and not namespaces:
-        raise click.UsageError(f"--browse needs --primary or --secondary, or {PRIMARY_VARIABLE} in the environment.")
-    check_paths([*paths, *([sends] if sends else [])], target.master)
+    given = namespaces_to_browse(primary, secondary) if browse else []
+    namespaces = [(each, None if ca is None else str(ca)) for each in given]
+    require_shared(target, [*paths, sends, output])
+    with wrong_usage():
+        check_paths([*paths, *([sends] if sends else [])])
+        check_audit_paths(paths)
     session = target.session("tandembus reconcile")
     from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
 
@@ -106,7 +120,7 @@ def reconcile(
         paths,
         cut_off=None if cut_off is None else datetime.fromtimestamp(cut_off, timezone.utc),
         late_after_s=late_after,
-        namespaces=namespaces if browse else (),
+        namespaces=namespaces,
         sends=sends,
         output=output,
         max_exceptions=max_exceptions,
@@ -118,6 +132,21 @@ def reconcile(
         show(result, output, exactly_once)
     if exit_code := _EXIT_CODES[result.verdict(exactly_once).value]:
         raise SystemExit(exit_code)
+
+
+def namespaces_to_browse(primary: str | None, secondary: str | None) -> list[str]:
+    """Connection strings; where none is given, those of the folders of `tandembus up`."""
+    given = [checked_connection_string(each) for each in (primary, secondary) if each]
+    if given:
+        return given
+    folders = [Path(each) for each in (data_folder.DEFAULT_FOLDER, SECONDARY_FOLDER)]
+    there = [data_folder.connection_string_of(each) for each in folders if data_folder.is_there(each)]
+    if not there:
+        raise click.UsageError(
+            "Which namespaces are to be browsed? Give --primary and --secondary, or run this where `tandembus up` "
+            f"keeps its data (no namespace in ./{folders[0]} or ./{folders[1]})."
+        )
+    return there
 
 
 _EXIT_CODES: Final = {"well": 0, "failed": FAILED, "incomplete": NOT_PROVEN}
@@ -136,7 +165,7 @@ def show(result: ReconcileResult, output: str | None, exactly_once: bool) -> Non
         say(_sentence(one))
     left = result.exception_count - min(len(result.exceptions), SHOWN_EXCEPTIONS)
     if left > 0:
-        where = f"in {output}/exceptions" if output else "with --output FOLDER or --json"
+        where = f"in {output}/exceptions" if output else "with --output FOLDER; --json has as many as --exceptions says"
         say(f"and {counted(left, 'more exception')}: all of them {where}")
     elif output and result.exception_count:
         say(f"exceptions kept in {output}/exceptions")

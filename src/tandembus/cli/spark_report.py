@@ -9,10 +9,12 @@ import click
 from tandembus.cli.output import print_json, say
 from tandembus.cli.price_option import given_price_lists
 from tandembus.cli.spark import SparkTarget, spark_options
+from tandembus.cli.spark_paths import require_shared, wrong_usage
 from tandembus.cli.spark_usage import LARGEST
 from tandembus.metering.bills import PriceBook
 from tandembus.spark.jobs.report import TITLE, ReportOptions, run_report
-from tandembus.spark.jobs.usage_files import check_paths
+from tandembus.spark.jobs.report_reconciliation import read_reconciliation
+from tandembus.spark.jobs.usage_files import check_metering_paths
 
 
 @click.command()
@@ -75,7 +77,11 @@ def report(
     """
     if bool(paths) == (usage is not None):
         raise click.UsageError("Give metering files (PATH), or the result of a usage job (--usage).")
-    check_paths(paths, target.master)
+    require_shared(target, paths)
+    with wrong_usage():
+        check_metering_paths(paths)
+        if reconciliation is not None:
+            read_reconciliation(reconciliation)
     spark = target.session("tandembus report") if paths else None
     options = ReportOptions(output, paths, usage, reconciliation, prices, other_operations, title)
     written = run_report(spark, options)

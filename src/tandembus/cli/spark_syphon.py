@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tandembus.cli.failures import TRY_LATER, Failure
-from tandembus.cli.output import print_json, say
+from tandembus.cli.output import counted, print_json, say
 from tandembus.cli.pair_target import PairTarget, pair_options
 from tandembus.cli.parameters import duration
 from tandembus.cli.spark import SparkTarget, checkpoint_option, cluster_options, require_spark, run_to_its_end
+from tandembus.cli.spark_paths import require_shared
 from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES, backlog_path
 
 if TYPE_CHECKING:
@@ -93,13 +94,14 @@ async def syphon(
         SyphonSettings(retry_interval_s=retry_interval_s)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--retry-interval") from error
+    # Two attempts of one task would send the same messages, wherever the cluster's defaults ask for them.
+    spark = SparkTarget(master, (("spark.speculation", "false"), *conf), target.as_json)
+    require_shared(spark, (checkpoint,))
     pair = Pair(target.primary, target.secondary, target.primary_ca, target.secondary_ca)
     name, queues = await _queues(target, primary_name, backlog_queues)
     _tell(target, f"bringing home messages of '{name}' from {len(queues)} backlog queues: {await guarantee(pair)}")
     options = SyphonOptions(pair, name, tuple(queues), checkpoint, once, retry_interval_s)
-    # Two attempts of one task would send the same messages, wherever the cluster's defaults ask for them.
-    settings = (("spark.speculation", "false"), *conf)
-    return partial(_run, SparkTarget(master, settings, target.as_json), target, options)
+    return partial(_run, spark, target, options)
 
 
 async def _queues(target: PairTarget, primary_name: str | None, count: int | None) -> tuple[str, list[str]]:
@@ -159,7 +161,8 @@ def _answer(target: PairTarget, result: SyphonResult) -> None:
     if target.as_json:
         print_json(asdict(result))
         return
-    say(f"moved {result.moved:,} messages in {result.batches} batches; dead letters: {result.dead_lettered:,}")
+    batches = "1 batch" if result.batches == 1 else f"{result.batches:,} batches"
+    say(f"moved {counted(result.moved, 'message')} in {batches}; dead letters: {result.dead_lettered:,}")
     for line in left_behind(result):
         say((line, "yellow"))
 

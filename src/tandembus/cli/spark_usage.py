@@ -10,10 +10,11 @@ import click
 from tandembus.cli.output import counted, print_json, print_table, say
 from tandembus.cli.price_option import price_lists
 from tandembus.cli.spark import SparkTarget, spark_options
+from tandembus.cli.spark_paths import require_shared, wrong_usage
 from tandembus.metering.bills import Bill, Group, PriceBook, largest_first
 from tandembus.metering.failover_costs import failover_bill
 from tandembus.metering.money import money
-from tandembus.spark.jobs.usage_files import check_paths
+from tandembus.spark.jobs.usage_files import check_metering_paths
 from tandembus.spark.jobs.usage_result import UsageResult, bill_document
 
 LARGEST: Final = 10**15
@@ -52,12 +53,13 @@ def usage(
 ) -> None:
     """Make a bill of the meter's files: by namespace, entity, operation and day, and what a failover cost.
 
-    PATH is a namespace's data folder, its folder `meter`, or a file of it; of one namespace or of several, such as a
-    primary and its secondary. Lines that cannot be read are counted, named and left out.
+    PATH is a namespace's data folder, its folder `meter`, or a file of it; of one namespace or of several. What a
+    failover cost takes those of both the primary and the secondary. Lines that cannot be read are counted, named and
+    left out.
 
     \b
     Examples:
-      tandembus spark usage tandembus-data
+      tandembus spark usage tandembus-data tandembus-data-secondary
       tandembus spark usage primary-data secondary-data --other-operations 0
       tandembus spark usage hdfs://archive/meters --master yarn --output bill --json
 
@@ -68,7 +70,9 @@ def usage(
     from tandembus.spark.jobs.usage import UsageOptions, run_usage
     from tandembus.spark.jobs.usage_output import keep_result
 
-    check_paths(paths, target.master)
+    require_shared(target, paths)
+    with wrong_usage():
+        check_metering_paths(paths)
     spark = target.session("tandembus usage")
     result = run_usage(spark, UsageOptions(paths))
     bill = result.bill(prices, other_operations)
@@ -175,6 +179,8 @@ def _show_failover(bill: Bill) -> None:
     )
     if made.use.is_looked_at:
         say(("the syphon on Spark looks at messages and receives none: what line 2 would be stands under peeks", "dim"))
+    if made.use.missing is not None:
+        say((made.use.missing, "yellow"))
     if made.use.waiting:
         say((f"{counted(made.use.waiting, 'message')} sent to the backlog and not home yet", "yellow"))
     if not made.do_lines_add_up:

@@ -72,6 +72,19 @@ class FailoverUse:
         return max(self.to_backlog.messages - self.to_primary.messages, 0)
 
     @property
+    def missing(self) -> str | None:
+        """What is to be said where more came home than is known to have been diverted: its sends to the backlog, and
+        what the syphon did there, are counted by a meter whose records are not among these."""
+        home, diverted = self.to_primary.messages, self.to_backlog.messages
+        if home <= diverted:
+            return None
+        return (
+            f"{home:,} messages came home, and of those sent to the backlog only {diverted:,} are in these records: "
+            "the meter of the namespace with the backlog, the secondary, is missing, or a part of it. Give its data "
+            "folder, too: the failover cost more than is told here"
+        )
+
+    @property
     def further_operations(self) -> int:
         """What the same messages would not have taken without the failover."""
         beside = self.pings + self.long_polls + self.renewals + self.peeks + self.rest

@@ -106,15 +106,20 @@ class Entity:
     def check_can_receive(self, lane: int = MAIN) -> None:
         """Raises InvalidOperation for what cannot be received from, EntityDisabled for what must not be at the
         moment."""
+        self.check_is_no_topic()
         description = self.entry.description
-        if isinstance(description, TopicDescription):
-            raise InvalidOperation(f"'{self.name}' is a topic: messages are received from its subscriptions.")
+        assert not isinstance(description, TopicDescription)
         if lane == MAIN and description.forward_to is not None:
             raise InvalidOperation(
                 f"'{self.name}' forwards its messages to '{description.forward_to}': they are received there."
             )
         if not description.status.can_receive:
             raise EntityDisabled(f"The messaging entity '{self.name}' is disabled for receiving.")
+
+    def check_is_no_topic(self) -> None:
+        """Raises InvalidOperation for a topic, whose messages are its subscriptions'."""
+        if self.kind is EntityKind.TOPIC:
+            raise InvalidOperation(f"'{self.name}' is a topic: messages are received from its subscriptions.")
 
     def is_limited(self) -> bool:
         """Whether any of its fragments is out."""

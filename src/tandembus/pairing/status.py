@@ -17,6 +17,7 @@ from tandembus.client.administration import Administration
 from tandembus.client.entities import EntityInfo, QueueSettings
 from tandembus.client.topology import topology_of
 from tandembus.errors import BusError
+from tandembus.pairing.syphon_rules import SPARK_OWNER
 
 _BACKLOG: Final = re.compile(
     r"(?P<primary>.+)/x-servicebus-transfer/(?P<index>0|[1-9]\d{0,8})", re.IGNORECASE | re.ASCII
@@ -32,6 +33,8 @@ class SyphonState(Enum):
 
     AT_WORK = "at work"
     PARTLY = "at work on some queues"
+    PERHAPS_ON_SPARK = "perhaps on Spark"
+    """Nobody receives, and a syphon on Spark is known: it reserves, and whether it runs now cannot be seen."""
     NONE = "not at work"
     UNKNOWN = "unknown"
     """The service does not say who receives."""
@@ -47,6 +50,8 @@ class BacklogQueueStatus:
     """When the message that has waited the longest came; None if there is none, or it may not be looked at."""
     receivers: int | None
     """None where the service does not say."""
+    reserved: int | None
+    """By the syphon on Spark; None where it was never at work, or the service has no reservations."""
     is_extra: bool
     """Beyond those that senders use: left alone by them and by `tandembus syphon`, its messages included (N3)."""
 
@@ -71,21 +76,26 @@ class BacklogStatus:
         return sum(queue.dead_letters for queue in self.queues)
 
     @property
+    def reserved(self) -> int:
+        return sum(queue.reserved or 0 for queue in self.queues)
+
+    @property
     def oldest_at(self) -> float | None:
         return min((queue.oldest_at for queue in self.queues if queue.oldest_at is not None), default=None)
 
     @property
     def syphon(self) -> SyphonState:
-        return syphon_state([queue.receivers for queue in self.queues if not queue.is_extra])
+        in_use = [queue for queue in self.queues if not queue.is_extra]
+        return syphon_state([queue.receivers for queue in in_use], any(queue.reserved is not None for queue in in_use))
 
 
-def syphon_state(receivers: Sequence[int | None]) -> SyphonState:
+def syphon_state(receivers: Sequence[int | None], is_known_on_spark: bool) -> SyphonState:
     """By how many receive from each of the queues in use."""
     known = [count for count in receivers if count is not None]
     if len(known) < len(receivers):
         return SyphonState.UNKNOWN
     if not any(known):
-        return SyphonState.NONE
+        return SyphonState.PERHAPS_ON_SPARK if is_known_on_spark else SyphonState.NONE
     return SyphonState.AT_WORK if all(known) else SyphonState.PARTLY
 
 
@@ -151,6 +161,7 @@ async def _queue_status(
         queue.counts.dead_letter,
         await _oldest_at(secondary, queue.name) if queue.counts.active else None,
         await _receivers(administration, queue.name),
+        await _reserved(secondary, queue.name),
         is_extra,
     )
 
@@ -162,6 +173,16 @@ async def _oldest_at(secondary: ServiceBus, path: str) -> float | None:
     finally:
         await management.close()
     return messages[0].enqueued_at if messages else None
+
+
+async def _reserved(secondary: ServiceBus, path: str) -> int | None:
+    """By the syphon on Spark, which does not receive; whatever keeps the service from telling says nothing."""
+    try:
+        async with await secondary.reservations(path) as reservations:
+            owners = {each.owner: each.message_count for each in await reservations.owners()}
+    except BusError:
+        return None
+    return owners.get(SPARK_OWNER)
 
 
 async def _receivers(administration: Administration, path: str) -> int | None:

@@ -23,6 +23,8 @@ MIN_RETRY_INTERVAL_S: Final = 1.0
 MAX_RETRY_INTERVAL_S: Final = 120.0
 MAX_REMEMBERED: Final = 100_000
 """Sequence numbers kept in memory per dead destination, at 8 bytes each; what is beyond is found again by browsing."""
+SPARK_OWNER: Final = "syphon"
+"""Under which the syphon on Spark reserves messages of backlog queues."""
 
 
 def destination_of(path: str) -> str:

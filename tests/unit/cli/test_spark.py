@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from tandembus.cli.spark import SparkTarget, checkpoint_option, signals_held, spark_options
+from tandembus.cli.spark_waiting import ExecutorWatch
+from tests.covers import covers
 
 
 @click.command()
@@ -83,11 +85,15 @@ def start(number: int, is_launching: bool, steps: list[str]) -> None:
 @pytest.mark.usefixtures("own_handlers")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("is_launching", [True, False])
-def test_an_interrupt_waits_only_while_java_is_launched(number: int, is_launching: bool) -> None:
+def test_an_interrupt_waits_only_while_java_is_launched_and_is_answered_at_once(
+    number: int, is_launching: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
     steps: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         start(number, is_launching, steps)
     assert steps == (["up"] if is_launching else [])
+    told = "stopping: as soon as Spark is up" if is_launching else "stopping: Spark is ended"
+    assert capfd.readouterr().err.startswith(told)
 
 
 @pytest.mark.usefixtures("own_handlers")
@@ -96,3 +102,21 @@ def test_when_spark_is_up_its_own_handler_of_interrupts_is_gone() -> None:
         signal.signal(signal.SIGINT, lambda *_: None)
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
+
+
+@covers("D6")
+def test_a_job_without_executors_says_that_it_waits_until_it_has_one() -> None:
+    told: list[str] = []
+    watch = ExecutorWatch(lambda: len(told) == 3, lambda: told.append("waiting"))
+    watch.run(pauses_s=(0.0, 0.0))
+    assert told == ["waiting"] * 3
+
+
+@covers("D6")
+def test_where_spark_is_gone_nobody_is_told_to_wait() -> None:
+    def gone() -> bool:
+        raise ConnectionRefusedError
+
+    told: list[str] = []
+    ExecutorWatch(gone, lambda: told.append("waiting")).run(pauses_s=(0.0,))
+    assert told == []

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from tandembus.client import ServiceBus
 from tandembus.client.administration import Administration
-from tandembus.errors import InvalidArgument
+from tandembus.errors import EntityNotFound, InvalidArgument
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.unit.spark.stage import Stage, numbered
@@ -114,3 +114,24 @@ def test_another_owner_is_refused_and_the_last_batch_waits_for_its_own(stage: St
     query.restart(owner="reader")
     assert query.plan() == query.offset
     assert stage.peek() == []
+
+
+@covers("D1")
+@BOTH
+def test_that_a_checkpoint_is_of_another_namespace_is_told_before_what_that_one_lacks(
+    stage: Stage, start: Start
+) -> None:
+    query = start(entities="nosuch")
+    query.reader.prepareForTriggerAvailableNow()
+    query.offset = {**query.offset, "n": "elsewhere.example"}
+    with pytest.raises(InvalidArgument, match="belongs to the namespace 'elsewhere"):
+        query.plan()
+
+
+@covers("D1")
+@BOTH
+def test_an_entity_that_is_not_there_ends_a_query_that_takes_what_is_there(stage: Stage, start: Start) -> None:
+    query = start(entities="nosuch")
+    query.reader.prepareForTriggerAvailableNow()
+    with pytest.raises(EntityNotFound, match="nosuch"):
+        query.plan()

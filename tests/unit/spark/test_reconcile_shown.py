@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from tandembus.cli.spark_reconcile import COLUMNS, show
+from tandembus.cli.spark_reconcile import COLUMNS, namespaces_to_browse, show
+from tandembus.security.key_file import ensure_key
 from tandembus.spark.jobs.reconcile_judging import SUMS
 from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
 from tests.covers import covers
@@ -79,3 +83,27 @@ def test_people_are_told_what_could_not_be_judged_and_where_messages_were(capsys
     ):
         assert sentence in told
     assert all(name in SUMS for name in COLUMNS)
+
+
+@covers("D5")
+def test_that_json_is_bounded_is_told_with_where_all_exceptions_are(capsys: pytest.CaptureFixture[str]) -> None:
+    show(result(), None, exactly_once=False)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "all of them with --output FOLDER; --json has as many as --exceptions says" in told
+
+
+@covers("D5")
+def test_what_is_to_be_browsed_is_by_default_what_up_keeps_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(click.UsageError, match=r"no namespace in \./tandembus-data or \./tandembus-data-secondary"):
+        namespaces_to_browse(None, None)
+    for place, folder in enumerate(("tandembus-data", "tandembus-data-secondary")):
+        facts = {"name": folder, "host": "localhost", "amqp_port": 1000 + place, "amqps_port": None, "http_port": 1}
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "namespace.json").write_text(json.dumps(facts))
+        ensure_key(tmp_path / folder)
+    primary, secondary = namespaces_to_browse(None, None)
+    assert ("localhost:1000" in primary, "localhost:1001" in secondary) == (True, True)
+    assert namespaces_to_browse(primary, None) == [primary]

@@ -81,3 +81,12 @@ def test_dead_letters_are_handed_back_too(stage: Stage) -> None:
     stage.run(bury_and_reserve)
     done = json.loads(run(stage, stage.queue, "--sub-queue", "dead-letter", "--owner", "undertaker", "--json").stdout)
     assert done["released"] == 2
+
+
+@covers("D1")
+@pytest.mark.parametrize("options", [[], ["--owner", "billing"]])
+def test_a_topic_has_no_reservations_to_release(stage: Stage, options: list[str]) -> None:
+    topic = stage.namespace.create_topic(f"topic-{stage.queue}")
+    result = run(stage, topic, *options)
+    assert result.exit_code == 1
+    assert "is a topic: messages are received from its subscriptions" in " ".join(result.stderr.split())

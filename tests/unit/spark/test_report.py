@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from html.parser import HTMLParser
@@ -19,7 +20,17 @@ from tandembus.metering.price_files import load_prices
 from tandembus.spark.jobs.reconcile_judging import SUMS
 from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
 from tandembus.spark.jobs.report import ReportOptions, run_report
-from tandembus.spark.jobs.report_charts import TimeAxis, ticks_up_to, time_ticks
+from tandembus.spark.jobs.report_charts import (
+    CHARACTER_WIDTH,
+    Bar,
+    Series,
+    TimeAxis,
+    bars,
+    columns,
+    lines,
+    ticks_up_to,
+    time_ticks,
+)
 from tandembus.spark.jobs.report_reconciliation import read_reconciliation
 from tandembus.spark.jobs.report_series import timeline
 from tandembus.spark.jobs.report_text import duration, escaped, label, short, size, tick_moment
@@ -358,6 +369,16 @@ def test_a_report_is_made_of_one_thing_or_the_other(arguments: list[str]) -> Non
     assert "Give metering files" in result.output
 
 
+def test_a_reconciliation_that_is_none_is_told_before_spark_is_started(tmp_path: Path) -> None:
+    kept = write_result(outage(), tmp_path / "bill", outage().bill(PriceBook([load_prices()])))
+    metered = tmp_path / "00000001.jsonl"
+    metered.touch()
+    result = CliRunner().invoke(main, ["spark", "report", str(metered), "--reconciliation", str(kept)])
+    assert result.exit_code == 2
+    assert "no result of `tandembus spark reconcile --json`" in " ".join(result.stderr.split())
+    assert "starting Spark" not in result.stderr
+
+
 def test_metering_files_need_a_session(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="session"):
         run_report(None, ReportOptions(tmp_path / "x.html", paths=("data",)))
@@ -384,3 +405,17 @@ def test_another_file_is_no_reconciliation(text: str, reason: str, tmp_path: Pat
     file.write_text(text)
     with pytest.raises(InvalidArgument, match=reason):
         read_reconciliation(file)
+
+
+@covers("D4")
+def test_a_legend_has_what_is_in_the_data_and_stands_beside_the_name_of_the_axis() -> None:
+    two = [Bar("send", (5, 0, 2), "7")]
+    drawn = bars("x", "x", two, (("normal", 1), ("failover", 2), ("syphon", 3)))
+    assert ("normal</text>" in drawn, "failover</text>" in drawn, "syphon</text>" in drawn) == (True, False, True)
+    axis = TimeAxis(0, 1, 2)
+    over_time = lines("x", "x", "messages so far", axis, [Series("sent", 2, (1, 2))])
+    legend = re.search(r'<rect class="c2" x="([0-9]+)"', over_time)
+    assert legend is not None
+    assert int(legend[1]) > len("messages so far") * CHARACTER_WIDTH
+    standing = columns("x", "x", "messages", axis, [Series("sent", 1, (1, 2)), Series("home", 3, (0, 0))])
+    assert "home</text>" not in standing

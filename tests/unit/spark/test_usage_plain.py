@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tandembus.cli import main
+from tandembus.cli.failures import WRONG_USAGE
 from tandembus.cli.spark_usage import show_bill
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook, Used
@@ -300,17 +301,63 @@ def test_wrong_usage_is_told_before_spark_is_started(arguments: list[str], reaso
     ],
 )
 def test_a_path_with_nothing_at_it_is_told_before_spark_is_started(arguments: list[str]) -> None:
-    """No Spark has this master: starting it would fail in another way."""
-    result = CliRunner().invoke(main, ["spark", *arguments, "--master", "nobody"])
-    assert result.exit_code == 1
+    result = CliRunner().invoke(main, ["spark", *arguments])
+    assert result.exit_code == WRONG_USAGE
     assert "nosuch: there is no such folder or file" in result.stderr
+    assert "starting Spark" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [("usage", "no metering files"), ("report", "no metering files"), ("reconcile", "no audit files")],
+)
+def test_a_folder_without_the_files_of_a_job_is_told_before_spark_is_started(
+    command: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("of something else")
+    result = CliRunner().invoke(main, ["spark", command, str(tmp_path)])
+    assert result.exit_code == WRONG_USAGE
+    assert told in " ".join(result.stderr.split())
+    assert "starting Spark" not in result.stderr
+
+
+@covers("D4")
+def test_a_bill_of_the_primary_alone_says_that_the_meter_of_the_backlog_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = replace(RESULT, used=tuple([each for each in RESULT.used if each.namespace == "contoso"]))
+    for result, is_missing in ((alone, True), (RESULT, False)):
+        bill = result.bill(BOOK)
+        show_bill(result, bill, 10)
+        told = " ".join(capsys.readouterr().out.split())
+        failover = bill_document(result, bill)["failover"]
+        assert isinstance(failover, dict)
+        page = " ".join(render_report(result, bill, None, "x").split())
+        text = "5 messages came home, and of those sent to the backlog only 0 are in these records"
+        assert [text in each for each in (told, str(failover["missing"]), page)] == [is_missing] * 3
 
 
 @covers("D6")
-@pytest.mark.parametrize("command", ["usage", "report", "reconcile"])
-def test_files_of_this_machine_alone_are_not_read_by_a_cluster(command: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["spark", command, str(tmp_path), "--master", "spark://nobody:7077"])
-    assert result.exit_code == 1
+@pytest.mark.parametrize("master", [["--master", "spark://nobody:7077"], ["--conf", "spark.master=yarn"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["usage", "HERE"],
+        ["report", "HERE"],
+        ["reconcile", "HERE"],
+        ["reconcile", "file:///there", "--output", "HERE"],
+        ["reconcile", "file:///there", "--sends", "HERE"],
+        ["capture", "orders", "--output", "HERE"],
+        ["capture", "orders", "--output", "file:///there", "--checkpoint", "HERE"],
+        ["capture", "--compact", "HERE", "--output", "file:///there"],
+    ],
+)
+def test_files_of_this_machine_alone_are_neither_read_nor_written_by_a_cluster(
+    arguments: list[str], master: list[str], tmp_path: Path
+) -> None:
+    given = [str(tmp_path) if each == "HERE" else each for each in arguments]
+    result = CliRunner().invoke(main, ["spark", *given, *master])
+    assert result.exit_code == WRONG_USAGE
     assert f"file://{tmp_path.resolve()} if they are at that place on each" in " ".join(result.stderr.split())
 
 

@@ -49,6 +49,11 @@ class LedgerRequests:
     def _ledger(self, entity: Entity) -> EntityLedger:
         return EntityLedger(entity.requests.ledgers, self._lane)
 
+    def _ledger_of_owners(self, entity: Entity) -> EntityLedger:
+        """Also of an entity that forwards its messages or is disabled by now: what was reserved before can be freed."""
+        entity.check_is_no_topic()
+        return self._ledger(entity)
+
     def _owner(self, body: Body) -> str:
         """Whoever it is: an operator may ask for what a lost owner has left behind."""
         owner = body.string("owner")
@@ -101,7 +106,7 @@ class LedgerRequests:
         return 200, None, {"ranges": _ranges_value(reservation.ranges), "missing-fragments": missing}
 
     async def _reserved(self, entity: Entity, body: Body) -> Answer:
-        ranges = await self._ledger(entity).reserved(*self._owner_and_epoch(body))
+        ranges = await self._ledger_of_owners(entity).reserved(*self._owner_and_epoch(body))
         self._counted()
         return 200, None, {"ranges": _ranges_value(ranges)}
 
@@ -119,19 +124,19 @@ class LedgerRequests:
 
     async def _complete(self, entity: Entity, body: Body) -> Answer:
         ranges = body.ranges("ranges", self._limits.max_ranges, NUMBER_MASK)
-        count = await self._ledger(entity).complete(self._own_name(body), self._epoch(body), ranges)
+        count = await self._ledger_of_owners(entity).complete(self._own_name(body), self._epoch(body), ranges)
         self._count(COMPLETE, count, max(1, count), 0)
         return 200, None, {"message-count": count}
 
     async def _release(self, entity: Entity, body: Body) -> Answer:
         owner, epoch = self._owner_and_epoch(body)
         ranges = None if body.is_missing("ranges") else body.ranges("ranges", self._limits.max_ranges, NUMBER_MASK)
-        count = await self._ledger(entity).release(owner, epoch, ranges)
+        count = await self._ledger_of_owners(entity).release(owner, epoch, ranges)
         self._counted()
         return 200, None, {"message-count": count}
 
     async def _owners(self, entity: Entity, _body: Body) -> Answer:
-        owners = await self._ledger(entity).owners()
+        owners = await self._ledger_of_owners(entity).owners()
         self._counted()
         listed = [{"owner": name, "epoch": epoch, "message-count": count} for name, epoch, count in owners]
         return 200, None, {"owners": listed}

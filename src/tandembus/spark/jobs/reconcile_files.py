@@ -32,6 +32,21 @@ class AuditPath:
     """What was there when it was listed, and how large it was."""
 
 
+def check_audit_paths(paths: Iterable[str]) -> None:
+    """Raises `InvalidArgument` for a path of this machine without audit files: told before Spark is started."""
+    for path in [each for each in paths if is_local(each)]:
+        found = [path] if Path(path).is_file() else [str(each) for each in Path(path).rglob("*") if each.is_file()]
+        if not audit_roots(path, found):
+            raise no_audit_files(path)
+
+
+def no_audit_files(path: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"There are no audit files ({' or '.join(SUFFIXES)}) in {path}. A namespace writes them when it is served with "
+        f"--audit: give its data folder, its folder {AUDIT_FOLDER!r}, or files of that."
+    )
+
+
 def audit_paths(spark: SparkSession, paths: Iterable[str]) -> list[AuditPath]:
     return [_audit_path(spark, path) for path in dict.fromkeys(paths)]
 
@@ -54,10 +69,7 @@ def _audit_path(spark: SparkSession, path: str) -> AuditPath:
         raise InvalidArgument(f"{path}: cannot be read: {reason_of(error)}") from None
     roots = audit_roots(address, files)
     if not roots:
-        raise InvalidArgument(
-            f"There are no audit files ({' or '.join(SUFFIXES)}) in {path}. A namespace writes them when it is served "
-            f"with --audit: give its data folder, its folder {AUDIT_FOLDER!r}, or files of that."
-        )
+        raise no_audit_files(path)
     listed = {_shown(name): files[name] for names in roots.values() for name in names}
     return AuditPath(path, [without_patterns(root) for root in roots], listed)
 

@@ -86,7 +86,8 @@ def bars(
     height = top + ROW_HEIGHT * len(rows) + 8
     largest = max([sum(row.parts) for row in rows] + [1])
     room = width - NAME_WIDTH - CHARACTER_WIDTH * max([len(row.shown) for row in rows] + [1]) - 16
-    marks = [_legend(legend)]
+    used = [any(row.parts[index] for row in rows) for index in range(len(legend))]
+    marks = [_legend([entry for entry, is_used in zip(legend, used, strict=True) if is_used])]
     for place, row in enumerate(rows):
         y = top + place * ROW_HEIGHT
         marks.append(
@@ -118,7 +119,7 @@ def columns(
     """Standing bars over time, one on top of the other; with stretches of time shaded, and moments marked below."""
     totals = [sum(values) for values in zip(*[each.values for each in series], strict=True)]
     scale = _Scale(ticks_up_to(max([*totals, 0])))
-    marks = [_legend([(each.name, each.colour) for each in series]), *_frame(axis, scale, unit)]
+    marks = [_legend_beside(unit, [each for each in series if any(each.values)]), *_frame(axis, scale, unit)]
     marks[1:1] = [_shade(axis, *each) for each in shaded]
     width = (WIDTH - LEFT - RIGHT) / axis.count
     gap = min(width * 0.15, 2.0)
@@ -144,7 +145,7 @@ def lines(
 ) -> str:
     """Levels over time: each value holds from the end of its step on."""
     scale = _Scale(ticks_up_to(max([value for each in series for value in each.values] + [0])))
-    marks = [_legend([(each.name, each.colour) for each in series]), *_frame(axis, scale, unit)]
+    marks = [_legend_beside(unit, series), *_frame(axis, scale, unit)]
     for order, each in enumerate(series):
         path = _steps(axis, scale, each.values)
         if is_filled:
@@ -180,14 +181,20 @@ def _chart(identity: str, title: str, summary: str, extent: tuple[int, int], mar
     )
 
 
-def _legend(entries: Sequence[tuple[str, int]]) -> str:
+def _legend(entries: Sequence[tuple[str, int]], left: float = LEFT) -> str:
     drawn = []
-    x = float(LEFT)
+    x = float(left)
     for name, colour in entries:
         drawn.append(f'<rect class="c{colour}" x="{x:.0f}" y="6" width="12" height="12" rx="2"/>')
         drawn.append(f'<text class="figure" x="{x + 17:.0f}" y="16">{escaped(name)}</text>')
         x += 17 + CHARACTER_WIDTH * len(name) + 24
     return "".join(drawn)
+
+
+def _legend_beside(unit: str, series: Sequence[Series]) -> str:
+    """Behind the name of the axis, which stands at the left."""
+    left = max(float(LEFT), CHARACTER_WIDTH * len(unit) + 24)
+    return _legend([(each.name, each.colour) for each in series], left)
 
 
 def _frame(axis: TimeAxis, scale: _Scale, unit: str) -> list[str]:

@@ -37,7 +37,7 @@ def render_report(result: UsageResult, bill: Bill, reconciliation: Reconciliatio
     parts = [
         _header(result, bill, title),
         _tiles(result, bill, failover, reconciliation),
-        _missing(result),
+        _missing(result, failover),
         _bill_section(bill),
         _failover_section(bill, failover),
         _timeline_section(result, times),
@@ -101,8 +101,10 @@ def _lost(found: Reconciliation) -> tuple[str, str, str]:
     return "Lost", f"{found.total('lost'):,}", f"of {found.total('accepted'):,} accepted; {rest}"
 
 
-def _missing(result: UsageResult) -> str:
+def _missing(result: UsageResult, failover: FailoverBill) -> str:
     notes = []
+    if failover.use.missing is not None:
+        notes.append(f'<div class="note"><strong>{escaped(failover.use.missing)}.</strong></div>')
     if result.gaps:
         items = [
             f"{escaped(gap.namespace)}: what was counted between {moment(gap.from_second)} and "
@@ -240,7 +242,8 @@ def _failover_section(bill: Bill, failover: FailoverBill) -> str:
     normal = use.diverted.normal_operations
     notes = [
         "<p>A message that goes through the backlog is sent, read and settled there before it is sent home; without "
-        "the failover it would have been sent home at once.</p>"
+        "the failover it would have been sent home at once. So the total is what the failover added, less what the "
+        "same messages would have taken anyway; the plain sum of its traffic, as in the demo's table, is more.</p>"
     ]
     if use.is_looked_at:
         notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 0.5
 FINISH_LOOKS: Final = 20
+STANDARD_ERROR: Final = 2
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 Batch: TypeAlias = Mapping[str, Any]
 """What Spark tells of one batch."""
@@ -112,6 +114,12 @@ def _end(query: StreamingQuery, told: set[int], heard: Callable[[Batch], None]) 
         _tell_new(query, told, heard)
 
 
+def say_at_once(text: str) -> None:
+    """On standard error, from within a handler of signals, which may come in the midst of any other output."""
+    with suppress(OSError):
+        os.write(STANDARD_ERROR, f"{text}\n".encode())
+
+
 @contextmanager
 def _noting_signals() -> Iterator[Sequence[int]]:
     """Noted, not raised: an exception in the midst of a call to Java breaks the connection to it, and nothing could be
@@ -119,6 +127,8 @@ def _noting_signals() -> Iterator[Sequence[int]]:
     asked: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
+        if not asked:
+            say_at_once("stopping: the batch under way has ten seconds to end; once more cuts it off")
         asked.append(number)
 
     is_main = threading.current_thread() is threading.main_thread()

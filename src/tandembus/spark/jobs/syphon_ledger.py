@@ -11,13 +11,13 @@ from tandembus.client.reservations import Ranges, Reservation, Reservations
 from tandembus.errors import MalformedData
 from tandembus.pairing.client_ports import SharedConnection
 from tandembus.pairing.payloads import browsed
-from tandembus.pairing.syphon_rules import destination_of
+from tandembus.pairing.syphon_rules import SPARK_OWNER, destination_of
 from tandembus.spark.source.decoding import NUMBER_MASK
 from tandembus.spark.source.link import is_transient
 from tandembus.spark.source.ranges import Listed, joined, ranges_of, without
 
 T = TypeVar("T")
-OWNER: Final = "syphon"
+OWNER: Final = SPARK_OWNER
 PAGE_MESSAGES: Final = 2_000
 PAGE_BYTES: Final = 4 * 1024 * 1024
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024

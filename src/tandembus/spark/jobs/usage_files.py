@@ -30,20 +30,41 @@ class MeteringFile:
     size_bytes: int
 
 
-def check_paths(paths: Iterable[str], master: str | None = None) -> None:
-    """Raises `InvalidArgument` for a path of this machine at which nothing is, or which a cluster would look for on
-    machines of its own: told before Spark is started."""
-    local = [path for path in paths if is_local(path)]
-    for path in local:
-        if not Path(path).exists():
+def check_paths(paths: Iterable[str]) -> None:
+    """Raises `InvalidArgument` for a path of this machine at which nothing is: told before Spark is started."""
+    for path in paths:
+        if is_local(path) and not Path(path).exists():
             raise InvalidArgument(
                 f"{path}: there is no such folder or file. An address, such as hdfs://..., has a scheme"
             )
+
+
+def check_shared(paths: Iterable[str], master: str | None) -> None:
+    """Raises `InvalidArgument` for a path of this machine that a cluster would look for, or write to, on each of its
+    own: told before Spark is started."""
+    local = [path for path in paths if is_local(path)]
     if local and master is not None and not master.startswith("local"):
         raise InvalidArgument(
-            f"{local[0]}: on a cluster all machines read the files. Give an address that all of them reach, or "
-            f"file://{Path(local[0]).resolve()} if they are at that place on each"
+            f"{local[0]}: on a cluster all machines read and write the files. Give an address that all of them reach, "
+            f"or file://{Path(local[0]).resolve()} if they are at that place on each"
         )
+
+
+def check_metering_paths(paths: Iterable[str]) -> None:
+    """Raises `InvalidArgument` for a path of this machine without metering files: told before Spark is started."""
+    paths = list(paths)
+    check_paths(paths)
+    for path in paths:
+        if is_local(path) and not local_files(Path(path)):
+            raise no_metering_files(path)
+
+
+def no_metering_files(path: str) -> InvalidArgument:
+    kinds = " or ".join(SUFFIXES)
+    return InvalidArgument(
+        f"{path}: no metering files ({kinds}): give a namespace's data folder, its folder {METER_FOLDER!r}, or files "
+        "of that"
+    )
 
 
 def metering_files(spark: SparkSession, paths: Iterable[str]) -> list[MeteringFile]:
@@ -54,11 +75,7 @@ def metering_files(spark: SparkSession, paths: Iterable[str]) -> list[MeteringFi
     for path in paths:
         files = local_files(Path(path)) if is_local(path) else _remote_files(spark, path)
         if not files:
-            kinds = " or ".join(SUFFIXES)
-            raise InvalidArgument(
-                f"{path}: no metering files ({kinds}): give a namespace's data folder, its folder {METER_FOLDER!r}, or "
-                "files of that"
-            )
+            raise no_metering_files(path)
         found.update({each.shown: each for each in files})
     return list(found.values())
 

@@ -244,6 +244,7 @@ def _failover_document(made: FailoverBill) -> dict[str, object]:
         "messages_diverted": use.to_backlog.messages,
         "messages_home": use.to_primary.messages,
         "messages_waiting": use.waiting,
+        "missing": use.missing,
         "lines": [
             {
                 "what": line.what,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from tandembus.errors import StaleEpoch
+from tandembus.errors import EntityNotFound, StaleEpoch, Unauthorized
 from tandembus.spark.source.ledger import Ledger
 from tandembus.spark.source.link import Link, is_transient
 from tandembus.spark.source.offsets import (
@@ -43,6 +43,7 @@ class Stream:
         self._settled: Offset | None = None
         self._planned: Offset | None = None
         self._ends_at_once = False
+        self._refusal: Exception | None = None
         self._out: Final[set[str]] = set()
         """Entities that could not be planned the last time: they keep the others waiting once."""
 
@@ -52,8 +53,12 @@ class Stream:
     async def remember_ends(self) -> None:
         """The query is to end with what is there by now."""
         self._ends_at_once = True
-        await self._link.patiently(self._open)
-        await self._link.patiently(self._ledger.remember_ends)
+        try:
+            await self._link.patiently(self._open)
+            await self._link.patiently(self._ledger.remember_ends)
+        except (EntityNotFound, Unauthorized) as error:
+            # Perhaps this is not the namespace of the checkpoint, which only Spark's next call tells.
+            self._refusal = error
 
     async def latest(self, start: Offset, max_messages: int, max_bytes: int) -> Offset:
         """The end of the next batch; `start` itself if there is nothing, or if the service is out of reach for now."""
@@ -65,7 +70,7 @@ class Stream:
         return await self._latest(start, self._all)
 
     async def _latest(self, start: Offset, plan: Callable[[], Awaitable[Batch]]) -> Offset:
-        check_offset(start, self._namespace, self._owner)
+        self._check(start)
         try:
             await self._link.patiently(self._open)
             await self._settle(start)
@@ -84,7 +89,7 @@ class Stream:
 
     async def batch(self, start: Offset, end: Offset) -> Batch:
         """What to read for the batch between the two, which may be one that an earlier process has planned."""
-        check_offset(end, self._namespace, self._owner)
+        self._check(end)
         if start == end:
             return {}
         batch = batch_ending_at(end)
@@ -107,6 +112,12 @@ class Stream:
             if not is_transient(error):
                 raise
             log.warning("a batch is settled later: %s", error)
+
+    def _check(self, offset: Offset) -> None:
+        """That it is of this namespace and owner; then that nothing was refused when the ends were asked for."""
+        check_offset(offset, self._namespace, self._owner)
+        if self._refusal is not None:
+            raise self._refusal
 
     async def _open(self) -> None:
         if not self._is_open:
@@ -164,7 +175,7 @@ class Stream:
 
     async def _all(self) -> Batch:
         """The service bounds what it sets aside at once: so it is asked until there is nothing more."""
-        await self.remember_ends()
+        await self._link.patiently(self._ledger.remember_ends)
         batch = await self._look_back()
         for entity in self._options.entities:
             while True:
