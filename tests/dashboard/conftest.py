@@ -16,7 +16,8 @@ from tests.integration.serving import RunningNamespace, serving
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Not for the whole session: as long as it is there an event loop runs in this thread, and asyncio's tests have none."""
+    """Not for the whole session: as long as it is there an event loop runs in this thread, and asyncio's tests need
+    one of their own."""
     path = find_chromium()
     if path is None:
         pytest.skip("no Chromium on this machine")

@@ -100,7 +100,7 @@ class Screen:
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than its window."""
-        width: int = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        width: int = self.page.locator("html").evaluate("(page) => page.scrollWidth - page.clientWidth")
         return width
 
 
@@ -112,7 +112,8 @@ def screen(
     scheme: str = "light",
     kept: StorageState | None = None,
 ) -> Iterator[Screen]:
-    """A browser that knows nothing yet, or only what was `kept` of another. At its end nothing may have gone wrong that nobody saw."""
+    """A browser that knows nothing yet, or only what was `kept` of another. At its end nothing may have gone wrong
+    that nobody saw."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if scheme == "dark" else "light",

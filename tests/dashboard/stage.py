@@ -1,4 +1,4 @@
-"""What stands in a namespace before somebody looks at it: made over HTTP, and by the public SDK where only a receiver can."""
+"""What stands in a namespace before somebody looks at it: made over HTTP, and by the SDK where it takes a receiver."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_partitioning_is_offered_with_the_size_that_comes_of_it(shown: Screen, s
     form.get_by_label(re.compile("^Maximum size")).select_option("2048")
     expect(form.get_by_text("Maximum size: 2 GB", exact=True)).to_be_visible()
     form.get_by_label(re.compile("partitioning", re.IGNORECASE)).check()
-    expect(form.get_by_text("Maximum size: 2 GB × 16 fragments = 32 GB")).to_be_visible()
+    expect(form.get_by_text("Maximum size: 2 GB \u00d7 16 fragments = 32 GB")).to_be_visible()
     shown.shot("create-queue")
     submit(form, "queue")
     found = stage.entity("parts")

@@ -48,7 +48,7 @@ def test_a_partitioned_queue_is_a_map_of_16_fragments_with_their_places_and_dept
         expect(cell.locator(".where")).to_contain_text(f"broker {fragment['broker']}store {fragment['store']}")
     assert sum(one["active"] for one in told) == 32
     expect(shown.figure("Active")).to_have_text("32")
-    expect(shown.page.get_by_text("× the mean")).to_be_visible()
+    expect(shown.page.get_by_text("\u00d7 the mean")).to_be_visible()
 
 
 @covers("B4")

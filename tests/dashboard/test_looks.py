@@ -1,4 +1,4 @@
-"""Every page on wide and narrow screens, light and dark: nothing sticks out, everything can be read, nothing flickers."""
+"""Every page on wide and narrow screens, light and dark: nothing sticks out, all can be read, nothing flickers."""
 
 from __future__ import annotations
 
@@ -150,6 +150,9 @@ def test_the_door_fits_its_window_and_can_be_read(
 def test_the_theme_that_was_chosen_is_kept_and_is_there_from_the_first_moment(shown: Screen) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light = shown.page.evaluate(ground)
+    shown.page.emulate_media(color_scheme="dark")
+    expect(shown.button("Light theme")).to_be_visible()
+    shown.page.emulate_media(color_scheme="light")
     shown.button("Dark theme").click()
     dark = shown.page.evaluate(ground)
     assert dark != light
@@ -161,7 +164,8 @@ def test_the_theme_that_was_chosen_is_kept_and_is_there_from_the_first_moment(sh
 FIRST_FIGURES = """new MutationObserver((_changes, watch) => {
     if (document.querySelectorAll(".figure .value").length < 8) return;
     watch.disconnect();
-    requestAnimationFrame(() => { document.documentElement.dataset.shownAfter = String(Math.round(performance.now())); });
+    const { dataset } = document.documentElement;
+    requestAnimationFrame(() => { dataset.shownAfter = String(Math.round(performance.now())); });
 }).observe(document, { childList: true, subtree: true });"""
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus import ServiceBusReceiver
 from playwright.sync_api import Locator, expect
 
 from tests.covers import covers

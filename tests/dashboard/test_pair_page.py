@@ -1,4 +1,4 @@
-"""A failover on the screen: two namespaces that know each other, a paired client, an outage of one entity, a killed primary."""
+"""A failover on the screen: namespaces that know each other, a paired client, an outage, and a killed primary."""
 
 from __future__ import annotations
 

@@ -200,12 +200,11 @@ def test_a_session_ends_when_its_key_is_made_anew(door: Screen, stage: Stage) ->
 
 
 INJECT = """() => {
-    for (const make of [
-        () => { const one = document.createElement("script"); one.textContent = "window.hit = 1"; return one; },
-        () => { const one = document.createElement("div"); one.innerHTML = "<img src=data:, onerror='window.hit = 2'>"; return one; },
-        () => { const one = document.createElement("script"); one.src = "data:text/javascript,window.hit = 3"; return one; },
-        () => { const one = document.createElement("iframe"); one.src = "data:text/html,hello"; return one; },
-    ]) document.body.append(make());
+    const make = (tag, parts) => document.body.append(Object.assign(document.createElement(tag), parts));
+    make("script", { textContent: "window.hit = 1" });
+    make("div", { innerHTML: "<img src=data:, onerror='window.hit = 2'>" });
+    make("script", { src: "data:text/javascript,window.hit = 3" });
+    make("iframe", { src: "data:text/html,hello" });
 }"""
 COUNT = """addEventListener("securitypolicyviolation", () => {
     const { dataset } = document.documentElement;

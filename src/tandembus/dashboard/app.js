@@ -32,14 +32,26 @@ function Icon({ name }) {
   return html`<svg viewBox="0 0 22 22" fill="none" stroke="currentColor" stroke-width="1.7" stroke-linejoin="round" stroke-linecap="round" aria-hidden="true"><path d=${ICONS[name]} /></svg>`;
 }
 
+function themeNow() {
+  return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+
 function ThemeButton() {
-  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? system);
+  const [theme, setTheme] = useState(themeNow());
   const other = theme === "dark" ? "light" : "dark";
+  useEffect(() => {
+    const look = () => setTheme(themeNow());
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    system.addEventListener("change", look);
+    addEventListener("tandembus-theme", look);
+    return () => {
+      system.removeEventListener("change", look);
+      removeEventListener("tandembus-theme", look);
+    };
+  }, []);
   function change() {
     document.documentElement.dataset.theme = other;
     try { localStorage.setItem("tandembus-theme", other); } catch { /* kept for this page only */ }
-    setTheme(other);
     dispatchEvent(new Event("tandembus-theme"));
   }
   return html`<button class="small" onClick=${change}>${other === "dark" ? "Dark" : "Light"} theme</button>`;

@@ -45,7 +45,11 @@ export function Chart({ series, label, height = 190, format = short }) {
       if (element.clientWidth) plot.current.setSize({ width: element.clientWidth, height });
     });
     watch.observe(element);
-    const repaint = () => plot.current.redraw(false);
+    const repaint = () => {
+      plot.current.redraw(false);
+      // The legend is no part of the drawing: uPlot colours it once.
+      element.querySelectorAll(".u-series").forEach((row, index) => { if (index) row.querySelector(".u-marker").style.borderColor = color(`--chart-${index}`); });
+    };
     const dark = matchMedia("(prefers-color-scheme: dark)");
     dark.addEventListener("change", repaint);
     addEventListener("tandembus-theme", repaint);
