@@ -44,7 +44,7 @@ def test_an_entity_is_broken_and_healed_and_clients_feel_it(shown: Screen, stage
     shown.go("overview")
     expect(shown.panel("contoso").get_by_text("1 injected")).to_be_visible()
     shown.go("faults")
-    shown.button("Heal fault-1").click()
+    shown.row("Injected faults", "unavailable").get_by_role("button").click()
     expect(shown.page.get_by_text("Nothing is broken on purpose.")).to_be_visible()
     stage.send("orders", "y")
 
@@ -96,6 +96,6 @@ def test_with_the_whole_namespace_out_the_dashboard_can_still_heal_it(
     expect(shown.row("Injected faults", "namespace")).to_contain_text("active")
     shown.go("overview")
     shown.go("faults")
-    shown.button("Heal fault-1").click()
+    shown.row("Injected faults", "unavailable").get_by_role("button").click()
     expect(shown.page.get_by_text("Nothing is broken on purpose.")).to_be_visible()
     stage.send("orders", "again")

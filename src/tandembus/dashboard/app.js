@@ -93,6 +93,10 @@ function App() {
     const asked = code ? api.post("session", { code }) : api.get("session");
     const wordsFor = (error) => (error.status === 401 ? "This link was used before, or is older than an hour. The command tandembus dashboard prints a new one." : error.message);
     asked.then(setSession, (error) => setSession({ failure: code ? wordsFor(error) : null }));
+    // A link that is pasted into a page that is open already changes what is behind '#', and loads nothing.
+    const moved = () => { if (location.hash.startsWith("#sign-in=")) location.reload(); };
+    addEventListener("hashchange", moved);
+    return () => removeEventListener("hashchange", moved);
   }, []);
   if (session === undefined) return null;
   if (!session || session.failure !== undefined) return html`<${SignIn} failure=${session?.failure} onSignedIn=${setSession} />`;

@@ -34,7 +34,7 @@ function options(series, width, height, format) {
 }
 
 /** series: [{ label, values: [times, numbers] }], all with the same times. */
-export function Chart({ series, label, height = 190, format = short }) {
+export function Chart({ series, label, title, height = 190, format = short }) {
   const place = useRef(null);
   const plot = useRef(null);
   const data = [series[0].values[0], ...series.map((one) => one.values[1])];
@@ -61,5 +61,5 @@ export function Chart({ series, label, height = 190, format = short }) {
     };
   }, [series.map((one) => one.label).join()]);
   useEffect(() => { plot.current.setData(data); });
-  return html`<div class="chart" ref=${place} role="img" aria-label=${label}></div>`;
+  return html`<figure class="chart">${title && html`<figcaption>${title}</figcaption>`}<div ref=${place} role="img" aria-label=${label}></div></figure>`;
 }

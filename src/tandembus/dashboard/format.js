@@ -55,3 +55,5 @@ export function ago(text, now = Date.now()) {
   const seconds = (now - new Date(text).getTime()) / 1000;
   return seconds < 1 ? "just now" : `${duration(Math.round(seconds))} ago`;
 }
+
+export function plural(number, noun) { return `${count(number)} ${noun}${number === 1 ? "" : "s"}`; }

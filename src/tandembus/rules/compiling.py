@@ -25,13 +25,18 @@ from tandembus.rules.wire_values import value_of
 def compile_rule(description: RuleDescription) -> Rule:
     """Raises InvalidArgument that says what is wrong, and for SQL also where."""
     try:
-        predicate = _predicate(description.filter)
-        sql = description.action
-        action = None
-        if sql is not None:
-            action = parse_action(sql.expression, _parameters(sql.parameters), description.name)
+        return compile_unnamed(description)
     except InvalidArgument as error:
         raise InvalidArgument(f"Rule '{description.name}': {error}") from error
+
+
+def compile_unnamed(description: RuleDescription) -> Rule:
+    """The same for who writes the rule at the moment: raises the mistake itself, for SQL a SqlError."""
+    predicate = _predicate(description.filter)
+    sql = description.action
+    action = None
+    if sql is not None:
+        action = parse_action(sql.expression, _parameters(sql.parameters), description.name)
     return Rule(description, predicate, action)
 
 

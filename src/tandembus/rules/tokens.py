@@ -42,7 +42,7 @@ class Token:
 
 
 class SqlError(InvalidArgument):
-    """A mistake in the SQL, and where it stands, counted from 0. `compile_rule` names it as the cause of its own."""
+    """A mistake in the SQL, and where it stands, counted from 0."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(f"The SQL expression is not valid at character {at + 1}: {reason}.")

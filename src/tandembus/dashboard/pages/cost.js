@@ -22,7 +22,7 @@ export function CostPage() {
     <${Trouble} error=${error} />
     ${!data && !error && html`<${Empty}>Reading the meter…<//>`}
     ${data && html`
-      <p class="muted">What the same operations would cost on Azure Service Bus, by the price list ${data.prices.name} of ${data.prices.date}, in ${data.prices.currency}: ${data.prices.unit_note}.</p>
+      <p class="muted">What the same operations would cost on Azure Service Bus, by the price list ${data.prices.name} of ${data.prices.date}, in ${data.prices.currency}: ${data.prices.unit_note}. Looking at messages here is billed, too: a peek is an operation.</p>
       <div class="panel"><div class="figures alone">
         <${Figure} label="Operations" value=${rate(samples.rate("operations"))} note=${`${count(total)} since ${time(data.since)}`} />
         <${Figure} label="Today" value=${money(data.today.total, data.prices.currency)} note=${`${count(data.today.operations)} operations on ${data.today.date}`} />

@@ -1,7 +1,7 @@
 // Outages on purpose: what is broken now, break something, heal it.
 import { html, useState } from "../vendor/htm-preact.js";
 import { api } from "../api.js";
-import { duration, time } from "../format.js";
+import { duration, plural, time } from "../format.js";
 import { usePoll } from "../live.js";
 import { Badge, Check, Confirm, Dialog, Field, Page, Panel, Table, Trouble, attempt } from "../ui.js";
 
@@ -30,10 +30,10 @@ export function FaultsPage({ parameters }) {
     { head: "Fault", cell: (fault) => html`<strong class="wrap">${fault.id}</strong>` },
     { head: "Of", cell: (fault) => html`<span class="wrap">${fault.target}</span>` },
     { head: "What", cell: (fault) => html`<${Badge} word=${fault.kind} tone="bad" />${fault.latency_ms ? ` ${fault.latency_ms} ms` : ""}` },
-    { head: "Hits", cell: (fault) => `${Math.round(fault.probability * 1000) / 10} %` },
+    { head: "Hits", cell: (fault) => html`<span class="nowrap">${Math.round(fault.probability * 1000) / 10} %</span>` },
     { head: "State", cell: (fault) => html`<${Badge} word=${fault.state} tone=${fault.state === "active" ? "warn" : ""} />` },
     { head: "Since", cell: (fault) => time(fault.started_at) },
-    { head: "Ends", cell: (fault) => (fault.ends_in_s === null ? "when it is healed" : `in ${duration(Math.ceil(fault.ends_in_s))}`) },
+    { head: "Ends", cell: (fault) => html`<span class="nowrap">${fault.ends_in_s === null ? "when it is healed" : `in ${duration(Math.ceil(fault.ends_in_s))}`}</span>` },
     { head: html`<span class="visually-hidden">Heal</span>`, cell: (fault) => html`<button class="small" aria-label=${`Heal ${fault.id}`} onClick=${() => heal(fault)}>Heal</button>` },
   ];
   return html`<${Page} title="Faults" actions=${html`
@@ -45,7 +45,7 @@ export function FaultsPage({ parameters }) {
     ${topology.data && html`<${Parts} topology=${topology.data} />`}
     ${adding && html`<${AddFault} topology=${topology.data} target=${parameters.target} taken=${rows} onClose=${() => setAdding(false)}
       onAdded=${() => { setAdding(false); faults.refresh(); }} />`}
-    ${healing && html`<${Confirm} title="Heal everything" text=${`${rows.length} faults end at once.`} submit="Heal everything" onClose=${() => setHealing(false)}
+    ${healing && html`<${Confirm} title="Heal everything" text=${`${plural(rows.length, "fault")} ${rows.length === 1 ? "ends" : "end"} at once.`} submit="Heal everything" onClose=${() => setHealing(false)}
       onConfirm=${async () => { await api.raw("DELETE", "/$faults"); setHealing(false); faults.refresh(); }} />`}
   <//>`;
 }
@@ -65,7 +65,7 @@ function Parts({ topology }) {
 function processOf(topology, index) {
   const broker = topology.brokers.find((one) => one.index === index);
   if (!broker) return "–";
-  return html`<${Badge} word=${broker.state} /> <span class="muted">pid ${broker.pid ?? "–"}${broker.restarts ? `, ${broker.restarts} restarts` : ""}</span>`;
+  return html`<${Badge} word=${broker.state} /> <span class="muted">pid ${broker.pid ?? "–"}${broker.restarts ? `, ${plural(broker.restarts, "restart")}` : ""}</span>`;
 }
 
 function AddFault({ topology, target, taken, onClose, onAdded }) {
@@ -85,7 +85,7 @@ function AddFault({ topology, target, taken, onClose, onAdded }) {
     const body = { target: whole, kind, probability: Number(share) / 100 };
     if (kind === "slow") body.latency_ms = Number(latency);
     if (isTimed) body.for_s = Number(seconds);
-    await api.raw("PUT", `/$faults/${freeId(taken)}`, body);
+    await api.raw("PUT", `/$faults/${freeId(whole, kind, taken)}`, body);
     onAdded();
   }
   return html`<${Dialog} title="Inject a fault" submit="Inject" danger=${true} isReady=${!needsName || Boolean(name)} onSubmit=${inject} onClose=${onClose}>
@@ -104,8 +104,13 @@ function AddFault({ topology, target, taken, onClose, onAdded }) {
 
 function numbers(length) { return Array.from({ length }, (_, index) => String(index)); }
 
-function freeId(taken) {
-  for (let number = 1; ; number += 1) if (!taken.some((fault) => fault.id === `fault-${number}`)) return `fault-${number}`;
+/** Named after what it breaks, as the command line does. */
+function freeId(target, kind, taken) {
+  const name = `${target}-${kind}`.replace(/[^\w.-]+/g, "-").slice(0, 60);
+  for (let number = 1; ; number += 1) {
+    const id = number === 1 ? name : `${name}-${number}`;
+    if (!taken.some((fault) => fault.id === id)) return id;
+  }
 }
 
 function fetchJson(url, signal) { return api.raw("GET", url, undefined, signal); }

@@ -10,9 +10,9 @@ import { Badge, Empty, Figure, Notice, Page, Panel, Trouble } from "../ui.js";
 export function Overview() {
   const { data, error } = usePoll((signal) => api.get("overview", {}, signal), []);
   return html`<${Page} title="Overview">
-    <${Trouble} error=${error} />
-    ${data && html`<${Side} view=${data.namespace} at=${data.at} role="This namespace" />
-      ${data.partner && html`<${Side} view=${data.partner} at=${data.at} role="Its partner" />`}`}
+    ${!data && html`<${Trouble} error=${error} />`}
+    ${data && html`<${Side} view=${error ? { ...data.namespace, state: "unreachable", reason: error.message } : data.namespace} at=${data.at} role="This namespace" />
+      ${data.partner && !error && html`<${Side} view=${data.partner} at=${data.at} role="Its partner" />`}`}
     ${!data && !error && html`<${Empty}>Asking the namespace…<//>`}
   <//>`;
 }
@@ -40,9 +40,9 @@ function Side({ view, at, role }) {
       <${Figure} label="Stores" value=${`${view.stores.filter((one) => one.state === "available").length} of ${view.stores.length}`} note=${`${view.brokers.length} message brokers`} />
     </div>
     <div class="inside grid">
-      <${Chart} label=${`Messages per second of ${view.name}`} format=${(value) => rate(value)}
+      <${Chart} title="Messages per second" label=${`Messages per second of ${view.name}`} format=${(value) => rate(value)}
         series=${[{ label: "in", values: samples.series("sent", true) }, { label: "out", values: samples.series("received", true) }]} />
-      <${Chart} label=${`Active messages of ${view.name}`} series=${[{ label: "active", values: samples.series("active") }]} />
+      <${Chart} title="Active messages" label=${`Active messages of ${view.name}`} series=${[{ label: "active", values: samples.series("active") }]} />
     </div>
   <//>`;
 }

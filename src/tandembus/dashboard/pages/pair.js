@@ -2,7 +2,7 @@
 import { html, useState } from "../vendor/htm-preact.js";
 import { api } from "../api.js";
 import { Chart } from "../chart.js";
-import { ago, bytes, clock, count, duration, rate, short } from "../format.js";
+import { ago, bytes, clock, count, duration, plural, rate, short } from "../format.js";
 import { usePoll, useSamples } from "../live.js";
 import { link } from "../router.js";
 import { Badge, Empty, Figure, Notice, Page, Panel, Table, Trouble, tone } from "../ui.js";
@@ -39,7 +39,7 @@ function Story({ data }) {
     ${data.is_partial && !away && html`<${Notice} kind="warn">Not every process has answered: figures may be too small.<//>`}
   </div>`;
 }
-const ROLES = { primary: "the primary", secondary: "the secondary", both: "primary and secondary at once", none: "neither primary nor secondary so far" };
+const ROLES = { primary: "the primary", secondary: "the secondary", both: "primary and secondary at once", none: "one of a pair, and has seen no failover yet" };
 
 function Timeline({ data }) {
   const [span, setSpan] = useState("300");
@@ -51,17 +51,22 @@ function Timeline({ data }) {
     ${data.entities.length === 0 && html`<${Empty}>No entity has failed over. Pings, diverted messages and syphons show up here, entity by entity.<//>`}
     ${data.entities.length > 0 && html`
       <div class="row legend" aria-hidden="true">${STATES.map((state) => html`<span class="key"><i class=${`swatch state-${state}`}></i>${state}</span>`)}</div>
-      <ul class="lanes">${data.entities.map((entity) => html`<${Lane} key=${entity.path} entity=${entity} from=${from} now=${now} />`)}</ul>
+      <ul class="lanes">${data.entities.map((entity) => html`<${Lane} key=${`${entity.primary} ${entity.path}`} entity=${entity} isPrimary=${data.role === "primary" || data.role === "both"} from=${from} now=${now} />`)}</ul>
       <div class="lane-axis muted" aria-hidden="true"><span>${clock(from)}</span><span>${clock((from + now) / 2)}</span><span>${clock(now)}</span></div>`}
   <//>`;
 }
 
-function Lane({ entity, from, now }) {
+/** Entities are the primary's, backlog queues the secondary's: each has a page where it is. */
+function Name({ path, isHere }) {
+  return isHere ? html`<a class="wrap" href=${link("entity", { path })}>${path}</a>` : html`<span class="wrap">${path}</span>`;
+}
+
+function Lane({ entity, isPrimary, from, now }) {
   const spoken = entity.segments.map((segment) => `${segment.state} from ${clock(segment.from)}${segment.to ? ` to ${clock(segment.to)}` : ""}`).join(", ");
   const { pings } = entity;
   return html`<li class="lane">
     <div class="lane-head">
-      <a class="wrap" href=${link("entity", { path: entity.path })}>${entity.path}</a>
+      <${Name} path=${entity.path} isHere=${isPrimary} />
       <${Badge} word=${entity.state} />
       <span class="muted">${entity.since ? `since ${clock(entity.since)}` : ""}</span>
     </div>
@@ -70,7 +75,7 @@ function Lane({ entity, from, now }) {
     </svg>
     <div class="lane-facts muted">
       ${count(entity.diverted)} diverted · ${count(entity.moved)} brought home${entity.waiting === null ? "" : ` · ${count(entity.waiting)} waiting`}
-      ${pings.accepted + pings.refused > 0 ? ` · ${count(pings.refused)} pings refused, ${count(pings.accepted)} accepted` : ""}
+      ${pings.accepted + pings.refused > 0 ? ` · ${plural(pings.refused, "ping")} refused, ${count(pings.accepted)} accepted` : ""}
     </div>
   </li>`;
 }
@@ -88,7 +93,7 @@ function Backlog({ data, samples }) {
   const { backlog, syphon } = data;
   const eta = syphon.eta_s === null ? "–" : duration(Math.ceil(syphon.eta_s));
   const columns = [
-    { head: "Backlog queue", cell: (queue) => html`<a class="wrap" href=${link("entity", { path: queue.path })}>${queue.path}</a>` },
+    { head: "Backlog queue", cell: (queue) => html`<${Name} path=${queue.path} isHere=${data.role === "secondary" || data.role === "both"} />` },
     { head: "Waiting", number: true, cell: (queue) => count(queue.active) },
     { head: "Dead letters", number: true, cell: (queue) => count(queue.dead_letter) },
     { head: "Stored", number: true, cell: (queue) => bytes(queue.size_bytes) },
@@ -105,8 +110,8 @@ function Backlog({ data, samples }) {
       <${Figure} label="Drained in" value=${eta} note="at this rate" />
     </div>
     <div class="inside grid">
-      <${Chart} label="Messages in the backlog" series=${[{ label: "waiting", values: samples.series("active") }]} />
-      <${Chart} label="Messages brought home per second" format=${(value) => rate(value)} series=${[{ label: "home", values: samples.series("moved", true) }]} />
+      <${Chart} title="Waiting" label="Messages in the backlog" series=${[{ label: "waiting", values: samples.series("active") }]} />
+      <${Chart} title="Brought home" label="Messages brought home per second" format=${(value) => rate(value)} series=${[{ label: "home", values: samples.series("moved", true) }]} />
     </div>
     <${Table} label="Backlog queues" columns=${columns} rows=${backlog.queues} rowKey=${(queue) => queue.path} empty="There are no backlog queues: no client has been paired yet." />
   <//>`;

@@ -105,7 +105,7 @@ function FromField({ from }) {
   const isNumber = /^\d{0,19}$/.test(text.trim());
   useEffect(() => setText(from ?? ""), [from]);
   useEffect(() => { if (settled.trim() !== (from ?? "") && settled === text && isNumber) adjust({ from: settled.trim() }); }, [settled]);
-  return html`<${Field} label="From sequence number" value=${text} onInput=${setText} placeholder="the first" inputmode="numeric" aria-invalid=${isNumber ? null : "true"} />`;
+  return html`<${Field} label="From sequence number" value=${text} onInput=${setText} placeholder="the first" inputmode="numeric" aria-invalid=${isNumber ? null : "true"} help=${isNumber ? null : "A whole number, such as 42."} />`;
 }
 
 function Below({ message }) {

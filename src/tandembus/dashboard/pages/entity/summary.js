@@ -9,11 +9,13 @@ import { FragmentMap } from "./fragments.js";
 
 export function Summary({ entity, samples }) {
   const isCounted = may(entity, "Listen") || may(entity, "Manage");
+  // What a subscription gets is sent to its topic, and counted there.
+  const isSentTo = entity.kind !== "subscription";
   const hasMessages = entity.kind !== "topic" && isCounted;
   const share = entity.max_size_bytes ? `of ${bytes(entity.max_size_bytes)}` : null;
   return html`
     <${Panel} title="Now" bare=${true}><div class="figures">
-      <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} in all`} />
+      ${isSentTo && html`<${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} in all`} />`}
       <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} in all`} />
       ${hasMessages && html`<${Figure} label="Active" value=${short(entity.active)} />
         <${Figure} label="Dead letters" value=${short(entity.dead_letter)} />`}
@@ -25,7 +27,7 @@ export function Summary({ entity, samples }) {
     </div><//>
     <div class="grid">
       <${Panel} title="Messages per second"><${Chart} label=${`Messages per second of ${entity.path}`} format=${(value) => rate(value)}
-        series=${[{ label: "in", values: samples.series("sent", true) }, { label: "out", values: samples.series("received", true) }]} /><//>
+        series=${[isSentTo && { label: "in", values: samples.series("sent", true) }, { label: "out", values: samples.series("received", true) }].filter(Boolean)} /><//>
       ${isCounted && html`<${Panel} title="Depth"><${Chart} label=${`Messages in ${entity.path}`} series=${depth(entity, samples)} /><//>`}
     </div>
     <${FragmentMap} entity=${entity} />

@@ -17,6 +17,7 @@ from tandembus.front_end.http.values import parse_http_time
 from tandembus.limits import Limits
 from tandembus.message import MAX_TTL_MS, Message, parse_message
 from tandembus.rules import ERROR, TRUE, MessageView, Rule, compile_rule, copy_with
+from tandembus.rules.compiling import compile_unnamed
 from tandembus.rules.tokens import SqlError
 from tandembus.store.messaging_store import ACTIVE
 
@@ -71,11 +72,9 @@ class RuleTrial:
 
 def _mistake(rule: RuleDescription, limits: Limits) -> Mistake | None:
     try:
-        compile_rule(rule.validated(limits))
+        compile_unnamed(rule.validated(limits))
     except InvalidArgument as error:
-        cause = error.__cause__
-        position = cause.at if isinstance(cause, SqlError) else None
-        return {"text": str(error if cause is None else cause), "position": position}
+        return {"text": str(error), "position": error.at if isinstance(error, SqlError) else None}
     return None
 
 
