@@ -224,15 +224,15 @@ def test_every_kind_of_text_will_do(stage: Stage, kind: str) -> None:
     [
         ({"body": None}, "row 1 has no body"),
         ({"body": "x", "destination": None}, "row 1 has no destination"),
-        ({"body": "x", "properties": {"a": "b"}, "property_types": {"a": "int"}}, "no property value of type 'int'"),
+        ({"body": "x", "properties": {"a": "b"}, "property_types": {"a": "int"}}, "row 1: .*type 'int'"),
+        ({"body": "x", "message_id": "m" * 129}, "the message_id of row 1 has 129 characters, and 128"),
     ],
 )
 def test_a_row_that_is_no_message_is_named(stage: Stage, row: Row, text: str) -> None:
     stage.create()
     texts = pa.map_(pa.string(), pa.string())
-    schema = pa.schema(
-        [("body", pa.string()), ("destination", pa.string()), ("properties", texts), ("property_types", texts)]
-    )
+    columns = [*[(name, pa.string()) for name in ("body", "destination", "message_id")], ("properties", texts)]
+    schema = pa.schema([*columns, ("property_types", texts)])
     good: Row = {"body": "good", "destination": stage.queue}
     with pytest.raises(InvalidArgument, match=text):
         stage.write([good, row], schema, entity="" if "destination" in row else stage.queue)

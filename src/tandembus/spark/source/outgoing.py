@@ -30,6 +30,7 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "map<string,string>": ("map<string,string>",),
 }
 _GIVEN_BY_THE_SERVICE: Final = b"x-opt-sequence-number"
+MAX_MESSAGE_ID_LENGTH: Final = 128
 MAX_PART_BYTES: Final = 8 * 1024 * 1024
 Groups = dict[str, dict[str | None, list[bytes]]]
 """Destination -> session or partition key -> encoded messages, in the order of the rows."""
@@ -105,6 +106,11 @@ class RowEncoder:
         message_id = rows.column("message_id")[index]
         if not message_id:  # an empty one would make all such rows duplicates of the first
             message_id = self._id(rows, index, destination, (*texts, pairs), content)
+        if len(message_id) > MAX_MESSAGE_ID_LENGTH:
+            raise InvalidArgument(
+                f"the message_id of row {self._place} has {len(message_id):,} characters, and {MAX_MESSAGE_ID_LENGTH} "
+                "is the most that a service takes"
+            )
         return key_of(session_id, partition_key), encode_message(
             content,
             message_id,
@@ -113,8 +119,16 @@ class RowEncoder:
             texts[2:],
             self._ttl_ms(rows, index),
             self._clock.now(),
-            properties_of(pairs, types),
+            self._properties(pairs, types),
         )
+
+    def _properties(
+        self, texts: list[tuple[str, str | None]] | None, types: list[tuple[str, str | None]] | None
+    ) -> dict[str, object] | None:
+        try:
+            return properties_of(texts, types)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"row {self._place}: {error}") from None
 
     def _whole_message(self, rows: _Columns, index: int, destination: str, payload: bytes) -> tuple[str | None, bytes]:
         """As it is. Only what it needs to arrive once is added: the id, if it has none."""
