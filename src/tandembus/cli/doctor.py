@@ -66,13 +66,16 @@ def doctor(config: Path | None, deep: bool, as_json: bool, **flags: object) -> N
 
 
 def _findings(config: Path | None, flags: dict[str, object], is_deep: bool, begun: Begun) -> Iterator[Finding]:
+    given = {name: flag for name, flag in flags.items() if flag is not None}
+    clock = SystemClock()
     try:
-        settings = load_settings(config, os.environ, {name: flag for name, flag in flags.items() if flag is not None})
+        settings = load_settings(config, os.environ, given)
+        yield configuration.usable(config, os.environ)
     except ConfigurationError as error:
         yield configuration.unusable(error)
-        yield from examined(installation.AREA, installation.examine)
-        return
-    yield from _examine(settings, config, is_deep, begun, SystemClock())
+        # The folder is known all the same, and may have troubles of its own.
+        settings = load_settings(None, {}, {name: given[name] for name in ("data",) if name in given})
+    yield from _examine(settings, config, is_deep, begun, clock)
 
 
 def _examine(

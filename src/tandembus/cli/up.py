@@ -34,6 +34,7 @@ primary, secondary = [ServiceBusClient.from_connection_string(each) for each in 
 admin = ServiceBusAdministrationClient.from_connection_string(SECONDARY, connection_verify={ca!r})
 options = SendAvailabilityPairedNamespaceOptions(admin, secondary)
 paired = await pair_namespace(primary, options, primary_name={name!r})
+# Send with it as with the SDK's client: paired.get_queue_sender("orders"). failover_interval is 60 s by default.
 """
 """Complete, as it is pasted."""
 
@@ -162,7 +163,8 @@ def up(host: str | None, brokers: int, is_audited: bool, log_format: str | None,
       tandembus up --brokers 0 --secondary-amqp-port 0 --secondary-amqps-port off --secondary-http-port 0
 
     \b
-    JSON: {"primary": {"name", "connection_string", "data", "ca_path", "pid"}, "secondary": {...}}, one line
+    JSON, one line:
+      {"primary": {"name", "connection_string", "data", "ca_path", "pid", "dashboard"}, "secondary": {...}}
     """
     primary, secondary = Side.chosen(PRIMARY, options), Side.chosen(SECONDARY, options)
     _check_are_two(primary, secondary)

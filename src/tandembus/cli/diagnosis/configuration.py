@@ -27,14 +27,17 @@ _LIKENESS: Final = 0.8
 def examine(
     settings: ServeSettings, config: Path | None, environment: Mapping[str, str], now: float
 ) -> Iterator[Finding]:
-    yield AREA.ok("settings", _sources(config, environment))
     yield from _environment(environment)
     yield from _modes(settings, config)
     yield from _certificates(settings, datetime.fromtimestamp(now, timezone.utc))
 
 
+def usable(config: Path | None, environment: Mapping[str, str]) -> Finding:
+    return AREA.ok("settings", _sources(config, environment))
+
+
 def unusable(error: Exception) -> Finding:
-    """The settings cannot be read: nothing else can be looked at by them."""
+    """The settings cannot be read: the rest is looked at by the defaults."""
     return AREA.problem("settings", str(error), "Correct it: docs/configuration.md lists all settings.")
 
 
