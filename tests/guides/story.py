@@ -193,16 +193,16 @@ def free_ports(count: int) -> list[int]:
 
 
 def _write_commands(folder: Path, ports: dict[int, int]) -> None:
-    """`tandembus`, `python` and so on as an installation has them. `up` takes the ports of the story; what would
-    install does nothing, as the tests run on what is installed."""
+    """`tandembus`, `python` and so on as an installation has them. `up` takes the ports of the story, and a
+    process for each namespace instead of six. What would install does nothing: the tests run on what is installed."""
     python = shlex.quote(sys.executable)
-    up = " ".join(
+    up = "up --brokers 0 " + " ".join(
         f"--{side}-{kind}-port {ports[default]}"
         for side, defaults in (("primary", PORTS[:3]), ("secondary", PORTS[3:]))
         for kind, default in zip(("amqp", "amqps", "http"), defaults, strict=True)
     )
     scripts = {
-        "tandembus": f'if [ "$1" = up ]; then shift; set -- up {up} "$@"; fi\nexec {python} -m tandembus "$@"',
+        "tandembus": f'if [ "$1" = up ]; then shift; set -- {up} "$@"; fi\nexec {python} -m tandembus "$@"',
         "make": 'exec tandembus "$@"',
         "python": f'exec {python} "$@"',
         "pytest": f'exec {python} -m pytest "$@"',
