@@ -77,6 +77,7 @@ function Counters({ rows }) {
 function money(text, currency) {
   if (text === null || text === undefined) return "–";
   const value = Number(text);
-  const digits = value !== 0 && Math.abs(value) < 1 ? 4 : 2;
+  // Two figures that say something, however small: an operation costs less than a millionth.
+  const digits = value !== 0 && Math.abs(value) < 1 ? Math.min(12, Math.max(4, 1 - Math.floor(Math.log10(Math.abs(value))))) : 2;
   return `${value.toFixed(digits)} ${currency}`;
 }
