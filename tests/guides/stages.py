@@ -14,7 +14,6 @@ from tandembus.testing import EmbeddedNamespace
 from tests.integration.serving import serving
 
 SCENES: Mapping[str, str] = {
-    "docs/faults.md": "",
     "docs/filters.md": """
         tandembus topic create orders
         for name in large eu red; do tandembus subscription create orders $name; done
