@@ -38,6 +38,7 @@ from tests.unit.interconnect.two_ends import (
     FrontEnd,
     Receiver,
     TwoEnds,
+    in_the_turn,
     send,
     settle,
     stage,
@@ -146,7 +147,7 @@ async def test_thousands_of_mutated_frames_do_a_front_end_no_harm(run_folder: Pa
         peer = ends.front_end.channel._peer
         assert peer is not None
         peer.connection.end(MalformedData("enough"))
-        await until(lambda: not ends.front_end.channel.is_up)
+        await in_the_turn(lambda: not ends.front_end.channel.is_up)
         assert await ends.front_end.channel.until_up(10.0)
         await until(lambda: stage_is_taken(ends))
         await send(ends.traffic, "still here")
