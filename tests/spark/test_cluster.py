@@ -79,8 +79,8 @@ def test_jobs_run_on_a_standalone_cluster_and_survive_a_kill_of_their_driver(
     }
     captured, log = tmp_path / "captured", tmp_path / "driver.log"
     capture = ["spark", "capture", "--topic", "events", "--create-subscription", "--every", "1s"]
-    capture += ["--output", str(captured), "--json"]
-    syphon = ["spark", "syphon", "--checkpoint", str(tmp_path / "checkpoint"), "--json"]
+    capture += ["--output", captured.as_uri(), "--json"]
+    syphon = ["spark", "syphon", "--checkpoint", (tmp_path / "checkpoint").as_uri(), "--json"]
     with started_commands([capture, [*syphon, "--once"]], secrets, log) as driver:
         wait_for(lambda: is_there(primary, CAPTURED), driver, log)
         send_all(primary, "events", [each.encode() for each in numbered(200)])
