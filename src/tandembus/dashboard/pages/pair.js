@@ -29,8 +29,7 @@ export function PairPage() {
 function Story({ data }) {
   const { partner } = data;
   if (data.role === "none" && !partner) {
-    return html`<${Notice}>This namespace has no partner that it knows of, and nothing of a pair was seen. <code>tandembus up</code> starts two that know each other; else the setting
-      <code>partner</code> names the other one.<//>`;
+    return html`<${Notice}>This namespace has no partner that it knows of, and nothing of a pair was seen. <code>tandembus up</code> starts two that know each other; else the setting${" "}<code>partner</code> names the other one.<//>`;
   }
   const away = partner?.state === "unreachable";
   return html`<div class="stack">
