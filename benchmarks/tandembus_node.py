@@ -42,8 +42,10 @@ class Tandembus:
         is_interpreted: bool = False,
         options: tuple[str, ...] = (),
         limits: Mapping[str, int] = NO_LIMITS,
+        under: tuple[str, ...] = (),
     ) -> None:
-        """`options` of `tandembus serve`; `limits` other than the defaults."""
+        """`options` of `tandembus serve`; `limits` other than the defaults; `under`: the command that runs it."""
+        self._under = under
         self._folder = folder
         self._options = options
         self._output = folder / "output.log"
@@ -99,6 +101,10 @@ class Tandembus:
     def anonymous_memory_bytes(self) -> int:
         return anonymous_memory_bytes(self._running().pid)
 
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
     def processor_s(self) -> float:
         """Of all processes that this namespace consists of, since they were started."""
         return sum(processor_s(pid) for pid in family_of(self._running().pid))
@@ -118,7 +124,7 @@ class Tandembus:
     def _serve_command(self) -> list[str]:
         ports = ["--amqp-port", str(self._port), "--http-port", str(self._http_port), "--amqps-port", "off"]
         data = ["--data", str(self._folder / "data"), "--config", str(self._folder / "tandembus.toml")]
-        return [*COMMAND, "serve", *ports, *data, "--key", KEY, *self._options]
+        return [*self._under, *COMMAND, "serve", *ports, *data, "--key", KEY, *self._options]
 
     def _is_ready(self) -> bool:
         output = self._output.read_text()

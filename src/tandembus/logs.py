@@ -13,7 +13,7 @@ import traceback
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from tandembus.printable import printable
 
@@ -37,6 +37,20 @@ def ids(connection: str, link: str | None = None) -> dict[str, str]:
     if link is not None:
         found["link"] = link[:MAX_ID_CHARACTERS]
     return found
+
+
+@final
+class ConnectionLog:
+    """What is told of one connection, for those who ask for everything. While nobody does, a line costs one call: links
+    come and go by the ten thousand."""
+
+    def __init__(self, log: logging.Logger, connection: str) -> None:
+        self._log = log
+        self.connection: Final = connection
+
+    def tell(self, text: str, *details: object, link: str | None = None) -> None:
+        if self._log.isEnabledFor(logging.DEBUG):
+            self._log.debug(text, *details, extra=ids(self.connection, link))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandembus import logs
-from tandembus.logs import MAX_ID_CHARACTERS, HumanFormatter, JsonFormatter, about, ids
+from tandembus.logs import MAX_ID_CHARACTERS, ConnectionLog, HumanFormatter, JsonFormatter, about, ids
 from tests.covers import covers
 
 FORGED = "orders\n2031-01-01 00:00:00,000 CRITICAL tandembus: all is lost\r\x1b[2K\u2028"
@@ -52,6 +52,25 @@ def test_a_record_is_one_json_object_with_all_that_is_known() -> None:
     }
     assert trace.startswith("Traceback")
     assert trace.endswith("ValueError: why")
+
+
+@covers("B5")
+def test_a_connection_tells_of_itself_and_its_links_to_those_who_ask_for_everything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    quiet_and_loud = logging.getLogger("tandembus.connections")
+    told = ConnectionLog(quiet_and_loud, "amqp-7")
+    with caplog.at_level(logging.INFO, quiet_and_loud.name):
+        told.tell("a link of '%s' is detached", "orders", link="link-1")
+    assert caplog.records == []
+    with caplog.at_level(logging.DEBUG, quiet_and_loud.name):
+        told.tell("a link of '%s' is detached", "orders", link="l" * 1000)
+        told.tell("ended")
+    entries = [json.loads(JsonFormatter("").format(each)) for each in caplog.records]
+    assert [(each["message"], each["connection"], each.get("link")) for each in entries] == [
+        ("a link of 'orders' is detached", "amqp-7", "l" * MAX_ID_CHARACTERS),
+        ("ended", "amqp-7", None),
+    ]
 
 
 @covers("B5")

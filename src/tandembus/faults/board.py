@@ -277,6 +277,8 @@ class FaultBoard:
 
     def of_store(self, index: int) -> list[Fault]:
         """What hits the store of this number itself."""
+        if not self._standing:
+            return []  # asked for with every commit and read
         return [fault for fault in self._faults(Scope.STORE) if fault.target.index == index]
 
     def _faults(self, scope: Scope, kind: Kind | None = None) -> list[Fault]:

@@ -4,6 +4,7 @@ sent to. The clients' own rules, which are stricter, stand in `tandembus.pairing
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from tandembus.amqp.encoding.codec import skip_value
@@ -18,8 +19,9 @@ _PATH: Final = b"x-ms-path"
 _SECTION_HEAD: Final = 3
 
 
+@lru_cache(maxsize=1024)
 def primary_of(queue: str) -> str | None:
-    """Whose backlog is in this queue; None if it is none."""
+    """Whose backlog is in this queue; None if it is none. Asked for with every link."""
     match = _BACKLOG.fullmatch(queue)
     return None if match is None else match["primary"]
 

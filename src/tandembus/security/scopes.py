@@ -63,6 +63,7 @@ def covers(scope: str, path: str) -> bool:
     """Whether `path` is the scope itself or lies below it. Dot segments mean nothing here and are never
     covered."""
     folded = fold(path.strip("/"))
-    if any(segment in (".", "..") for segment in folded.split("/")):
+    segments = folded.split("/")
+    if "." in segments or ".." in segments:
         return False
     return not scope or folded == scope or folded.startswith(scope + "/")

@@ -61,7 +61,7 @@ from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
 from tandembus.interconnect.traffic import Traffic
-from tandembus.logs import MAX_ID_CHARACTERS, about, ids
+from tandembus.logs import MAX_ID_CHARACTERS, ConnectionLog, about, ids
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.paths import EntityAddress, parse_address
@@ -93,8 +93,7 @@ class _Requests:
 class AmqpConnection(asyncio.Protocol):
     def __init__(self, front_end: AmqpFrontEnd, when_claimed: Callable[[], None]) -> None:
         self._front_end = front_end
-        self.id = front_end.next_connection_id()
-        """In logs."""
+        self.log = ConnectionLog(log, front_end.next_connection_id())
         self.clock = front_end.clock
         self.namespace_clock = front_end.namespace.clock
         self.sightings = front_end.namespace.sightings
@@ -142,7 +141,7 @@ class AmqpConnection(asyncio.Protocol):
         )
         self.host.pings = self._front_end.pings
         self._front_end.add(self)
-        log.debug("connected from %s", self._transport.get_extra_info("peername"), extra=ids(self.id))
+        self.log.tell("connected from %s", self._transport.get_extra_info("peername"))
 
     def data_received(self, data: bytes) -> None:
         if self._is_aborted:
@@ -227,7 +226,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def close(self, error: AmqpError) -> None:
         """Say why, then go."""
-        log.debug("closed: %s: %s", error.condition, error.description, extra=ids(self.id))
+        self.log.tell("closed: %s: %s", error.condition, error.description)
         self.engine.close(error)
         self.host.flush()
         self._end(is_orderly=True)
@@ -247,7 +246,7 @@ class AmqpConnection(asyncio.Protocol):
         if self._is_lost:
             return
         self._is_lost = True
-        log.debug("ended %s", "in order" if is_orderly else "without a word", extra=ids(self.id))
+        self.log.tell("ended %s", "in order" if is_orderly else "without a word")
         self.host.is_gone = True
         for entity_link in self._links.values():
             entity_link.release(is_orderly)
@@ -298,7 +297,7 @@ class AmqpConnection(asyncio.Protocol):
                 is_known = False
         self.engine.sasl_outcome(is_known)
         if not is_known:
-            log.debug("who connects by %r is not known", event.mechanism[:MAX_ID_CHARACTERS], extra=ids(self.id))
+            self.log.tell("who connects by %r is not known", event.mechanism[:MAX_ID_CHARACTERS])
             self.host.flush()
             self._hang_up()
             return
@@ -316,7 +315,7 @@ class AmqpConnection(asyncio.Protocol):
     def _release(self, link: Link) -> None:
         entity_link = self._links.pop(link, None)
         if entity_link is not None:
-            log.debug("a link of '%s' is detached", entity_link.entity.name, extra=ids(self.id, link.name))
+            self.log.tell("a link of '%s' is detached", entity_link.entity.name, link=link.name)
             entity_link.release(is_orderly=True)
         if isinstance(link.context, CoordinatorLink | ReplyLink):
             link.context.end()
@@ -378,7 +377,7 @@ class AmqpConnection(asyncio.Protocol):
             link.session.settle(int(event.delivery_id), int(event.delivery_id), accepted)
         node = requests.node
         if isinstance(node, TokenNode):
-            with about(ids(self.id)):
+            with about(ids(self.log.connection)):
                 self._reply(link, requests.address, node.answer(event.payload))
         else:
             transaction = state if is_transactional else None
@@ -405,7 +404,7 @@ class AmqpConnection(asyncio.Protocol):
                 return
 
     def _start(self, link: Link, work: Coroutine[object, object, None]) -> None:
-        with about(ids(self.id, link.name)):
+        with about(ids(self.log.connection, link.name)):
             task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -452,7 +451,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _refuse(self, link: Link, error: BusError) -> None:
         link.context = None
-        log.debug("a link is refused: %s", error, extra=ids(self.id, link.name))
+        self.log.tell("a link is refused: %s", error, link=link.name)
         link.refuse(amqp_error(error))
         self.host.touch()
 
@@ -507,7 +506,7 @@ class AmqpConnection(asyncio.Protocol):
             entity_link.start_receiving(link)
         self._links[link] = entity_link
         role = "sender" if entity_link.is_sender else "receiver"
-        log.debug("a %s of '%s' is attached", role, entity.name, extra=ids(self.id, link.name))
+        self.log.tell("a %s of '%s' is attached", role, entity.name, link=link.name)
         self.take_flow(link)  # credit may have come along with the attach
 
     def _attach_node(self, link: Link, address: str, node: TokenNode | ManagementNode) -> None:

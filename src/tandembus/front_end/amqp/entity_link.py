@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.interconnect.traced_traffic import TracedTraffic
 from tandembus.interconnect.traffic import SessionHold, SessionWish
 from tandembus.limits import Limits
-from tandembus.logs import ids
 from tandembus.metering.meter import Meter
 from tandembus.metering.reasons import reason_to_receive, reason_to_send, reason_to_wait
 from tandembus.metering.slot import (
@@ -45,8 +43,6 @@ from tandembus.store.messaging_store import MAIN, TRANSFER
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.driver import AmqpConnection
 
-
-log = logging.getLogger("tandembus.amqp")
 
 DETACH_FORCED = "amqp:link:detach-forced"
 PURPOSE = "tandembus:purpose"
@@ -142,7 +138,7 @@ class EntityLink:
         self.entity.traffic.wish_session(wish)
         if self._refusal is not None:
             raise anew(self._refusal)
-        if self._wish is not None:
+        if self._is_waiting():
             self.entity.attach(self, self._connection.namespace_clock.now())
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(request.timeout_s, self._session_refused, OperationTimeout(_NO_SESSION))
@@ -170,6 +166,9 @@ class EntityLink:
             self._refusal = error  # before the wish was even made: the attach itself is refused
         else:
             self.cut(error)
+
+    def _is_waiting(self) -> bool:
+        return self._wish is not None
 
     def _stop_waiting(self) -> None:
         wish, timer = self._wish, self._timer
@@ -202,7 +201,7 @@ class EntityLink:
     def release(self, is_orderly: bool) -> None:
         """The link is over, whoever ended it."""
         half = self._half
-        if self._wish is not None:
+        if self._is_waiting():
             self._stop_waiting()
             self.entity.detach(self, self._connection.namespace_clock.now())
         if half is None:
@@ -228,7 +227,7 @@ class EntityLink:
             half.traffic.feed(half, half.lane, half.link.drain)
 
     def cut(self, error: BusError) -> None:
-        log.debug("a link is cut: %s", error, extra=ids(self._connection.id, self.link.name))
+        self._connection.log.tell("a link is cut: %s", error, link=self.link.name)
         self.link.detach(amqp_error(error))
         self.release(True)
         self._connection.forget(self)
