@@ -6,9 +6,13 @@ broker itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 from mypy_extensions import i64
+
+from tandembus.broker.lane_blocks import LaneBlocks
+from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER, TRANSFER_DEAD_LETTER
 
 
 @final
@@ -87,3 +91,17 @@ class Holding:
         self.transfer_dead_letter += other.transfer_dead_letter
         self.size_bytes += other.size_bytes
         self.locked += other.locked
+
+
+def holding_of(lanes: Sequence[LaneBlocks], is_topic: bool) -> Holding:
+    """Of a fragment's lanes, by their codes. A topic has no active messages: those are its subscriptions'."""
+    main, found = lanes[MAIN], Holding()
+    found.active = 0 if is_topic else main.live_count - main.deferred_count - main.scheduled_count
+    found.deferred = main.deferred_count
+    found.scheduled = main.scheduled_count
+    found.dead_letter = lanes[DEAD_LETTER].live_count
+    found.transfer = lanes[TRANSFER].live_count
+    found.transfer_dead_letter = lanes[TRANSFER_DEAD_LETTER].live_count
+    for lane in lanes:
+        found.size_bytes += lane.live_bytes
+    return found

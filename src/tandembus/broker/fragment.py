@@ -17,7 +17,7 @@ from tandembus.broker.consumers import LaneConsumers, Removal
 from tandembus.broker.discharging import stage_transaction
 from tandembus.broker.duplicates import DuplicateDetection, RecentIds
 from tandembus.broker.expiring import expire, give_expiry_as_reason
-from tandembus.broker.figures import FragmentFigures, Holding
+from tandembus.broker.figures import FragmentFigures, Holding, holding_of
 from tandembus.broker.fragment_lives import fail, new_lanes, start_over
 from tandembus.broker.high_waters import HighWaters
 from tandembus.broker.lane import Lane
@@ -67,7 +67,6 @@ from tandembus.store.messaging_store import (
     MAIN,
     NEVER,
     TRANSFER,
-    TRANSFER_DEAD_LETTER,
     BlockRecord,
 )
 
@@ -149,15 +148,7 @@ class Fragment:
         return size
 
     def holding(self) -> Holding:
-        """A topic has no active messages: those are its subscriptions'."""
-        main, found = self.main, Holding()
-        found.active = 0 if self.fan_out is not None else main.live_count - main.deferred_count - main.scheduled_count
-        found.deferred = main.deferred_count
-        found.scheduled = main.scheduled_count
-        found.dead_letter = self.dead_letter.live_count
-        found.transfer = self.transfer.live_count
-        found.transfer_dead_letter = self.lanes[TRANSFER_DEAD_LETTER].live_count
-        found.size_bytes = self.live_bytes()
+        found = holding_of(self.lanes, self.fan_out is not None)
         found.locked = len(self.locks)
         return found
 

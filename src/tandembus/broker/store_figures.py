@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from tandembus.broker.figures import FragmentFigures
+from tandembus.broker.figures import FragmentFigures, Holding
 from tandembus.broker.fragment import Fragment
 from tandembus.prometheus import Histogram
 from tandembus.store.messaging_store import CommitCost
@@ -19,7 +19,7 @@ class StoreFigures:
 
     def __init__(self) -> None:
         self.by_key: dict[int, FragmentFigures] = {}
-        """Of every fragment that was open at some time."""
+        """Of every fragment that was open at some time, or looked at."""
         self.commit_s = Histogram()
         self.sync_s = Histogram()
         self.operations = Histogram(OPERATION_BOUNDS)
@@ -32,6 +32,14 @@ class StoreFigures:
             found = self.by_key[key] = FragmentFigures(key)
         found.held = None
         return found
+
+    def found(self, key: int, held: Holding, oldest_number: int, oldest_enqueued_at: int) -> None:
+        """In the store, of a fragment that nobody has opened. If somebody has meanwhile, that one knows better."""
+        if key not in self.by_key:
+            figures = self.by_key[key] = FragmentFigures(key)
+            figures.held = held
+            figures.oldest_number = oldest_number
+            figures.oldest_enqueued_at = oldest_enqueued_at
 
     def drop(self, key: int) -> None:
         """The entity is gone."""

@@ -1,7 +1,7 @@
 """Depths, ages and counters of entities and their fragments, out of the memory of the brokers of this process.
 
 A scrape opens nothing. What is open is looked at; what was let go of is as it was then, since nobody changes it without
-opening it; what was never opened since the process began is not told at all.
+opening it; what was never opened since the process began is read from its records, once (`at_rest.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tandembus.limits import Limits
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry
 from tandembus.node.metrics import families
+from tandembus.node.metrics.at_rest import EntitiesAtRest
 from tandembus.node.metrics.naming import OTHER, NamedEntities
 from tandembus.prometheus import Exposition
 from tandembus.store.messaging_store import Place
@@ -56,6 +57,7 @@ class EntityMetrics:
         self._view = view
         self._brokers = brokers
         self._clock = clock
+        self._at_rest = EntitiesAtRest(view, brokers, limits)
         self._names = NamedEntities(view, limits.max_metrics_entities, limits.max_metrics_fragments)
         self._dropped = FragmentFigures(0)
         """Of entities among the others that are gone: their sum never falls."""
@@ -68,6 +70,7 @@ class EntityMetrics:
 
     async def tell(self, out: Exposition) -> None:
         self._names.look()
+        await self._at_rest.look()
         sums: dict[str, EntitySum] = {}
         backlog = 0
         for store, broker in self._brokers().items():
@@ -173,7 +176,7 @@ class EntityMetrics:
 
     def _tell_fragments(self, store: int, broker: MessageBroker, out: Exposition) -> None:
         known, open_count = len(broker.figures.by_key), len(broker.by_key)
-        counts = {"open": open_count, "closed": known - open_count, "unopened": self._names.count_in(store) - known}
+        counts = {"open": open_count, "closed": known - open_count, "unknown": self._names.count_in(store) - known}
         for state, count in counts.items():
             out.add(families.FRAGMENTS, max(0, count), str(store), state)
 

@@ -45,7 +45,7 @@ ENTITIES: Final = Family("tandembus_entities", GAUGE, "Entities in the namespace
 FRAGMENTS: Final = Family(
     "tandembus_fragments",
     GAUGE,
-    "Fragments in a store: open, closed (known from before), or never opened since the process began.",
+    "Fragments in a store: open, closed (known as they are in the store), or not known yet.",
     ("store", "state"),
 )
 MESSAGES: Final = Family("tandembus_entity_messages", GAUGE, "Messages held, by their state.", ("entity", "state"))

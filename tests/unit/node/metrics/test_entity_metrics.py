@@ -114,23 +114,6 @@ async def test_a_subscription_tells_what_it_got_and_its_topic_what_anybody_got()
 
 
 @covers("B5")
-async def test_a_scrape_opens_nothing_and_tells_nothing_of_what_was_never_used() -> None:
-    machine = Machine()
-    async with machine.life() as life:
-        await make_queues(life, "used", "unused")
-        await life.send("used", "a")
-        await life.send("unused", "b")
-    async with machine.life() as life:
-        metrics = entity_metrics(life)
-        await life.send("used", "c")
-        told = await scrape(metrics)
-        assert told.entities(families.MESSAGES) == {"used"}
-        assert states(told, "used") == {"active": 2}
-        assert told.of(families.FRAGMENTS, state="open") == 1
-        assert told.of(families.FRAGMENTS, state="unopened") == 1
-
-
-@covers("B5")
 async def test_what_has_left_the_memory_is_told_as_it_was() -> None:
     async with Machine().life() as life:
         metrics = entity_metrics(life)

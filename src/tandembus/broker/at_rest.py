@@ -1,0 +1,23 @@
+"""What a fragment holds that nobody has opened: out of the records of its blocks, for whoever watches."""
+
+from __future__ import annotations
+
+from tandembus.broker.figures import holding_of
+from tandembus.broker.lane_blocks import LaneBlocks
+from tandembus.broker.message_broker import MessageBroker
+from tandembus.store.messaging_store import LANES, MAIN, Place
+
+
+async def look_at_rest(broker: MessageBroker, key: int, block_size: int, topic_key: int | None) -> None:
+    """`topic_key`: of the fragment of the topic, which is its own for a topic and another one for a subscription; None
+    for a queue. Raises StoreUnavailable."""
+    store, lanes = broker.store, []
+    for code in LANES:
+        lane = LaneBlocks(key, code, block_size)
+        lane.load_blocks(list(await store.blocks(key, code)))
+        lanes.append(lane)
+    is_topic = topic_key == key
+    oldest, oldest_at = 0 if is_topic else int(lanes[MAIN].oldest()), 0
+    if oldest > 0:
+        (oldest_at,) = await store.enqueued_times([Place(topic_key or key, MAIN, oldest)])
+    broker.figures.found(key, holding_of(lanes, is_topic), oldest, oldest_at)
