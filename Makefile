@@ -28,7 +28,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 
-install: $(STAMPS)/package $(STAMPS)/node $(STAMPS)/browser ## virtual environment in .venv, the package compiled into it, tools and SDKs for tests
+install: $(STAMPS)/package $(STAMPS)/node $(STAMPS)/browser $(STAMPS)/prometheus ## virtual environment in .venv, the package compiled into it, tools and SDKs for tests
 
 up: $(STAMPS)/package ## a primary and a secondary namespace in the foreground, two message brokers each (UP_ARGS=...)
 	@exec $(BIN)/tandembus up $(UP_ARGS)
@@ -135,4 +135,8 @@ $(STAMPS)/node: $(JS)/package.json | $(STAMPS)/system
 $(STAMPS)/browser: | $(STAMPS)/system
 	@tools/system_packages.sh "reports and the dashboard in a browser" chromium fonts-dejavu-core -- \
 	    sh -c 'command -v chromium || command -v chromium-browser || command -v google-chrome-stable || command -v google-chrome'
+	@touch $@
+
+$(STAMPS)/prometheus: | $(STAMPS)/system
+	@tools/system_packages.sh "tests with Prometheus" prometheus -- sh -c 'command -v prometheus && command -v promtool'
 	@touch $@

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from tandembus.cli import main
 from tests.guides.blocks import ROOT, Block, Order
 from tests.guides.process import Process
 from tests.guides.stages import Stage
+from tests.ports import free_ports
 
 DONE = "the block is done, with"
 PORTS = (5672, 5671, 5300, 5682, 5681, 5310)
@@ -181,15 +181,6 @@ def transcript(text: str) -> list[tuple[str, list[str]]]:
 def alike(line: str) -> str:
     """Without what is another one each time: times, ids, sizes, and spaces of a table."""
     return re.sub(r"\S*\d\S*", "#", " ".join(line.split()))
-
-
-def free_ports(count: int) -> list[int]:
-    """Free now; the system gives them to nobody else soon."""
-    with contextlib.ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def _write_commands(folder: Path, ports: dict[int, int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +28,7 @@ from tests.integration.pair_views import ask, entity, pair_of, states, until, un
 from tests.integration.pairs import Form, Pair
 from tests.integration.python_sdk import LoopThread
 from tests.integration.serving import KEY, RunningNamespace, serving, start_namespace
+from tests.ports import free_port
 
 BACKLOG = "contoso/x-servicebus-transfer/0"
 PARTNER = "TANDEMBUS_PARTNER"
@@ -78,13 +78,6 @@ def namespaces_of_a_pair(tmp_path: Path) -> Iterator[Namespaces]:
     for namespace in (both.primary, both.backup):
         if namespace.process.poll() is None:
             namespace.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def paired(form: Form, both: Namespaces) -> Pair:

@@ -7,7 +7,6 @@ import os
 import queue
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from tandembus.spark.java import ensure_java
+from tests.ports import HOST, free_port
 from tests.spark.starting import quick_java
 
-HOST: Final = "127.0.0.1"
 READY_WITHIN_S: Final = 90.0
 MASTER: Final = "org.apache.spark.deploy.master.Master"
 WORKER: Final = "org.apache.spark.deploy.worker.Worker"
@@ -106,13 +105,6 @@ def spark_class() -> str:
     import pyspark
 
     return str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 SEVERAL: Final = """
