@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +20,7 @@ from tests.chaos.tally_load import drain
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace, start_namespace
 from tests.scale import scaled
+from tests.volumes import mounted
 
 QUEUE = "full"
 VOLUME_MB = 64
@@ -35,18 +33,8 @@ MOST_MESSAGES = 200_000
 
 @pytest.fixture
 def small_volume(tmp_path: Path) -> Iterator[Path]:
-    """A volume of 64 MB of its own, where this user may mount one."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("mounting a small volume needs root")
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_MB}m", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"a small volume cannot be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted(tmp_path / "volume", VOLUME_MB) as volume:
+        yield volume
 
 
 @pytest.fixture

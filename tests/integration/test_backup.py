@@ -22,6 +22,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from tests.covers import covers
 from tests.integration.bus import Bus
 from tests.integration.serving import RunningNamespace, serving
+from tests.volumes import mounted
 
 ENDS_WITHIN_S = 60.0
 QUIET_S = 2
@@ -264,6 +265,30 @@ def test_nothing_is_overwritten(large: RunningNamespace, tmp_path: Path) -> None
         "NamespaceNotFound"
     )
     assert sorted(one.name for one in tmp_path.iterdir()) == ["backup", "empty"]
+
+
+@covers("F6")
+def test_a_mounted_volume_is_filled_in_itself_and_served_only_when_it_is_whole(
+    large: RunningNamespace, tmp_path: Path
+) -> None:
+    run("backup", tmp_path / "backup", "--data", large.data)
+    with mounted(tmp_path / "volume", 1024) as volume:
+        run("restore", tmp_path / "backup", "--data", volume)
+        run("check", volume)
+        stores = volume / "stores"
+        partial = volume / "volume.partial-0123abcd"
+        partial.mkdir()
+        stores.rename(partial / "stores")  # as if it had been killed before this last move
+        for shape in SHAPES.values():
+            refused = command(
+                "serve", "--data", volume, "--amqp-port", 0, "--http-port", 0, "--amqps-port", "off", *shape
+            )
+            _, errors = refused.communicate(timeout=ENDS_WITHIN_S)
+            assert refused.returncode != 0
+            assert "restore the backup again" in errors
+        (partial / "stores").rename(stores)
+        with serving(volume) as running, contextlib.closing(Bus(running)) as bus:
+            assert bus.counts("queue").active == 400
 
 
 @covers("F6")

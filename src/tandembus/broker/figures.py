@@ -22,6 +22,7 @@ class FragmentFigures:
 
     __slots__ = (
         "arrived",
+        "body_fragment",
         "dead_lettered",
         "expired",
         "gone",
@@ -42,12 +43,21 @@ class FragmentFigures:
         self.redelivered: i64 = 0
         """Deliveries that failed (abandoned, or the lock lapsed), so that the message comes again."""
         self.oldest_number: i64 = 0
+        """Of the oldest message that can be received or is locked: it changes seldom where it matters. 0: none."""
         self.oldest_enqueued_at: i64 = 0
-        """Of which message that is: the oldest one changes seldom where it matters."""
+        """When that one came; 0: not known."""
+        self.body_fragment: i64 = key
+        """Where it is stored."""
         self.held: Holding | None = None
         """What it held when it left the memory; nobody can change that without opening it again."""
         self.is_other: bool = False
         """It was told as one of many, under no name of its own."""
+
+    def note_oldest(self, number: i64) -> None:
+        """When it came has to be found out, unless it is the one that was known."""
+        if number != self.oldest_number:
+            self.oldest_number = number
+            self.oldest_enqueued_at = 0
 
     def include(self, other: FragmentFigures) -> None:
         self.arrived += other.arrived

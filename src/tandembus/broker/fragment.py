@@ -147,6 +147,14 @@ class Fragment:
             size += lane.live_bytes
         return size
 
+    def note_oldest(self) -> None:
+        """For whoever watches; when it came is known only if it is in memory."""
+        figures, main = self.figures, self.main
+        figures.body_fragment = main.body_fragment
+        figures.note_oldest(main.oldest() if self.fan_out is None and not self.is_void else 0)
+        if figures.oldest_enqueued_at == 0 and main.ready and main.ready[0].number == figures.oldest_number:
+            figures.oldest_enqueued_at = main.ready[0].enqueued_at
+
     def holding(self) -> Holding:
         found = holding_of(self.lanes, self.fan_out is not None)
         found.locked = len(self.locks)

@@ -256,6 +256,7 @@ class MessageBroker:
         for one in family:
             self.by_key.pop(int(one.key), None)
             one.figures.held = one.holding()
+            one.note_oldest()
             one.close()
             send_watchers_away(one)
         return True

@@ -15,7 +15,7 @@ from tandembus.node.doors import Ports
 from tandembus.node.forking import fork_child, may_fork
 from tandembus.node.orders import Orders
 from tandembus.node.run_folder import RunFolder, ensure_install_key, private_folder
-from tandembus.node.store_folders import catalog_folder, store_count
+from tandembus.node.store_folders import catalog_folder, require_whole, store_count
 from tandembus.node.supervisor import ProcessId, Role, Supervisor
 from tandembus.store.folder_lock import FolderLock
 
@@ -30,6 +30,7 @@ class Launch:
         """Raises OSError, StoreUnavailable or StoreDamaged for a data folder that cannot be used."""
         self._settings = settings
         private_folder(settings.data)
+        require_whole(settings.data)
         self.run = RunFolder(settings.data)
         self.install_key = ensure_install_key(settings.data)
         self.store_count = store_count(settings)

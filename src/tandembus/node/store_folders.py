@@ -6,9 +6,25 @@ from pathlib import Path
 from typing import Final
 
 from tandembus.config import ServeSettings
+from tandembus.errors import StoreUnavailable
 
 COPY_FOLDER: Final = "catalog"
 """Within a store's folder: its copy of the catalog."""
+
+
+PARTIAL: Final = ".partial-"
+"""In the name of a folder that is being filled, and takes its place when it is whole."""
+
+
+def require_whole(data: Path) -> None:
+    """Raises StoreUnavailable for a mounted volume into which a restore has moved only a part of what it has copied:
+    the rest would look like something that was never there."""
+    for one in data.glob(f"*{PARTIAL}*"):
+        if one.is_dir() and any(one.iterdir()):
+            raise StoreUnavailable(
+                f"a restore into {data} was not finished: a part of it is still in {one.name}. "
+                f"Remove everything in {data}, and restore the backup again"
+            )
 
 
 def catalog_folder(data: Path) -> Path:

@@ -33,7 +33,7 @@ from tandembus.node.metrics.gathering import ProcessScrape, Scrapes, Teller, tol
 from tandembus.node.metrics.process_metrics import ProcessMetrics
 from tandembus.node.metrics.store_metrics import tell_stores
 from tandembus.node.run_folder import private_folder
-from tandembus.node.store_folders import store_count, store_folder, stores_for_new_entities
+from tandembus.node.store_folders import require_whole, store_count, store_folder, stores_for_new_entities
 from tandembus.node.stores import build_broker, build_budget, build_faults, open_namespace_catalog
 from tandembus.node.supervision import ProcessState
 from tandembus.node.topology import Failures, FrontEndFacts, Parts, ProcessFacts, StoreFacts, topology_document
@@ -113,6 +113,7 @@ class NamespaceNode:
     async def _start(self, sockets: ListeningSockets, opened: contextlib.AsyncExitStack) -> None:
         settings = self.settings
         private_folder(settings.data)
+        require_whole(settings.data)
         self.key = ensure_key(settings.data, settings.key)
         names = certificate_names(settings.host, settings.tls_names)
         self.tls = ensure_certificate(

@@ -12,7 +12,8 @@ from typing import Final
 from tandembus.cli.diagnosis.finding import Area, Finding, size_text
 from tandembus.clock import Clock
 from tandembus.config import ServeSettings
-from tandembus.node.upkeep.folders import DAMAGED, PARTIAL, environments_of, nearest_existing
+from tandembus.node.store_folders import PARTIAL
+from tandembus.node.upkeep.folders import DAMAGED, environments_of, nearest_existing
 from tandembus.store.embedded.environment import disk_free_bytes
 from tandembus.store.embedded.lmdb_file import DATA_FILE
 

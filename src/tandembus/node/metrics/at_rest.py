@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
 from tandembus.broker.at_rest import look_at_rest
 from tandembus.broker.message_broker import MessageBroker
-from tandembus.errors import BusError
+from tandembus.errors import StoreUnavailable
 from tandembus.limits import Limits
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.fragment_settings import fragment_settings
+from tandembus.node.metrics.patience import patiently
 
 log = logging.getLogger("tandembus.metrics")
 
@@ -21,8 +22,6 @@ MAX_KNOWN: Final = 20_000
 """Fragments of one store that are kept in mind, open or not: none beyond are looked at."""
 SLICE: Final = 200
 """Entities looked at before others have their turn, though all may be known."""
-PATIENCE_S: Final = 0.5
-"""How long a scrape waits for them; it tells the rest the next time."""
 
 
 @final
@@ -40,31 +39,32 @@ class EntitiesAtRest:
         self._limits = limits
         self._looked_at = -1
         """The version of the catalog of which all are known."""
-        self._task: asyncio.Task[None] | None = None
 
     async def look(self) -> None:
-        """They are known when this returns, if there are few of them and their stores are fast; else soon."""
-        if self._looked_at == self._view.version:
+        """They are known when this returns, if there are few of them and their stores are fast; else after some more
+        scrapes."""
+        version = self._view.version
+        if self._looked_at == version:
             return
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look())
-        await asyncio.wait({self._task}, timeout=PATIENCE_S)
-
-    async def _look(self) -> None:
-        version, is_complete = self._view.version, True
         entries = sorted(self._view.entries(), key=lambda entry: entry.fragment_key)
-        for store, broker in self._brokers().items():
-            try:
-                for number, entry in enumerate(entries, 1):
-                    await self._look_at(entry, store, broker)
-                    if number % SLICE == 0:
-                        await asyncio.sleep(0)
-            except BusError:
-                is_complete = False  # a store that is out of reach is told as such, and asked again
-            except Exception:
-                log.exception("looking at what store %d holds", store)
-        if is_complete:
+        stores = self._brokers().items()
+        if all(await asyncio.gather(*[patiently(self._look(entries, store, broker)) for store, broker in stores])):
             self._looked_at = version
+
+    async def _look(self, entries: Sequence[Entry], store: int, broker: MessageBroker) -> bool:
+        """Whether all could be looked at."""
+        is_complete = True
+        for number, entry in enumerate(entries, 1):
+            try:
+                await self._look_at(entry, store, broker)
+            except StoreUnavailable:
+                return False  # it is told as such, and asked again
+            except Exception:
+                is_complete = False
+                log.exception("looking at what '%s' holds in store %d", entry.description.path, store)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+        return is_complete
 
     async def _look_at(self, entry: Entry, store: int, broker: MessageBroker) -> None:
         known = broker.figures.by_key
@@ -73,8 +73,8 @@ class EntitiesAtRest:
             key = entry.fragment_key + index
             if (
                 key in known
-                or head is None
                 or len(known) >= self._max_known
+                or head is None
                 or self._view.find_by_fragment(key) is None
             ):
                 continue

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
 from tandembus.broker.figures import FragmentFigures, Holding
-from tandembus.broker.fragment import Fragment
 from tandembus.broker.fragment_lives import BACKLOG_PART
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
@@ -22,8 +21,9 @@ from tandembus.namespace.entries import Entry
 from tandembus.node.metrics import families
 from tandembus.node.metrics.at_rest import EntitiesAtRest
 from tandembus.node.metrics.naming import OTHER, NamedEntities
+from tandembus.node.metrics.patience import patiently
 from tandembus.prometheus import Exposition
-from tandembus.store.messaging_store import Place
+from tandembus.store.messaging_store import MAIN, Place
 
 SLICE: Final = 200
 """Fragments looked at before others have their turn."""
@@ -71,6 +71,7 @@ class EntityMetrics:
     async def tell(self, out: Exposition) -> None:
         self._names.look()
         await self._at_rest.look()
+        await asyncio.gather(*[patiently(self._look_up_ages(broker)) for broker in self._brokers().values()])
         sums: dict[str, EntitySum] = {}
         backlog = 0
         for store, broker in self._brokers().items():
@@ -86,7 +87,6 @@ class EntityMetrics:
     async def _add_store(self, store: int, broker: MessageBroker, sums: dict[str, EntitySum], out: Exposition) -> int:
         """Returns how many messages its backlog queues hold."""
         every = list(broker.figures.by_key.values())
-        await self._look_up_ages(broker, every)
         backlog = 0
         for number, figures in enumerate(every, 1):
             fragment = broker.by_key.get(int(figures.key))
@@ -109,38 +109,29 @@ class EntityMetrics:
         self._tell_fragments(store, broker, out)
         return backlog
 
-    async def _look_up_ages(self, broker: MessageBroker, every: Sequence[FragmentFigures]) -> None:
+    async def _look_up_ages(self, broker: MessageBroker) -> None:
         """Those that are in memory or known from before cost nothing; the rest is read together, without the bodies."""
-        wanted: list[tuple[FragmentFigures, Place]] = []
-        for number, figures in enumerate(every, 1):
+        wanted: list[FragmentFigures] = []
+        for number, figures in enumerate(list(broker.figures.by_key.values()), 1):
             fragment = broker.by_key.get(int(figures.key))
+            if fragment is not None:
+                fragment.note_oldest()
+            if figures.oldest_number and not figures.oldest_enqueued_at:
+                wanted.append(figures)
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-            if fragment is not None and not self._knows_age(fragment, figures):
-                place = Place(int(fragment.main.body_fragment), int(fragment.main.code), int(figures.oldest_number))
-                wanted.append((figures, place))
-        if not wanted:
-            return
-        wanted = wanted[:MAX_AGES_READ]
+        for begin in range(0, min(len(wanted), MAX_AGES_READ), SLICE):
+            await self._read_ages(broker, wanted[begin : begin + SLICE])
+
+    async def _read_ages(self, broker: MessageBroker, wanted: Sequence[FragmentFigures]) -> None:
+        places = [Place(int(one.body_fragment), MAIN, int(one.oldest_number)) for one in wanted]
         try:
-            times = await broker.store.enqueued_times([place for _, place in wanted])
+            times = await broker.store.enqueued_times(places)
         except BusError:
             return  # a store that is out of reach is told as such
-        for (figures, place), at_ms in zip(wanted, times, strict=True):
+        for figures, place, at_ms in zip(wanted, places, times, strict=True):
             if figures.oldest_number == place.number:
                 figures.oldest_enqueued_at = at_ms
-
-    def _knows_age(self, fragment: Fragment, figures: FragmentFigures) -> bool:
-        """Also where there is none to know."""
-        main = fragment.main
-        oldest = main.oldest() if fragment.fan_out is None and not fragment.is_void else 0
-        if oldest == figures.oldest_number and (figures.oldest_enqueued_at or oldest == 0):
-            return True
-        figures.oldest_number = oldest
-        figures.oldest_enqueued_at = 0
-        if main.ready and main.ready[0].number == oldest:
-            figures.oldest_enqueued_at = main.ready[0].enqueued_at
-        return bool(figures.oldest_enqueued_at) or oldest == 0
 
     # Telling.
 

@@ -12,13 +12,12 @@ from typing import Final, final
 
 from tandembus.node.facts import FACTS_FILE
 from tandembus.node.run_folder import RUN_FOLDER
-from tandembus.node.store_folders import COPY_FOLDER, catalog_folder, store_folder, stores_that_exist
+from tandembus.node.store_folders import COPY_FOLDER, PARTIAL, catalog_folder, store_folder, stores_that_exist
 from tandembus.store.embedded.ballast import BALLAST_FILE
 from tandembus.store.embedded.lmdb_file import DATA_FILE
 from tandembus.store.embedded.snapshots import LOCK_FILE
 from tandembus.store.folder_lock import LOCK_FILE as FOLDER_LOCK_FILE
 
-PARTIAL: Final = ".partial-"
 DAMAGED: Final = ".damaged-"
 _NOT_KEPT: Final = (DATA_FILE, LOCK_FILE, FOLDER_LOCK_FILE, BALLAST_FILE)
 """Copied in another way, or made anew."""
@@ -51,11 +50,13 @@ class NewFolder:
     """A folder that is filled beside its place, and takes it when all of it is on disk. Left earlier, it is removed; by
     a process that is killed it stays behind under a name that says what it is."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, is_mounted: bool | None = None) -> None:
+        """`is_mounted`: None to look."""
         self._place = Path(os.path.abspath(place))
         name = f"{self._place.name}{PARTIAL}{secrets.token_hex(4)}"
-        self._is_mounted = os.path.ismount(self._place)
-        """A volume of its own, which cannot be replaced: then it is filled in itself."""
+        self._is_mounted = os.path.ismount(self._place) if is_mounted is None else is_mounted
+        """A volume of its own, which cannot be replaced: then it is filled in itself, and nobody uses it before all has
+        moved (`require_whole`)."""
         self.path = self._place / name if self._is_mounted else self._place.with_name(name)
 
     def __enter__(self) -> NewFolder:
@@ -80,12 +81,22 @@ class NewFolder:
         for at, _, _ in os.walk(self.path):
             sync_folder(Path(at))
         if self._is_mounted:
-            for one in sorted(self.path.iterdir()):
-                one.rename(self._place / one.name)
+            self._move_all()
             sync_folder(self._place)
         else:
             os.rename(self.path, self._place)
             sync_folder(self._place.parent)
+
+    def _move_all(self) -> None:
+        moved: list[Path] = []
+        try:
+            for one in sorted(self.path.iterdir()):
+                one.rename(self._place / one.name)
+                moved.append(one)
+        except OSError:
+            for one in moved:
+                (self._place / one.name).rename(one)
+            raise
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
 from tandembus.broker.locks import COMPLETE, DEAD_LETTER, DEFER
 from tandembus.descriptions import SubscriptionDescription, TopicDescription
 from tandembus.node.metrics import families
 from tandembus.node.metrics.at_rest import EntitiesAtRest
+from tandembus.store.memory import MemoryStore
+from tandembus.store.messaging_store import BlockRecord, MessagingStore, Place
 from tests.covers import covers
-from tests.unit.namespace.namespace_lives import Life, Machine
+from tests.unit.namespace.namespace_lives import Life, Machine, PoweredStore
 from tests.unit.node.metrics.scraped import entity_metrics, scrape
 from tests.unit.node.metrics.test_entity_metrics import make_queues, states
+
+
+class OddStore(PoweredStore):
+    """One that hangs, or cannot read some fragment, for a while."""
+
+    is_hanging = False
+    unreadable = -1
+
+    async def blocks(self, fragment: int, lane: int) -> Sequence[BlockRecord]:
+        if fragment == self.unreadable:
+            raise ValueError("nobody thought of this")
+        return await super().blocks(fragment, lane)
+
+    async def enqueued_times(self, places: Sequence[Place]) -> Sequence[int]:
+        if self.is_hanging:
+            await asyncio.Event().wait()
+        return await super().enqueued_times(places)
+
+
+class OddMachine(Machine):
+    async def open_store(self, number: int = 0) -> MessagingStore:
+        return OddStore(MemoryStore(self.disks[number]), self.power, number, self.out)
 
 
 async def use(life: Life) -> None:
@@ -111,3 +140,35 @@ async def test_no_more_are_kept_in_mind_than_there_is_room_for() -> None:
         assert sorted(life.broker.figures.by_key) == oldest
         told = await scrape(metrics)
         assert told.of(families.FRAGMENTS, state="unknown") == 0, "this one has room"
+
+
+@covers("B5")
+async def test_a_store_that_hangs_keeps_nobody_from_the_rest() -> None:
+    async with OddMachine().life() as life:
+        metrics, store = entity_metrics(life), life.broker.store
+        assert isinstance(store, OddStore)
+        await use(life)
+        life.broker.by_key[life.catalog.get_queue("orders").fragment_key].main.evict()
+        store.is_hanging = True
+        told = await scrape(metrics)
+        assert states(told, "orders")["active"] == 3
+        assert told.all(families.OLDEST) == {}
+        store.is_hanging = False
+        assert (await scrape(metrics)).all(families.OLDEST) != {}, "the next scrape does not wait for what hangs still"
+
+
+@covers("B5")
+async def test_an_entity_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    machine = OddMachine()
+    async with machine.life() as life:
+        await make_queues(life, *"abc")
+    async with machine.life() as life:
+        metrics, store = entity_metrics(life), life.broker.store
+        assert isinstance(store, OddStore)
+        store.unreadable = life.catalog.get_queue("b").fragment_key
+        told = await scrape(metrics)
+        assert told.entities(families.MESSAGES) == {"a", "c"}
+        assert told.of(families.FRAGMENTS, state="unknown") == 1
+        assert "looking at what 'b' holds" in caplog.text
+        store.unreadable = -1
+        assert (await scrape(metrics)).entities(families.MESSAGES) == {"a", "b", "c"}

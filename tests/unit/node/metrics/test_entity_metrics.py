@@ -120,19 +120,41 @@ async def test_what_has_left_the_memory_is_told_as_it_was() -> None:
         await make_queues(life, "orders")
         await life.send("orders", "a", "b")
         await scrape(metrics)
-        life.clock.advance(life.machine.limits.fragment_idle_s + 1)
-        await life.namespace.keep_house()
-        assert life.broker.fragments() == []
+        idle_s = await let_go(life)
         told = await scrape(metrics)
         assert states(told, "orders") == {"active": 2}
         assert told.of(families.ARRIVED) == 2
-        assert told.of(families.OLDEST) == life.machine.limits.fragment_idle_s + 1
+        assert told.of(families.OLDEST) == idle_s
         assert told.of(families.FRAGMENTS, state="closed") == 1
         assert life.broker.fragments() == []
         await life.send("orders", "c")
         told = await scrape(metrics)
         assert states(told, "orders") == {"active": 3}
         assert told.of(families.ARRIVED) == 3
+
+
+@covers("B5")
+async def test_the_oldest_message_is_told_also_if_nobody_looked_before_the_fragment_left_the_memory() -> None:
+    async with Machine().life() as life:
+        metrics = entity_metrics(life)
+        await make_queues(life, "orders")
+        await life.send("orders", "a")
+        idle_s = await let_go(life)
+        assert (await scrape(metrics)).of(families.OLDEST) == idle_s
+        (lock,) = await life.receive("orders", 1)
+        await life.settle("orders", lock, COMPLETE)
+        await life.send("orders", "b")
+        await let_go(life)
+        assert (await scrape(metrics)).of(families.OLDEST) == idle_s, "of the one that is there now"
+
+
+async def let_go(life: Life) -> float:
+    """Returns how long that took."""
+    idle_s = life.machine.limits.fragment_idle_s + 1
+    life.clock.advance(idle_s)
+    await life.namespace.keep_house()
+    assert life.broker.fragments() == []
+    return idle_s
 
 
 @covers("B5")
