@@ -86,7 +86,7 @@ def _examine(
     yield from examined(ports.AREA, lambda: ports.examine(settings, now))
     yield from examined(disk.AREA, lambda: disk.examine(settings, clock))
     yield from examined(clocks.AREA, lambda: clocks.examine(data, now, clock))
-    yield from examined(limits.AREA, lambda: limits.examine(settings))
+    yield from examined(limits.AREA, lambda: limits.examine(settings, now))
     yield from examined(stores.AREA, lambda: stores.examine(data, now, is_deep, begun))
     yield from examined(installation.AREA, installation.examine)
 

@@ -18,6 +18,7 @@ _PROCESSES: Final = Path("/proc")
 _CHILD: Final = re.compile(r"(?:^|/)tandembus (broker) (\S+)|tandembus\.node\.child (\S+) (\S+)")
 """Those that were forked, and those that were started anew."""
 _LISTENING: Final = "0A"
+_OWN_MEMORY: Final = re.compile(r"^RssAnon:\s*(\d+) kB", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def kind_of(pid: int) -> str:
             return f"tandembus {child[1] or child[3]} {child[2] or child[4]}"
         if "tandembus" in words and " serve" in words:
             return "tandembus serve"
-        return (_PROCESSES / str(pid) / "comm").read_text().strip()
+        return (_PROCESSES / str(pid) / "comm").read_text("utf-8", "replace").strip()
     except OSError:
         return "a process"
 
@@ -68,7 +69,8 @@ def is_of(pid: int, namespace_pid: int) -> bool:
         if pid == namespace_pid:
             return True
         try:
-            stat = (_PROCESSES / str(pid) / "stat").read_text()
+            # A name in it is cut off at 15 bytes, also within a letter.
+            stat = (_PROCESSES / str(pid) / "stat").read_text("utf-8", "replace")
         except OSError:
             return False
         pid = int(stat.rpartition(")")[2].split()[1])
@@ -77,6 +79,15 @@ def is_of(pid: int, namespace_pid: int) -> bool:
 
 def children_of(pid: int) -> list[int]:
     return [one for one in _all_pids() if one != pid and is_of(one, pid)]
+
+
+def memory_of(pid: int) -> int:
+    """What it holds in memory for itself alone, in bytes; 0 where that cannot be told."""
+    try:
+        found = _OWN_MEMORY.search((_PROCESSES / str(pid) / "status").read_text("utf-8", "replace"))
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found is not None else 0
 
 
 def _all_pids() -> list[int]:
