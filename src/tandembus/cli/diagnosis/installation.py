@@ -20,33 +20,40 @@ _EXTRAS: Final = {"pairing": "azure.servicebus", "spark": "pyspark"}
 
 
 def examine() -> Iterator[Finding]:
-    yield _python()
-    yield _build()
+    yield python(sys.version_info[:3])
+    yield build_of(build.current())
     yield AREA.ok("LMDB", ".".join(str(part) for part in lmdb.version()))
-    if _is_there("uvloop"):
-        yield AREA.ok("event loop", "uvloop")
-    else:
-        yield AREA.warning("event loop", "uvloop is missing: every read takes twice as long", "`pip install uvloop`")
+    yield event_loop("uvloop")
     for extra, module in _EXTRAS.items():
-        text = "installed" if _is_there(module) else f"not installed; `pip install 'tandembus[{extra}]'` adds it"
-        yield AREA.ok(extra, text)
+        yield addition(extra, module)
 
 
-def _python() -> Finding:
-    text = f"{platform.python_implementation()} {platform.python_version()}"
-    if sys.version_info < OLDEST_PYTHON:
+def python(version: tuple[int, ...]) -> Finding:
+    text = f"{platform.python_implementation()} {'.'.join(str(part) for part in version)}"
+    if version < OLDEST_PYTHON:
         return AREA.problem("Python", text, f"Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or later is needed.")
     return AREA.ok("Python", text)
 
 
-def _build() -> Finding:
-    current = build.current()
-    text = f"tandembus {tandembus.__version__}, {build.describe()}"
+def build_of(current: build.Build) -> Finding:
+    text = f"tandembus {tandembus.__version__}, {current.kind}"
     if not current.sources_fit:
-        return AREA.warning("build", text, "Build it again: `make install`, or `pip install` of this version.")
+        advice = "Build it again: `make install`, or `pip install` of this version."
+        return AREA.warning("build", f"{text}, but not from the sources beside it", advice)
     if not current.is_compiled:
         return AREA.warning("build", text, "It works, more slowly. Install it where a C compiler is found.")
     return AREA.ok("build", text)
+
+
+def event_loop(module: str) -> Finding:
+    if _is_there(module):
+        return AREA.ok("event loop", module)
+    return AREA.warning("event loop", f"{module} is missing: every read takes twice as long", f"`pip install {module}`")
+
+
+def addition(extra: str, module: str) -> Finding:
+    text = "installed" if _is_there(module) else f"not installed; `pip install 'tandembus[{extra}]'` adds it"
+    return AREA.ok(extra, text)
 
 
 def _is_there(module: str) -> bool:

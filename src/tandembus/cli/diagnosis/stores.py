@@ -8,6 +8,7 @@ from typing import Final
 
 from tandembus.cli.diagnosis.finding import Area, Finding
 from tandembus.cli.diagnosis.served import Served, children_of, kind_of
+from tandembus.cli.output import counted
 from tandembus.node.upkeep.check import Part, check_folder, check_quickly
 from tandembus.node.upkeep.folders import environments_of
 
@@ -23,7 +24,7 @@ def examine(
         yield AREA.ok("data", f"nothing in {data} yet: the first start makes it")
         return
     for part in check_folder(data, begun) if is_deep else check_quickly(data):
-        yield _of(part, is_deep)
+        yield condition(part, is_deep)
 
 
 def _running(served: Served) -> Finding:
@@ -35,14 +36,14 @@ def _running(served: Served) -> Finding:
     return AREA.ok("namespace", f"running, process {served.pid}{more}")
 
 
-def _of(part: Part, is_deep: bool) -> Finding:
+def condition(part: Part, is_deep: bool) -> Finding:
     if part.damage_count:
         shown = "; ".join(part.findings[:_SHOWN])
         more = f"; and {part.damage_count - _SHOWN:,} more" if part.damage_count > _SHOWN else ""
         advice = "`tandembus check` tells all of it; `tandembus restore` brings a backup back."
         return AREA.problem(part.name, shown + more, advice)
     if part.quarantined_count:
-        text = f"{part.quarantined_count:,} damaged messages were put aside"
+        text = f"{counted(part.quarantined_count, 'message')} put aside as damaged"
         return AREA.warning(part.name, text, "The disk has rotted: look at its health, and keep backups.")
     counts = f"{part.record_count:,} records" if part.epoch is None or is_deep else f"epoch {part.epoch:,}"
     return AREA.ok(part.name, counts + (", every one verified" if is_deep else ""))
