@@ -146,7 +146,16 @@ def _sync_times(folder: Path, clock: Clock) -> list[float]:
 def _left_over(data: Path) -> Iterator[Finding]:
     for folder in (data, data.absolute().parent):
         for one in sorted(folder.glob(f"*{PARTIAL}*")) if folder.is_dir() else ():
-            text = f"{one} is of a backup or restore that has not ended"
-            yield AREA.warning("leftovers", text, "If none is running now, it was killed: remove it.")
+            yield _unfinished(one, data, is_within=folder == data)
     for one in sorted(data.glob(f"*{DAMAGED}*")) if data.is_dir() else ():
         yield AREA.warning("leftovers", f"{one} is a damaged catalog that was replaced", "Keep it or remove it.")
+
+
+def _unfinished(one: Path, data: Path, is_within: bool) -> Finding:
+    if is_within and one.is_dir() and any(one.iterdir()):
+        # Part of the namespace is in there (`require_whole`): removing it alone would lose that part.
+        text = f"a restore into {data} has not ended, and it is not served: a part of it is still in {one.name}"
+        advice = f"If none is running now, remove everything in {data}, and restore the backup again."
+        return AREA.problem("leftovers", text, advice)
+    text = f"{one} is of a backup or restore that has not ended"
+    return AREA.warning("leftovers", text, "If none is running now, it was killed: remove it.")

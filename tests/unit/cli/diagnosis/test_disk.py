@@ -246,6 +246,15 @@ def test_what_a_killed_backup_or_restore_left_behind_is_told_in_the_folder_and_b
         )
 
 
+def test_a_restore_into_a_volume_that_has_not_ended_is_a_problem_and_nobody_is_told_to_remove_a_part_of_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "data.partial-1" / "stores").mkdir(parents=True)
+    finding = about("leftovers", examine(ServeSettings(data=tmp_path), SystemClock()))
+    advice = f"remove everything in {tmp_path}, and restore the backup again"
+    assert_told(finding, Level.PROBLEM, "leftovers", "it is not served", advice)
+
+
 def test_a_damaged_catalog_that_was_replaced_is_told(tmp_path: Path) -> None:
     (tmp_path / "catalog.damaged-1").mkdir()
     finding = about("leftovers", examine(ServeSettings(data=tmp_path), SystemClock()))
