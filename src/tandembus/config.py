@@ -137,6 +137,9 @@ class ServeSettings:
         is_secret=True,
     )
     partner_data: Path | None = setting(None, "its data folder instead, where it is on this machine")  # noqa: RUF009
+    partner_ca: Path | None = setting(  # noqa: RUF009
+        None, "certificates (PEM) by which its TLS is trusted, where the system's own do not do"
+    )
     stop_timeout_s: float = setting(10.0, "how long a graceful stop may take", minimum=0.0)
     policies: tuple[PolicySetting, ...] = setting((), "further SAS policies, as [[policies]] tables")
     limits: Limits = setting(Limits(), "limits, as a [limits] table")  # noqa: RUF009

@@ -12,7 +12,7 @@ import click
 from tandembus.cli.data_folder import DEFAULT_FOLDER, ServedNamespace, served_from
 from tandembus.cli.failures import UNREACHABLE, Failure
 from tandembus.cli.output import print_json
-from tandembus.cli.sign_in import sign_in_link
+from tandembus.cli.sign_in import page_to, sign_in_link
 from tandembus.cli.target import json_option
 
 ANSWERS_WITHIN_S: Final = 2.0
@@ -49,7 +49,7 @@ def dashboard(data: Path, is_opened: bool, as_json: bool) -> None:
         print_json({"name": served.name, "link": link})
     else:
         click.echo(link)
-    if is_opened and not webbrowser.open(link):
+    if is_opened and not webbrowser.open(page_to(link, data).as_uri()):
         raise Failure("No browser could be opened.", advice="Open the link above yourself.", kind="NoBrowser")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -56,6 +57,7 @@ FIRST_PROCESS: Final = "front-end-0"
 @click.option("--open-metrics", is_flag=True, default=None, help="Let anybody who reaches the HTTP port read /metrics.")
 @click.option("--partner", help="Connection string of the other namespace of a pair, shown beside this one.")
 @click.option("--partner-data", type=click.Path(path_type=Path), help="Its data folder, where it is on this machine.")
+@click.option("--partner-ca", type=click.Path(path_type=Path), help="Certificates (PEM) to trust its TLS by.")
 @click.option(
     "--tracing", is_flag=True, default=None, help="Make spans of OpenTelemetry; OTEL_... variables say for whom."
 )
@@ -85,6 +87,7 @@ def serve(
     open_metrics: bool | None,
     partner: str | None,
     partner_data: Path | None,
+    partner_ca: Path | None,
     tracing: bool | None,
     log_format: str | None,
     config: Path | None,
@@ -121,6 +124,7 @@ def serve(
         "open_metrics": open_metrics,
         "partner": partner,
         "partner_data": partner_data,
+        "partner_ca": partner_ca,
         "tracing": tracing,
         "log_format": log_format,
     }
@@ -153,6 +157,10 @@ def _check_partner(settings: ServeSettings) -> None:
         raise ConfigurationError(f"partner: {error}") from None
     if parts.key is None and parts.signature is None:
         raise ConfigurationError("partner: the connection string has neither a key nor a signature.")
+    try:
+        ssl.create_default_context(cafile=settings.partner_ca)
+    except OSError as error:  # also what is wrong with a certificate
+        raise ConfigurationError(f"partner_ca: {settings.partner_ca} cannot be used: {error}") from None
 
 
 def _read_emulator_config(settings: ServeSettings) -> EmulatorConfig | None:

@@ -28,6 +28,10 @@ BLOCK_BYTES: Final = 64 * 1024
 MAX_FOLDERS: Final = 256
 MAX_READ_BYTES: Final = 16 * 1024 * 1024
 """That one look at a failover reads of the records; the next one goes on there."""
+DISORDER_S: Final = 60
+"""Records may be this much older than those before them: a clock was set, or they could not be written at once."""
+LOOKED_AT: Final = 256
+"""Of records that are not wanted each so-manieth is looked at, for its time."""
 MAX_ROWS: Final = 20_000
 """Rows of a failover; what is beyond is told as that of other entities."""
 LAST_SECOND: Final = 253_402_300_799
@@ -97,18 +101,22 @@ class FailoverReader:
         self._number: str | None = None
         self._offset = 0
         self._rows: dict[tuple[date, str, str, str], Count] = {}
+        self._is_past = False
+        """A record was seen that is so much later that none of those behind it matters."""
         self.is_complete = True
 
     def read(self, max_bytes: int = MAX_READ_BYTES) -> None:
         """Raises OSError."""
         left = max_bytes
-        for path in self._files_to_read():
+        for path in [] if self._is_past else self._files_to_read():
             if path.stem != self._number:
                 self._number, self._offset = path.stem, 0
             with path.open("rb") as file:
                 if self._offset == 0:
                     self._offset = _place(file, self._since)
                 left -= self._read_file(file, left)
+            if self._is_past:
+                break
             if left <= 0:
                 self.is_complete = False
                 return
@@ -144,11 +152,15 @@ class FailoverReader:
     def _read_file(self, file: BinaryIO, most: int) -> int:
         """Returns how many bytes were read."""
         begin = self._offset
-        for line in _lines(file, begin):
+        for number, line in enumerate(_lines(file, begin)):
             self._offset += len(line) + 1
-            if _NORMAL not in line or _SUBSCRIPTIONS in line:
-                self._take(_parse(line))
-            if self._offset - begin >= most:
+            is_wanted = _NORMAL not in line or _SUBSCRIPTIONS in line
+            if is_wanted or number % LOOKED_AT == 0:
+                record = _parse(line)
+                self._is_past = (_second_of(record) or 0) > self._until + DISORDER_S
+                if is_wanted:
+                    self._take(record)
+            if self._is_past or self._offset - begin >= most:
                 break
         return self._offset - begin
 

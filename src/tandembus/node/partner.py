@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,9 +50,11 @@ FindPartner = Callable[[], PartnerAddress]
 
 
 class Partner:
-    def __init__(self, find: FindPartner, clock: Clock) -> None:
+    def __init__(self, find: FindPartner, clock: Clock, trust: ssl.SSLContext | None = None) -> None:
+        """`trust`: None for the system's."""
         self._find = find
         self._clock = clock
+        self._trust = trust
         self._http: aiohttp.ClientSession | None = None
 
     def name(self) -> str | None:
@@ -81,17 +84,26 @@ class Partner:
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
             timeout = aiohttp.ClientTimeout(total=ANSWERS_WITHIN_S)
-            self._http = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+            self._http = aiohttp.ClientSession(
+                timeout=timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                connector=aiohttp.TCPConnector(ssl=self._trust or True),
+            )
         return self._http
 
 
 def partner_of(settings: ServeSettings, clock: Clock) -> Partner | None:
-    """None where there is none. Raises InvalidArgument for a connection string that cannot be used."""
+    """None where there is none. Raises InvalidArgument for a connection string that cannot be used, OSError for such
+    certificates."""
     if settings.partner is not None:
-        return Partner(partial(_same, address_in(settings.partner)), clock)
+        return Partner(partial(_same, address_in(settings.partner)), clock, _trust(settings.partner_ca))
     if settings.partner_data is not None:
         return Partner(partial(address_from, settings.partner_data), clock)
     return None
+
+
+def _trust(certificates: Path | None) -> ssl.SSLContext | None:
+    return None if certificates is None else ssl.create_default_context(cafile=certificates)
 
 
 def _same(address: PartnerAddress) -> PartnerAddress:

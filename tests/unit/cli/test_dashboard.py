@@ -55,7 +55,9 @@ def test_each_link_is_a_new_one_and_good_once(served: Path) -> None:
 
 
 @covers("B4")
-def test_a_browser_is_opened_with_it(served: Path, tmp_path: Path) -> None:
+def test_a_browser_is_opened_with_a_page_that_only_its_owner_reads_and_that_leads_to_it(
+    served: Path, tmp_path: Path
+) -> None:
     seen = tmp_path / "seen"
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
@@ -64,7 +66,10 @@ def test_a_browser_is_opened_with_it(served: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "BROWSER": f"{browser} %s"}
     command = [sys.executable, "-m", "tandembus", "dashboard", "--open"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    assert seen.read_text() == done.stdout
+    page = served / "run" / "sign-in.html"
+    assert seen.read_text().strip() == page.as_uri()
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert f'content="0;url={done.stdout.strip()}"' in page.read_text()
 
 
 @covers("B4")

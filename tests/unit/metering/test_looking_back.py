@@ -176,6 +176,19 @@ def test_reading_goes_on_where_it_was_and_says_when_there_is_more(outage: Writte
     assert used(reader)[BACKLOG, SEND, FAILOVER] == 125
 
 
+@covers("B4", "D4")
+def test_what_comes_long_after_the_time_that_is_asked_for_is_not_read(outage: Written, tmp_path: Path) -> None:
+    outage.write(600)
+    reader = FailoverReader(tmp_path, START + 100, START + 159)
+    reader.read(max_bytes=1_000_000)
+    assert reader.is_complete
+    assert used(reader)["events", SEND, PING] == 60
+    for path in tmp_path.glob("*.jsonl"):
+        path.unlink()
+    reader.read()
+    assert used(reader)["events", SEND, PING] == 60, "asked again it reads nothing"
+
+
 @covers("B4")
 def test_of_too_many_rows_the_rest_are_those_of_others(tmp_path: Path) -> None:
     written = Written(tmp_path)

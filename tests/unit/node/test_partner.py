@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from click.testing import CliRunner
 
-from tandembus.clock import ManualClock
+from tandembus.cli import main
+from tandembus.clock import ManualClock, SystemClock
 from tandembus.config import ConfigurationError, ServeSettings, load_settings
 from tandembus.errors import BusError, InvalidArgument, StoreUnavailable, Unauthorized
 from tandembus.node.partner import MAX_ANSWER_BYTES, Partner, address_from, address_in, partner_of
 from tandembus.security.key_file import ensure_key
 from tandembus.security.sas import make_connection_string, parse_token
+from tandembus.security.tls import ensure_certificate, server_context
 from tests.covers import covers
 
 KEY = "dGhlIGtleSBvZiB0aGUgdGVzdHM="
 
 
 @asynccontextmanager
-async def answering(answer: web.StreamResponse, seen: list[web.BaseRequest] | None = None) -> AsyncIterator[int]:
+async def answering(
+    answer: web.StreamResponse, seen: list[web.BaseRequest] | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if seen is not None:
             seen.append(request)
@@ -30,7 +36,7 @@ async def answering(answer: web.StreamResponse, seen: list[web.BaseRequest] | No
 
     runner = web.ServerRunner(web.Server(handle))
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     try:
         yield runner.addresses[0][1]
@@ -90,6 +96,44 @@ async def test_one_that_is_not_there_cannot_be_reached() -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         await partner.ask("/")
     await partner.close()
+
+
+@covers("B4")
+async def test_a_partner_over_tls_is_trusted_by_the_certificates_that_are_given(tmp_path: Path) -> None:
+    clock = SystemClock()
+    files = ensure_certificate(tmp_path / "tls", ["localhost"], clock.now())
+    assert files.ca_path is not None
+    async with answering(web.json_response({"a": 1}), tls=server_context(files)) as port:
+        text = make_connection_string("localhost", port, "policy", KEY, use_emulator=False)
+        for certificates in (files.ca_path, None):
+            partner = partner_of(ServeSettings(partner=text, partner_ca=certificates), clock)
+            assert partner is not None
+            if certificates is None:
+                with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+                    await partner.ask("/")
+            else:
+                assert await partner.ask("/") == {"a": 1}
+            await partner.close()
+
+
+@covers("B4")
+def test_certificates_that_are_none_are_refused_before_anything_is_started(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nonsense")
+    partner = "Endpoint=sb://a.example/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
+    for name in ("ca.pem", "missing.pem"):
+        options = [
+            "serve",
+            "--data",
+            str(tmp_path / "data"),
+            "--partner",
+            partner,
+            "--partner-ca",
+            str(tmp_path / name),
+        ]
+        result = CliRunner().invoke(main, ["serve", *options])
+        assert result.exit_code != 0
+        assert "partner_ca" in result.stderr
+    assert not (tmp_path / "data").exists()
 
 
 @covers("B4")

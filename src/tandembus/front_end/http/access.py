@@ -36,7 +36,7 @@ class Access:
         claims = self._shown(request)
         if not any(self.allows(claims, right, path) for right in rights):
             words = " or ".join(right.value for right in rights)
-            raise _denied(request, f"The token does not grant {words} on this resource.")
+            raise _denied(request, f"The token does not grant {words} on this entity.")
         connection_of(request).claim_shown()
         return claims
 

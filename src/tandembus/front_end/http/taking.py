@@ -60,26 +60,33 @@ class Taking:
         self, numbers: AsyncIterator[int], progress: Progress, is_chosen: bool
     ) -> AsyncIterator[list[Held]]:
         """`is_chosen`: somebody named these numbers, and is told of those that cannot be had. Each slice is dealt with
-        before the next one is taken."""
+        before the next one is taken, and none is taken while numbers are still searched for: locks lapse, and a search
+        may be long."""
+        found: list[int] = []
+        async for number in numbers:
+            found.append(number)
+            if len(found) == SLICE_MESSAGES:
+                async for held in self._held(found, progress, is_chosen):
+                    yield held
+                found = []
+        async for held in self._held(found, progress, is_chosen):
+            yield held
+
+    async def _held(self, numbers: list[int], progress: Progress, is_chosen: bool) -> AsyncIterator[list[Held]]:
         held: list[Held] = []
         size_bytes = 0
-        try:
-            async for number in numbers:
-                try:
-                    lock, message = await self.one(number)
-                except BusError as error:
-                    if is_chosen:
-                        progress.refuse(number, error)
-                    continue
-                held.append((lock, message))
-                size_bytes += len(message.sections)
-                if len(held) == SLICE_MESSAGES or size_bytes >= SLICE_BYTES:
-                    yield held
-                    held, size_bytes = [], 0
-        except Exception:
-            for lock, _ in held:
-                give_back(self._source, lock)
-            raise
+        for number in numbers:
+            try:
+                lock, message = await self.one(number)
+            except BusError as error:
+                if is_chosen:
+                    progress.refuse(number, error)
+                continue
+            held.append((lock, message))
+            size_bytes += len(message.sections)
+            if size_bytes >= SLICE_BYTES:
+                yield held
+                held, size_bytes = [], 0
         if held:
             yield held
 

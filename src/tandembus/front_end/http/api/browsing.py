@@ -119,7 +119,7 @@ class Browsing:
             if one.sequence_number == number:
                 return one
         if entity.is_limited():
-            raise FragmentUnavailable(f"The message {number} was not found, but not every partition can be reached.")
+            raise FragmentUnavailable(f"The message {number} was not found, but not every fragment can be reached.")
         raise MessageNotFound(f"There is no message with sequence number {number}.")
 
     async def _reasons(self, request: web.Request) -> web.Response:

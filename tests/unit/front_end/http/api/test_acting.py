@@ -17,7 +17,7 @@ from tandembus.amqp.encoding.sections import (
     data_section,
     header_section,
 )
-from tandembus.broker.locks import DEAD_LETTER, DEFER
+from tandembus.broker.locks import COMPLETE, DEAD_LETTER, DEFER
 from tandembus.clock import ManualClock
 from tandembus.descriptions import (
     EntityStatus,
@@ -27,6 +27,7 @@ from tandembus.descriptions import (
 )
 from tandembus.errors import Unauthorized
 from tandembus.front_end.http.taking import Progress, Taking
+from tandembus.interconnect.answers import settle_all
 from tandembus.limits import Limits
 from tandembus.security.claims import Policy, Right
 from tandembus.store import messaging_store
@@ -432,7 +433,25 @@ async def test_a_long_search_ends_with_its_claim_too(orders: RunningFrontEnd) ->
         assert (last["done"], "no longer valid" in last["error"]) == (0, True)
 
 
-async def test_what_was_taken_is_given_back_when_a_search_is_cut_off(orders: RunningFrontEnd) -> None:
+async def test_nothing_is_taken_while_the_search_goes_on_however_long_that_is(orders: RunningFrontEnd) -> None:
+    await die(orders, "orders", "wanted", "wanted")
+    entity = await entity_of(orders, "orders")
+    lane, clock = messaging_store.DEAD_LETTER, orders.clock
+    assert isinstance(clock, ManualClock)
+
+    async def slow() -> AsyncIterator[int]:
+        for number in (1, 2):
+            yield number
+            clock.advance(3600.0)
+            await orders.namespace.brokers[0].catch_up()
+
+    slices = [held async for held in Taking(entity, lane).slices(slow(), Progress(), is_chosen=False)]
+    assert [[lock.number for lock, _ in held] for held in slices] == [[1, 2]]
+    await settle_all(entity.traffic, [lock for lock, _ in slices[0]], COMPLETE)
+    assert await shown(orders, "orders", **DEAD) == []
+
+
+async def test_nothing_is_taken_when_a_search_is_cut_off(orders: RunningFrontEnd) -> None:
     await die(orders, "orders", "wanted")
     entity = await entity_of(orders, "orders")
     lane = messaging_store.DEAD_LETTER
@@ -443,5 +462,4 @@ async def test_what_was_taken_is_given_back_when_a_search_is_cut_off(orders: Run
 
     with pytest.raises(Unauthorized):
         await anext(Taking(entity, lane).slices(cut_off(), Progress(), is_chosen=False))
-    while not (await entity.requests.take_waiting(lane, 1, 2, 1, 1)).messages:
-        await orders.namespace.brokers[0].next_turn()
+    assert len((await entity.requests.take_waiting(lane, 1, 2, 1, 1)).messages) == 1

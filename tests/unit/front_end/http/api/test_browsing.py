@@ -163,7 +163,7 @@ async def test_while_a_fragment_is_out_the_others_are_shown(orders: RunningFront
     assert [int(one["sequence_number"]) for one in page["messages"]] == expected
     assert page["is_partial"]
     status, detail = error(await ask(orders, "GET", "message", path="wide", sequence_number=numbers[0]))
-    assert (status, "not every partition" in detail) == (500, True)
+    assert (status, "not every fragment" in detail) == (500, True)
     assert not told(await ask(orders, "GET", "messages/reasons", path="wide"))["is_complete"]
 
 
