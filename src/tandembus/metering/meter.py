@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,9 @@ NAMESPACE_ENTITY: Final = ""
 """Whose operations belong to no entity: the namespace's own."""
 OTHER_ENTITIES: Final = "$other"
 """Who shares a slot once every slot is given away: no legal name, so it is nobody's."""
+
+SLICE: Final = 500
+"""Slots looked at before others have their turn."""
 
 Key = tuple[str, str, str]
 
@@ -98,17 +101,21 @@ class Meter:
                     self._forgotten.setdefault((operation, reason), Count()).include(_count_of(slot))
 
     def totals(self) -> MeterTotals:
-        forgotten = [
-            EntityTotal(OTHER_ENTITIES, operation, reason, count)
-            for (operation, reason), count in self._forgotten.items()
-            if count.calls
-        ]
-        since_start = [
-            EntityTotal(slot.entity, slot.operation, slot.reason, _count_of(slot))
-            for slot in self._slots.values()
-            if slot.calls
-        ]
-        return MeterTotals(forgotten + since_start, self.cumulative(), self._started_at, self._files.gap)
+        since_start = self._forgotten_rows() + _rows_of(self._slots.values())
+        return MeterTotals(since_start, self.cumulative(), self._started_at, self._files.gap)
+
+    async def look(self) -> MeterTotals:
+        """The same, with turns for others in between: there may be very many slots. What is counted meanwhile may be in
+        it or not."""
+        since_start, slots = self._forgotten_rows(), list(self._slots.values())
+        for begin in range(0, len(slots), SLICE):
+            since_start += _rows_of(slots[begin : begin + SLICE])
+            await asyncio.sleep(0)
+        return MeterTotals(since_start, self.cumulative(), self._started_at, self._files.gap)
+
+    def _forgotten_rows(self) -> list[EntityTotal]:
+        rows = self._forgotten.items()
+        return [EntityTotal(OTHER_ENTITIES, *key, _count_of(count)) for key, count in rows if count.calls]
 
     def flush(self) -> None:
         """Write and sync what changed.
@@ -200,5 +207,10 @@ class Meter:
         return totals
 
 
-def _count_of(slot: MeterSlot) -> Count:
-    return Count(slot.calls, slot.messages, slot.operations, slot.size_bytes)
+def _rows_of(slots: Iterable[MeterSlot]) -> list[EntityTotal]:
+    return [EntityTotal(slot.entity, slot.operation, slot.reason, _count_of(slot)) for slot in slots if slot.calls]
+
+
+def _count_of(counted: MeterSlot | Count) -> Count:
+    """As it is now."""
+    return Count(counted.calls, counted.messages, counted.operations, counted.size_bytes)

@@ -308,7 +308,7 @@ class BrokerProcess:
         return store, value[1]
 
     async def _tell_meter(self, _peer: Peer, _value: object) -> object:
-        return meter_to_wire(self._meter.totals())
+        return await asyncio.to_thread(meter_to_wire, await self._meter.look())
 
     async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
         return await self._scrape.blocks()

@@ -223,7 +223,7 @@ class FrontEndProcess:
         return {"connections": 0 if self._door is None else self._door.connection_count}
 
     async def _tell_meter(self, _peer: Peer, _value: object) -> object:
-        return meter_to_wire(self._meter.totals())
+        return await asyncio.to_thread(meter_to_wire, await self._meter.look())
 
     async def _tell_receivers(self, _peer: Peer, value: object) -> object:
         if not isinstance(value, str):

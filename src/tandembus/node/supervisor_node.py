@@ -340,16 +340,17 @@ class SupervisorNode:
 
     async def meter_totals(self) -> MeterTotals:
         """Of all processes that live; each has its own files."""
-        parts = [self.meter.totals()]
+        parts = [await self.meter.look()]
         for process in self.control.processes():
             try:
-                parts.append(meter_from_wire(await process.peer.call(METER, None, 2.0)))
+                answer = await process.peer.call(METER, None, 2.0)
+                parts.append(await asyncio.to_thread(meter_from_wire, answer))
             except BusError as error:
                 log.warning("%s does not tell what it has counted: %s", process.id, error)
-        return summed(parts)
+        return await asyncio.to_thread(summed, parts)
 
     async def _tell_meter(self, _peer: Peer, _value: object) -> object:
-        return meter_to_wire(await self.meter_totals())
+        return await asyncio.to_thread(meter_to_wire, await self.meter_totals())
 
     async def _tell_metrics(self, _peer: Peer, _value: object) -> object:
         return await self.metrics.scrapes.text()

@@ -15,7 +15,7 @@ import pytest
 from tandembus.clock import ManualClock
 from tandembus.errors import InvalidArgument, StoreDamaged
 from tandembus.metering import Meter, MeterSettings, operations_for
-from tandembus.metering.meter import OTHER_ENTITIES
+from tandembus.metering.meter import OTHER_ENTITIES, SLICE, MeterTotals
 from tandembus.metering.slot import COMPLETE, EMPTY_RECEIVE, LONGPOLL, MANAGE, NORMAL, PEEK, RECEIVE, SEND
 from tests.covers import covers
 
@@ -132,6 +132,27 @@ def test_live_totals_hold_what_no_file_holds_yet(tmp_path: Path) -> None:
     totals = meter.totals()
     assert [(row.entity, row.count.calls, row.count.messages) for row in totals.since_start] == [("orders", 2, 3)]
     assert totals.cumulative[(SEND, NORMAL)].size_bytes == 30
+
+
+@covers("D4")
+async def test_a_look_at_very_many_counters_gives_others_their_turn_and_counts_nothing_twice(tmp_path: Path) -> None:
+    meter = open_meter(tmp_path)
+    for number in range(5 * SLICE):
+        meter.count(f"queue-{number}", SEND, NORMAL, 1, 1, 0)
+    meter.forget("queue-0")
+    looking = asyncio.ensure_future(meter.look())
+    turns = 0
+    while not looking.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if turns == 3:
+            meter.forget(f"queue-{5 * SLICE - 1}")
+    assert turns > 5
+    assert messages_of(meter.totals()) == messages_of(await looking) == 5 * SLICE
+
+
+def messages_of(totals: MeterTotals) -> int:
+    return sum(row.count.messages for row in totals.since_start)
 
 
 def test_totals_survive_a_restart_exactly(tmp_path: Path) -> None:

@@ -121,15 +121,7 @@ def test_certificates_that_are_none_are_refused_before_anything_is_started(tmp_p
     (tmp_path / "ca.pem").write_text("nonsense")
     partner = "Endpoint=sb://a.example/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
     for name in ("ca.pem", "missing.pem"):
-        options = [
-            "serve",
-            "--data",
-            str(tmp_path / "data"),
-            "--partner",
-            partner,
-            "--partner-ca",
-            str(tmp_path / name),
-        ]
+        options = ["--data", str(tmp_path / "data"), "--partner", partner, "--partner-ca", str(tmp_path / name)]
         result = CliRunner().invoke(main, ["serve", *options])
         assert result.exit_code != 0
         assert "partner_ca" in result.stderr

@@ -194,7 +194,8 @@ class HttpFrontEnd:
             return await self._faults.answer(request, fault_id)
         if folded == METER_PATH and request.method == "GET":
             self._access.check(request, Right.MANAGE, WHOLE_NAMESPACE)
-            body = meter_document(await self._meter_totals(), self._namespace.name, request.query)
+            totals = await self._meter_totals()
+            body = await asyncio.to_thread(meter_document, totals, self._namespace.name, request.query)
             return Answer(200, JSON_CONTENT_TYPE, body)
         topology = self._surroundings.topology
         if folded == TOPOLOGY_PATH and topology is not None:
@@ -210,7 +211,7 @@ class HttpFrontEnd:
 
     async def _meter_totals(self) -> MeterTotals:
         source = self._surroundings.meter
-        return self._meter.totals() if source is None else await source()
+        return await (self._meter.look() if source is None else source())
 
     def _check_is_not_out(self) -> None:
         outage = self._namespace.faults.namespace_outage()

@@ -53,11 +53,12 @@ class Counters:
     async def _summed(self) -> Counted:
         """Of processes that cannot be asked at the moment the last is told that is known: the page goes on."""
         try:
-            return _summed(await asyncio.wait_for(self._fetch(), ANSWERED_WITHIN_S))
+            totals = await asyncio.wait_for(self._fetch(), ANSWERED_WITHIN_S)
         except (BusError, asyncio.TimeoutError):
             if self._counted is None:
                 raise OperationTimeout("The other processes of the namespace do not answer.") from None
             return self._counted
+        return await asyncio.to_thread(_summed, totals)
 
 
 def _summed(totals: MeterTotals) -> Counted:
