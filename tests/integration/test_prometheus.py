@@ -29,7 +29,7 @@ PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 NEEDS_PROMETHEUS = "prometheus is not installed: `make install` says why"
 YAML = re.compile(r"^```yaml\n(# prometheus\.yml\n.*?)^```", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-VALUES = {"__rate_interval": "1m", "job": ".*", "entity": ".*"}
+VALUES = {"__rate_interval": "1m", "job": ".*", "instance": ".*", "entity": ".*"}
 
 pytestmark = pytest.mark.skipif(PROMETHEUS is None or PROMTOOL is None, reason=NEEDS_PROMETHEUS)
 

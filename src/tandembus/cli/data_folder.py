@@ -43,6 +43,10 @@ def served_from(folder: Path) -> ServedNamespace:
         ports = facts["amqp_port"], facts["amqps_port"], facts["http_port"]
         return ServedNamespace(facts["name"], facts["host"], *ports)
     except FileNotFoundError:
+        if read_key(folder) is not None:
+            advice = f"`tandembus serve --data {folder}` serves it: then it is known where it can be reached."
+            message = f"The namespace in {folder} was restored, and not served since."
+            raise Failure(message, NOT_FOUND, advice, "NamespaceNotServed") from None
         advice = f"`tandembus serve --data {folder}` makes one; --data names another folder."
         raise Failure(f"There is no namespace in {folder}.", NOT_FOUND, advice, "NamespaceNotFound") from None
     except (ValueError, TypeError, KeyError):
