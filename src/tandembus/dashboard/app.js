@@ -10,7 +10,8 @@ import { EntityPage } from "./pages/entity.js";
 import { PairPage } from "./pages/pair.js";
 import { FaultsPage } from "./pages/faults.js";
 import { CostPage } from "./pages/cost.js";
-import { Empty, Toasts } from "./ui.js";
+import { Empty, Toasts, UnsavedQuestion } from "./ui.js";
+import { forget, mayBeLost } from "./unsaved.js";
 
 const ICONS = {
   overview: "M3 11 11 4l8 7v8h-5v-5H8v5H3z",
@@ -58,7 +59,7 @@ function ThemeButton() {
 }
 
 function Frame({ session, onSignOut }) {
-  const { page, parameters } = usePlace();
+  const { page, parameters, visit } = usePlace();
   const scoped = Boolean(session.scope);
   const pages = PAGES.filter((one) => !scoped && (!one.needs || may(session, one.needs)));
   const wanted = [...pages, ...HIDDEN].find((one) => one.name === page);
@@ -78,10 +79,10 @@ function Frame({ session, onSignOut }) {
         </div>
       </div>
       <main class="page" id="main">${shown
-        ? html`<${shown.show} key=${`${shown.name} ${given.path ?? ""}`} parameters=${given} />`
+        ? html`<${shown.show} key=${`${visit} ${shown.name} ${given.path ?? ""}`} parameters=${given} />`
         : html`<${Empty}>There is no such page, or the key is not good for it.<//>`}</main>
     </div>
-    <${Toasts} />`;
+    <${Toasts} /><${UnsavedQuestion} />`;
 }
 
 function App() {
@@ -89,7 +90,7 @@ function App() {
   useEffect(() => {
     onSignedOut(() => setSession(null));
     const code = /^#sign-in=([\w-]+)$/.exec(location.hash)?.[1];
-    if (code) history.replaceState(null, "", "/");
+    if (code) history.replaceState(history.state, "", "/");
     const asked = code ? api.post("session", { code }) : api.get("session");
     const wordsFor = (error) => (error.status === 401 ? "This link was used before, or is older than an hour. The command tandembus dashboard prints a new one." : error.message);
     asked.then(setSession, (error) => setSession({ failure: code ? wordsFor(error) : null }));
@@ -100,7 +101,12 @@ function App() {
   }, []);
   if (session === undefined) return null;
   if (!session || session.failure !== undefined) return html`<${SignIn} failure=${session?.failure} onSignedIn=${setSession} />`;
-  const signOut = () => api.remove("session").finally(() => { location.hash = ""; setSession(null); });
+  const leave = () => api.remove("session").finally(() => { setSession(null); location.hash = ""; });
+  const signOut = async () => {
+    if (!(await mayBeLost())) return;
+    forget();
+    leave();
+  };
   return html`<${SessionContext.Provider} value=${session}><${Frame} session=${session} onSignOut=${signOut} /><//>`;
 }
 

@@ -1,6 +1,7 @@
 // The parts that pages are made of. Texts are handed over as texts: nothing here makes markup out of them.
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { count as format } from "./format.js";
+import { mayBeLost, onAsk, useUnsaved } from "./unsaved.js";
 
 export function Page({ title, crumbs, badges, actions, children }) {
   useEffect(() => { document.title = `${typeof title === "string" ? title : "tandembus"} · tandembus`; }, [title]);
@@ -116,11 +117,13 @@ export function More({ label, open, children }) {
 }
 
 /** A modal dialog around a form. `onSubmit` may be async and throw: its text is shown, and the dialog stays.
-    `actions`: more buttons beside the last ones; `wide`: for what needs room. */
-export function Dialog({ title, submit, danger, onSubmit, onClose, children, actions, cancel = "Cancel", wide, isReady = true }) {
+    `actions`: more buttons beside the last ones; `wide`: for what needs room; `isChanged`: something would be lost with it,
+    which Escape alone does not do; `startsAtCancel`: where Enter does no harm. */
+export function Dialog({ title, submit, danger, onSubmit, onClose, children, actions, cancel = "Cancel", wide, isReady = true, isChanged = false, startsAtCancel = false }) {
   const dialog = useRef(null);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
+  useUnsaved(isChanged);
   useEffect(() => {
     const element = dialog.current;
     element.showModal();
@@ -138,13 +141,20 @@ export function Dialog({ title, submit, danger, onSubmit, onClose, children, act
     }
     setBusy(false);
   }
-  return html`<dialog ref=${dialog} class=${wide ? "wide" : ""} aria-label=${title} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
+  async function close(event) {
+    event.preventDefault();
+    event.stopPropagation();
+    if (!isChanged || (await mayBeLost())) onClose();
+  }
+  // A browser closes a dialog at the second Escape whatever "cancel" answers, but not where the key itself is taken.
+  const pressed = (event) => { if (event.key === "Escape" && !event.isComposing) close(event); };
+  return html`<dialog ref=${dialog} class=${wide ? "wide" : ""} aria-label=${title} onCancel=${close} onKeyDown=${pressed}>
     <form onSubmit=${go}>
-      <header><h2>${title}</h2><button type="button" class="quiet" aria-label="Close" onClick=${onClose}>✕</button></header>
+      <header><h2>${title}</h2><button type="button" class="quiet" aria-label="Close" onClick=${close}>✕</button></header>
       <div class="inside">${children}<${Trouble} error=${error} /></div>
       <footer>
         ${actions && html`<div class="row">${actions}</div>`}
-        <button type="button" onClick=${onClose}>${cancel}</button>
+        <button type="button" autofocus=${startsAtCancel} onClick=${onClose}>${cancel}</button>
         ${submit && html`<button class=${danger ? "danger" : "primary"} disabled=${busy || !isReady}>${submit}</button>`}
       </footer>
     </form>
@@ -154,9 +164,24 @@ export function Dialog({ title, submit, danger, onSubmit, onClose, children, act
 /** Asks before something is lost. `word`: has to be typed first. */
 export function Confirm({ title, text, submit, word, onConfirm, onClose }) {
   const [typed, setTyped] = useState("");
-  return html`<${Dialog} title=${title} submit=${submit} danger=${true} isReady=${!word || typed === word} onSubmit=${onConfirm} onClose=${onClose}>
+  return html`<${Dialog} title=${title} submit=${submit} danger=${true} startsAtCancel=${!word} isReady=${!word || typed === word} onSubmit=${onConfirm} onClose=${onClose}>
     <p>${text}</p>
     ${word && html`<${Field} label=${`Type ${word} to confirm`} value=${typed} onInput=${setTyped} autofocus />`}
+  <//>`;
+}
+
+/** Put before what somebody wrote is lost, wherever that is. */
+export function UnsavedQuestion() {
+  const [isAsked, setAsked] = useState(false);
+  const answer = useRef(() => {});
+  const say = (isLost) => { setAsked(false); answer.current(isLost); };
+  useEffect(() => {
+    onAsk(() => new Promise((resolve) => { answer.current = resolve; setAsked(true); }));
+    return () => answer.current(false);
+  }, []);
+  if (!isAsked) return null;
+  return html`<${Dialog} title="Leave without saving?" submit="Leave" danger=${true} cancel="Stay" startsAtCancel=${true} onSubmit=${() => say(true)} onClose=${() => say(false)}>
+    <p>What you changed here is not saved, and is lost when you leave.</p>
   <//>`;
 }
 

@@ -4,6 +4,7 @@ import { api } from "../api.js";
 import { duration, plural, time } from "../format.js";
 import { usePoll } from "../live.js";
 import { Badge, Check, Confirm, Dialog, Field, Page, Panel, Table, Trouble, attempt } from "../ui.js";
+import { useChanged } from "../unsaved.js";
 
 const KINDS = [
   { value: "unavailable", label: "Unavailable: everything fails" },
@@ -80,6 +81,7 @@ function AddFault({ topology, target, taken, onClose, onAdded }) {
   const [isTimed, setTimed] = useState(true);
   const [seconds, setSeconds] = useState("120");
   const needsName = scope === "entity" || scope === "fragment";
+  const isChanged = useChanged([scope, name, index, kind, latency, share, isTimed, seconds]);
   const whole = { namespace: "namespace", entity: `entity/${name}`, fragment: `fragment/${name}/${index}`, broker: `broker/${index}`, store: `store/${index}` }[scope];
   async function inject() {
     const body = { target: whole, kind, probability: Number(share) / 100 };
@@ -88,7 +90,7 @@ function AddFault({ topology, target, taken, onClose, onAdded }) {
     await api.raw("PUT", `/$faults/${freeId(whole, kind, taken)}`, body);
     onAdded();
   }
-  return html`<${Dialog} title="Inject a fault" submit="Inject" danger=${true} isReady=${!needsName || Boolean(name)} onSubmit=${inject} onClose=${onClose}>
+  return html`<${Dialog} title="Inject a fault" submit="Inject" danger=${true} isReady=${!needsName || Boolean(name)} isChanged=${isChanged} onSubmit=${inject} onClose=${onClose}>
     <${Field} label="What fails" value=${scope} onInput=${setScope} options=${SCOPES} />
     ${needsName && html`<${Field} label="Entity" value=${name} onInput=${setName} help="Its path, such as orders or events/subscriptions/large." autofocus />`}
     ${scope === "fragment" && html`<${Field} label="Fragment" value=${index} onInput=${setIndex} options=${numbers(16)} />`}
