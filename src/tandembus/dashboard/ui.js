@@ -1,6 +1,7 @@
 // The parts that pages are made of. Texts are handed over as texts: nothing here makes markup out of them.
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { count as format } from "./format.js";
+import { useLasting } from "./live.js";
 import { mayBeLost, onAsk, useUnsaved } from "./unsaved.js";
 
 export function Page({ title, crumbs, badges, actions, children }) {
@@ -43,6 +44,15 @@ export function Trouble({ error }) {
 }
 
 export function Empty({ children }) { return html`<div class="empty">${children}</div>`; }
+
+/** Around what stays until something newer is there; `isStale`: what is shown answers another question, and is not to be used. */
+export function Awaited({ isLoading, isStale, children }) {
+  const isLong = useLasting(isLoading);
+  return html`<div class="awaited">
+    <div class="sign" role="status">${isLong && html`<span class="loading">Loading…</span>`}</div>
+    <div class=${isLong && isStale ? "faded" : ""} aria-busy=${String(Boolean(isLoading))} inert=${Boolean(isStale)}>${children}</div>
+  </div>`;
+}
 
 export function Facts({ rows }) {
   return html`<dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value ?? "–"}</dd>`)}</dl>`;
