@@ -1,5 +1,5 @@
 // Sign in, then the frame with its pages.
-import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
+import { html, render, useEffect, useState } from "./html.js";
 import { api, onSignedOut } from "./api.js";
 import { link, usePlace } from "./router.js";
 import { SessionContext, may } from "./session.js";

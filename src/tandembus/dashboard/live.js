@@ -1,5 +1,5 @@
 // What is asked again and again, and rates made of totals.
-import { useEffect, useRef, useState } from "./vendor/htm-preact.js";
+import { useEffect, useRef, useState } from "./html.js";
 import { Refusal } from "./api.js";
 
 /** The newest answer of `ask(signal)`, which is called every `everyMs` while the page is seen, one call at a time;

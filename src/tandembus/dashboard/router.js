@@ -1,5 +1,5 @@
 // Pages by the part of the address behind '#': "#/entity?path=orders&tab=messages".
-import { useEffect, useState } from "./vendor/htm-preact.js";
+import { useEffect, useState } from "./html.js";
 import { query } from "./api.js";
 import { forget, hasUnsaved, mayBeLost } from "./unsaved.js";
 

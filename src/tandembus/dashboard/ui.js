@@ -1,11 +1,12 @@
 // The parts that pages are made of. Texts are handed over as texts: nothing here makes markup out of them.
-import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { count as format } from "./format.js";
 import { useLasting } from "./live.js";
 import { mayBeLost, onAsk, useUnsaved } from "./unsaved.js";
+import { spelled, unseenIn } from "./unseen.js";
 
 export function Page({ title, crumbs, badges, actions, children }) {
-  useEffect(() => { document.title = `${typeof title === "string" ? title : "tandembus"} · tandembus`; }, [title]);
+  useEffect(() => { document.title = `${typeof title === "string" ? spelled(title) : "tandembus"} · tandembus`; }, [title]);
   return html`
     ${crumbs && html`<div class="crumbs">${crumbs}</div>`}
     <div class="title"><h1 tabindex="-1">${title}</h1>${badges}${actions && html`<div class="actions">${actions}</div>`}</div>
@@ -89,11 +90,13 @@ export function Tabs({ tabs, current, label }) {
   return html`<nav class="tabs" aria-label=${label}>${tabs.map((tab) => html`<a href=${tab.href} aria-current=${tab.name === current ? "page" : null}>${tab.label}</a>`)}</nav>`;
 }
 
-/** A control with its name; `help` describes it and is no part of the name. */
+/** A control with its name; `help` describes it and is no part of the name. What is not seen in it is told, since a control
+    shows nothing but text. */
 export function Field({ label, help, value, onInput, type = "text", options, rows, "aria-describedby": described, ...rest }) {
   const id = useId();
   const change = (event) => onInput(event.target.value);
-  const common = { id, "aria-describedby": [help && `${id}-help`, described].filter(Boolean).join(" ") || null, ...rest };
+  const unseen = type === "password" ? null : unseenIn(String(value ?? ""));
+  const common = { id, "aria-describedby": [help && `${id}-help`, unseen && `${id}-unseen`, described].filter(Boolean).join(" ") || null, ...rest };
   let control;
   if (options) {
     control = html`<select value=${value} onChange=${change} ...${common}>
@@ -104,7 +107,8 @@ export function Field({ label, help, value, onInput, type = "text", options, row
   } else {
     control = html`<input type=${type} value=${value} onInput=${change} autocomplete="off" spellcheck="false" ...${common} />`;
   }
-  return html`<div class="field"><label for=${id}>${label}</label>${control}${help && html`<span class="help" id=${`${id}-help`}>${help}</span>`}</div>`;
+  return html`<div class="field"><label for=${id}>${label}</label>${control}${help && html`<span class="help" id=${`${id}-help`}>${help}</span>`}
+    ${unseen && html`<span class="help" id=${`${id}-unseen`}>${`Has characters that are not seen: ${unseen}.`}</span>`}</div>`;
 }
 
 export function Check({ label, help, checked, onChange, ...rest }) {

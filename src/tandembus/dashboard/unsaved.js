@@ -1,5 +1,5 @@
 // What somebody wrote and did not save: asked about before it is lost. Who asks, and how, is left to others.
-import { useLayoutEffect, useRef } from "./vendor/htm-preact.js";
+import { useLayoutEffect, useRef } from "./html.js";
 
 const forms = new Set();
 let ask = async () => true;

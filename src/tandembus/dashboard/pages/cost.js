@@ -1,5 +1,5 @@
 // What the counted operations would cost on Azure: live, today, and because of a failover.
-import { html, useState } from "../vendor/htm-preact.js";
+import { html, useState } from "../html.js";
 import { api } from "../api.js";
 import { bytes, count, rate, time } from "../format.js";
 import { usePoll, useSamples } from "../live.js";

@@ -1,5 +1,5 @@
 // All entities of the namespace: found by a part of their path, topics opened to their subscriptions.
-import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { api } from "../api.js";
 import { count, rate } from "../format.js";
 import { usePoll, useSettled } from "../live.js";

@@ -1,5 +1,5 @@
 // Outages on purpose: what is broken now, break something, heal it.
-import { html, useState } from "../vendor/htm-preact.js";
+import { html, useState } from "../html.js";
 import { api } from "../api.js";
 import { duration, plural, time } from "../format.js";
 import { usePoll } from "../live.js";

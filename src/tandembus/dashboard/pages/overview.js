@@ -1,5 +1,5 @@
 // Both namespaces of a pair at a glance: how they are, how deep, how fast.
-import { html } from "../vendor/htm-preact.js";
+import { html } from "../html.js";
 import { api } from "../api.js";
 import { Chart } from "../chart.js";
 import { bytes, count, rate, short } from "../format.js";

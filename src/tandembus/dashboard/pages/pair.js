@@ -1,5 +1,5 @@
 // What a failover is doing: per entity when it went where, what waits in the backlog, how the syphon gets on.
-import { html, useState } from "../vendor/htm-preact.js";
+import { html, useState } from "../html.js";
 import { api } from "../api.js";
 import { Chart } from "../chart.js";
 import { ago, bytes, clock, count, duration, plural, rate, short } from "../format.js";

@@ -1,5 +1,5 @@
 // A new queue, topic or subscription, with every setting that it may have.
-import { html, useEffect, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { subscriptionPath } from "../../paths.js";
 import { changes, defaults, isComplete, SettingsFields, useSettings } from "../../settings_form.js";

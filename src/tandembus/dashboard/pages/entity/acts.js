@@ -1,5 +1,5 @@
 // What is done to many messages at once: shown while it goes on, stopped by closing.
-import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "../../html.js";
 import { api, lines } from "../../api.js";
 import { count } from "../../format.js";
 import { topicOf } from "../../paths.js";

@@ -1,5 +1,5 @@
 // Messages as a file: a line of JSON for each, with its whole body.
-import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { bytes } from "../../format.js";
 import { Dialog, Field } from "../../ui.js";

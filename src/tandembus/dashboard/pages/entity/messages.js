@@ -1,5 +1,5 @@
 // Looking at messages without taking them, and what is done with them.
-import { html, useEffect, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useState } from "../../html.js";
 import { api, EMPTY } from "../../api.js";
 import { bytes, count, plainTime } from "../../format.js";
 import { usePoll, useSettled } from "../../live.js";

@@ -1,5 +1,5 @@
 // A rule beside a message that it is tried on: errors and the verdict come while somebody types.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { toast, Dialog, Field } from "../../ui.js";
 import { useChanged } from "../../unsaved.js";

@@ -1,5 +1,5 @@
 // Which of a topic's messages a subscription gets, and how they are changed on the way.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { asText } from "../../fields.js";
 import { usePoll } from "../../live.js";

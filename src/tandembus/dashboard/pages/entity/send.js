@@ -1,5 +1,5 @@
 // Sending a new message, or an old one once more, changed or not.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { topicOf } from "../../paths.js";
 import { Check, Dialog, Field, toast } from "../../ui.js";

@@ -1,5 +1,5 @@
 // Settings to change, and the end of an entity or of its messages.
-import { html, useEffect, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useState } from "../../html.js";
 import { address, api } from "../../api.js";
 import { go } from "../../router.js";
 import { changes, isComplete, SettingsFields, useSettings } from "../../settings_form.js";

@@ -1,5 +1,5 @@
 // The subscriptions of a topic.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { count } from "../../format.js";
 import { usePoll } from "../../live.js";
