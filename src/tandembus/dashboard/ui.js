@@ -59,13 +59,17 @@ export function Facts({ rows }) {
   return html`<dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value ?? "–"}</dd>`)}</dl>`;
 }
 
-/** columns: { head, cell(row), number?, wide? (left out on narrow screens) }; rowKey(row) keeps rows in place between updates. */
-export function Table({ columns, rows, rowKey, rowClass, empty, label }) {
+/** columns: { head, cell(row), number?, wide? (left out on narrow screens) }; rowKey(row) keeps rows in place between updates.
+    `cards`: on narrow screens each row is a card, with the heads before its values; browsers forget there that it is a table,
+    so its parts say what they are. */
+export function Table({ columns, rows, rowKey, rowClass, empty, label, cards }) {
   if (!rows.length) return html`<${Empty}>${empty ?? "Nothing here."}<//>`;
   const kind = (column) => `${column.number ? "number" : ""} ${column.wide ? "wide" : ""}`;
-  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table aria-label=${label}>
-    <thead><tr>${columns.map((column) => html`<th scope="col" class=${kind(column)}>${column.head}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${rowKey(row)} class=${rowClass?.(row)}>${columns.map((column) => html`<td class=${kind(column)}>${column.cell(row)}</td>`)}</tr>`)}</tbody>
+  const is = (role) => (cards ? role : null);
+  const name = (column) => (cards && typeof column.head === "string" && column.head ? column.head : null);
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table class=${cards ? "cards" : ""} role=${is("table")} aria-label=${label}>
+    <thead role=${is("rowgroup")}><tr role=${is("row")}>${columns.map((column) => html`<th scope="col" role=${is("columnheader")} class=${kind(column)}>${column.head}</th>`)}</tr></thead>
+    <tbody role=${is("rowgroup")}>${rows.map((row) => html`<tr key=${rowKey(row)} role=${is("row")} class=${rowClass?.(row)}>${columns.map((column) => html`<td role=${is("cell")} data-head=${name(column)} class=${kind(column)}>${column.cell(row)}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }
 

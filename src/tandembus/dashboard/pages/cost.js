@@ -71,7 +71,7 @@ function Counters({ rows }) {
   ];
   const more = sorted.length > 12 && html`<button class="small" onClick=${() => setAll(!isAll)}>${isAll ? "Fewer" : `All ${sorted.length}`}</button>`;
   return html`<${Panel} title="Counted since the start" bare=${true} actions=${more}>
-    <${Table} label="Operations counted" columns=${columns} rows=${isAll ? sorted : sorted.slice(0, 12)} rowKey=${(row) => `${row.operation} ${row.reason}`} empty="Nothing has been counted yet." /><//>`;
+    <${Table} cards=${true} label="Operations counted" columns=${columns} rows=${isAll ? sorted : sorted.slice(0, 12)} rowKey=${(row) => `${row.operation} ${row.reason}`} empty="Nothing has been counted yet." /><//>`;
 }
 
 function money(text, currency) {

@@ -1,7 +1,7 @@
 // Outages on purpose: what is broken now, break something, heal it.
 import { html, useState } from "../html.js";
 import { api } from "../api.js";
-import { duration, plural, time } from "../format.js";
+import { duration, plainTime, plural } from "../format.js";
 import { usePoll } from "../live.js";
 import { Badge, Check, Confirm, Dialog, Field, Page, Panel, Table, Trouble, attempt } from "../ui.js";
 import { useChanged } from "../unsaved.js";
@@ -30,10 +30,10 @@ export function FaultsPage({ parameters }) {
   const columns = [
     { head: "Fault", cell: (fault) => html`<strong class="wrap">${fault.id}</strong>` },
     { head: "Of", cell: (fault) => html`<span class="wrap">${fault.target}</span>` },
-    { head: "What", cell: (fault) => html`<${Badge} word=${fault.kind} tone="bad" />${fault.latency_ms ? ` ${fault.latency_ms} ms` : ""}` },
+    { head: "What", cell: (fault) => html`<span class="nowrap"><${Badge} word=${fault.kind} tone="bad" />${fault.latency_ms ? ` ${fault.latency_ms} ms` : ""}</span>` },
     { head: "Hits", cell: (fault) => html`<span class="nowrap">${Math.round(fault.probability * 1000) / 10} %</span>` },
     { head: "State", cell: (fault) => html`<${Badge} word=${fault.state} tone=${fault.state === "active" ? "warn" : ""} />` },
-    { head: "Since", cell: (fault) => time(fault.started_at) },
+    { head: "Since (UTC)", cell: (fault) => plainTime(fault.started_at) },
     { head: "Ends", cell: (fault) => html`<span class="nowrap">${fault.ends_in_s === null ? "when it is healed" : `in ${duration(Math.ceil(fault.ends_in_s))}`}</span>` },
     { head: html`<span class="visually-hidden">Heal</span>`, cell: (fault) => html`<button class="small" aria-label=${`Heal ${fault.id}`} onClick=${() => heal(fault)}>Heal</button>` },
   ];
@@ -42,7 +42,7 @@ export function FaultsPage({ parameters }) {
       ${rows.length > 0 && html`<button onClick=${() => setHealing(true)}>Heal everything</button>`}`}>
     <p class="muted">Break a part of the namespace on purpose, and see what your application does. Everything else goes on.</p>
     <${Trouble} error=${faults.error} />
-    <${Panel} title="Injected now" bare=${true}><${Table} label="Injected faults" columns=${columns} rows=${rows} rowKey=${(fault) => fault.id} empty="Nothing is broken on purpose." /><//>
+    <${Panel} title="Injected now" bare=${true}><${Table} cards=${true} label="Injected faults" columns=${columns} rows=${rows} rowKey=${(fault) => fault.id} empty="Nothing is broken on purpose." /><//>
     ${topology.data && html`<${Parts} topology=${topology.data} />`}
     ${adding && html`<${AddFault} topology=${topology.data} target=${parameters.target} taken=${rows} onClose=${() => setAdding(false)}
       onAdded=${() => { setAdding(false); faults.refresh(); }} />`}
@@ -57,10 +57,10 @@ function Parts({ topology }) {
     { head: "State", cell: (store) => html`<${Badge} word=${store.state} title=${store.reason} />` },
     { head: "Message broker", cell: (store) => `broker ${store.broker}` },
     { head: "Process", cell: (store) => processOf(topology, store.broker) },
-    { head: "Reason", cell: (store) => html`<span class="wrap">${store.reason ?? ""}</span>` },
+    { head: "Reason", cell: (store) => store.reason && html`<span class="wrap">${store.reason}</span>` },
   ];
   return html`<${Panel} title="Message brokers and stores" bare=${true}>
-    <${Table} label="Message brokers and stores" columns=${stores} rows=${topology.stores} rowKey=${(store) => store.index} /><//>`;
+    <${Table} cards=${true} label="Message brokers and stores" columns=${stores} rows=${topology.stores} rowKey=${(store) => store.index} /><//>`;
 }
 
 function processOf(topology, index) {

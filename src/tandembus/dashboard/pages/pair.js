@@ -112,6 +112,6 @@ function Backlog({ data, samples }) {
       <${Chart} title="Waiting" label="Messages in the backlog" series=${[{ label: "waiting", values: samples.series("active") }]} />
       <${Chart} title="Brought home" label="Messages brought home per second" format=${(value) => rate(value)} series=${[{ label: "home", values: samples.series("moved", true) }]} />
     </div>
-    <${Table} label="Backlog queues" columns=${columns} rows=${backlog.queues} rowKey=${(queue) => queue.path} empty="There are no backlog queues: no client has been paired yet." />
+    <${Table} cards=${true} label="Backlog queues" columns=${columns} rows=${backlog.queues} rowKey=${(queue) => queue.path} empty="There are no backlog queues: no client has been paired yet." />
   <//>`;
 }

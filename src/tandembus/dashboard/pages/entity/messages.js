@@ -48,7 +48,7 @@ export function Messages({ entity, parameters, refresh }) {
       <${Trouble} error=${error} />
       ${data?.is_partial && html`<${Notice} kind="warn">Some fragments cannot be reached now: their messages are not shown.<//>`}
     </div>
-    ${data && html`<${Awaited} isLoading=${isLoading} isStale=${isStale}><${Table} label=${view.label} rows=${data.messages} rowKey=${(one) => one.sequence_number} columns=${columnsOf(view, isDead, rights, data.messages, selected, setSelected)}
+    ${data && html`<${Awaited} isLoading=${isLoading} isStale=${isStale}><${Table} cards=${isDead} label=${view.label} rows=${data.messages} rowKey=${(one) => one.sequence_number} columns=${columnsOf(view, isDead, rights, data.messages, selected, setSelected)}
       empty=${data.next ? `None among the ${count(data.scanned)} looked at.` : "There are none."} /><//>`}
     ${!data && isLoading && html`<${Empty}>Reading…<//>`}
     ${(from || data?.next) && html`<nav class="pager" aria-label="Parts of the list">

@@ -35,7 +35,7 @@ export function Rules({ entity }) {
   ];
   return html`<${Panel} title="Rules" bare=${true} actions=${html`<button class="primary" onClick=${() => setEditing({})}>Create rule</button>`}>
     <${Trouble} error=${error} />
-    ${data && html`<${Table} label="List of rules" columns=${columns} rows=${data.rules} rowKey=${(rule) => rule.name} empty="Without a rule it gets no message." />`}
+    ${data && html`<${Table} cards=${true} label="List of rules" columns=${columns} rows=${data.rules} rowKey=${(rule) => rule.name} empty="Without a rule it gets no message." />`}
     ${editing && html`<${RuleEditor} entity=${entity} rule=${editing.name ? editing : null} onClose=${() => setEditing(null)} onSaved=${() => { setEditing(null); refresh(); }} />`}
     ${deleting && html`<${Confirm} title=${`Delete the rule ${deleting.name}?`} text="Messages that only this rule takes no longer come." submit="Delete rule" onConfirm=${remove} onClose=${() => setDeleting(null)} />`}
   <//>`;

@@ -26,7 +26,7 @@ export function Subscriptions({ entity, parameters, refresh }) {
   const actions = may(entity, "Manage") && html`<button class="primary" onClick=${() => setMaking(true)}>Create subscription</button>`;
   return html`<${Panel} title="Subscriptions" bare=${true} actions=${actions}>
     <${Trouble} error=${error} />
-    ${data && html`<${Awaited} isLoading=${isLoading}><${Table} label="List of subscriptions" columns=${COLUMNS} rows=${data.entities} rowKey=${(one) => one.path} empty="Nobody subscribes: what is sent here goes nowhere." /><//>
+    ${data && html`<${Awaited} isLoading=${isLoading}><${Table} cards=${true} label="List of subscriptions" columns=${COLUMNS} rows=${data.entities} rowKey=${(one) => one.path} empty="Nobody subscribes: what is sent here goes nowhere." /><//>
       <${Pager} skip=${skip} top=${TOP} count=${data.count} onMove=${(next) => adjust({ skip: next || "" })} />`}
     ${making && html`<${CreateEntity} kind="subscription" topic=${entity.path} onClose=${() => setMaking(false)} onCreated=${() => { setMaking(false); again(); refresh(); }} />`}
   <//>`;
