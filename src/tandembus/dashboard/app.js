@@ -1,6 +1,7 @@
 // Sign in, then the frame with its pages.
 import { html, render, useEffect, useState } from "./html.js";
 import { api, onSignedOut } from "./api.js";
+import { removeOldFiles } from "./growing_file.js";
 import { link, usePlace } from "./router.js";
 import { SessionContext, may } from "./session.js";
 import { SignIn } from "./pages/sign_in.js";
@@ -88,6 +89,7 @@ function Frame({ session, onSignOut }) {
 function App() {
   const [session, setSession] = useState(undefined);
   useEffect(() => {
+    removeOldFiles();
     onSignedOut(() => setSession(null));
     const code = /^#sign-in=([\w-]+)$/.exec(location.hash)?.[1];
     if (code) history.replaceState(history.state, "", "/");
