@@ -222,13 +222,28 @@ def test_sixty_updates_leave_every_part_of_the_page_in_its_place(shown: Screen, 
 
 @covers("B4")
 @pytest.mark.parametrize("name", ["faults", "entities", "topic", "messages", "dead-letters", "rules", "cost"])
-def test_tables_can_be_read_without_moving_them_sideways(looked_at: Screen, name: str) -> None:
+def test_tables_and_tabs_can_be_read_without_moving_them_sideways(looked_at: Screen, name: str) -> None:
     shown = looked_at
     shown.page.goto("about:blank")
     shown.go(PLACES[name])
-    tables = shown.page.locator(".scroll")
-    expect(tables.first).to_be_visible()
-    assert tables.evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)") == [0] * tables.count()
+    expect(shown.page.locator(".scroll").first).to_be_visible()
+    parts = shown.page.locator(".scroll, .tabs")
+    assert parts.evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)") == [0] * parts.count()
+
+
+@covers("B4")
+def test_all_dead_letters_shown_are_selected_at_once(looked_at: Screen) -> None:
+    shown = looked_at
+    shown.page.goto("about:blank")
+    shown.go(PLACES["dead-letters"])
+    everything = shown.page.get_by_label("Select all shown")
+    everything.check()
+    box = everything.bounding_box()
+    assert box is not None
+    assert box["width"] >= 12
+    expect(shown.button("Delete selected (2)")).to_be_visible()
+    shown.shot(f"selected-{width_of(shown)}")
+    everything.uncheck()
 
 
 @covers("B4")

@@ -59,12 +59,12 @@ export function Facts({ rows }) {
   return html`<dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value ?? "–"}</dd>`)}</dl>`;
 }
 
-/** columns: { head, cell(row), number?, wide? (left out on narrow screens) }; rowKey(row) keeps rows in place between updates.
+/** columns: { head, cell(row), number?, wide? (left out on narrow screens), control? (the head does something, too) }; rowKey(row) keeps rows in place between updates.
     `cards`: on narrow screens each row is a card, with the heads before its values; browsers forget there that it is a table,
     so its parts say what they are. */
 export function Table({ columns, rows, rowKey, rowClass, empty, label, cards }) {
   if (!rows.length) return html`<${Empty}>${empty ?? "Nothing here."}<//>`;
-  const kind = (column) => `${column.number ? "number" : ""} ${column.wide ? "wide" : ""}`;
+  const kind = (column) => ["number", "wide", "control"].filter((one) => column[one]).join(" ");
   const is = (role) => (cards ? role : null);
   const name = (column) => (cards && typeof column.head === "string" && column.head ? column.head : null);
   return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table class=${cards ? "cards" : ""} role=${is("table")} aria-label=${label}>

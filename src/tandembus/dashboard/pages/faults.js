@@ -35,7 +35,7 @@ export function FaultsPage({ parameters }) {
     { head: "State", cell: (fault) => html`<${Badge} word=${fault.state} tone=${fault.state === "active" ? "warn" : ""} />` },
     { head: "Since (UTC)", cell: (fault) => plainTime(fault.started_at) },
     { head: "Ends", cell: (fault) => html`<span class="nowrap">${fault.ends_in_s === null ? "when it is healed" : `in ${duration(Math.ceil(fault.ends_in_s))}`}</span>` },
-    { head: html`<span class="visually-hidden">Heal</span>`, cell: (fault) => html`<button class="small" aria-label=${`Heal ${fault.id}`} onClick=${() => heal(fault)}>Heal</button>` },
+    { head: html`<span class="visually-hidden">Heal</span>`, number: true, cell: (fault) => html`<button class="small" aria-label=${`Heal ${fault.id}`} onClick=${() => heal(fault)}>Heal</button>` },
   ];
   return html`<${Page} title="Faults" actions=${html`
       <button class="primary" onClick=${() => setAdding(true)}>Inject a fault</button>

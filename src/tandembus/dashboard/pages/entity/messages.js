@@ -118,6 +118,7 @@ function columnsOf(view, isDead, rights, messages, selected, setSelected) {
   const isAll = numbers.every((number) => selected.includes(number));
   const toggle = (number, on) => setSelected((before) => (on ? [...before, number] : before.filter((one) => one !== number)));
   const select = rights.remove && {
+    control: true,
     head: html`<input type="checkbox" aria-label="Select all shown" checked=${isAll} onChange=${(event) => setSelected(event.target.checked ? numbers : [])} />`,
     cell: (one) => html`<input type="checkbox" aria-label=${`Select message ${one.sequence_number}`} checked=${selected.includes(one.sequence_number)} onChange=${(event) => toggle(one.sequence_number, event.target.checked)} />`,
   };

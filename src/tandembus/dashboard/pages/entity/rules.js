@@ -31,7 +31,7 @@ export function Rules({ entity }) {
     { head: "Rule", cell: (rule) => html`<button class="link" aria-label=${`Edit rule ${rule.name}`} onClick=${() => setEditing(rule)}>${rule.name}</button>` },
     { head: "Filter", cell: (rule) => html`<code class="wrap">${filterText(rule.filter)}</code> <span class="muted small">${rule.filter.kind}</span>` },
     { head: "Action", cell: (rule) => (rule.action ? html`<code class="wrap">${rule.action.expression}</code>` : html`<span class="muted">none</span>`) },
-    { head: "", cell: (rule) => html`<button class="small danger" aria-label=${`Delete rule ${rule.name}`} onClick=${() => setDeleting(rule)}>Delete</button>` },
+    { head: html`<span class="visually-hidden">Delete</span>`, number: true, cell: (rule) => html`<button class="small danger" aria-label=${`Delete rule ${rule.name}`} onClick=${() => setDeleting(rule)}>Delete</button>` },
   ];
   return html`<${Panel} title="Rules" bare=${true} actions=${html`<button class="primary" onClick=${() => setEditing({})}>Create rule</button>`}>
     <${Trouble} error=${error} />
