@@ -104,7 +104,7 @@ function Backlog({ data, samples }) {
       <${Figure} label="Waiting" value=${short(backlog.active)} note="in backlog queues" />
       <${Figure} label="Age" value=${backlog.age_s === null ? "–" : duration(Math.round(backlog.age_s))} note="of the oldest" />
       <${Figure} label="Dead letters" value=${short(backlog.dead_letter)} />
-      <${Figure} label="Syphon" value=${syphon.links > 0 ? "at work" : "none"} note=${`${count(syphon.links)} links`} />
+      <${Figure} label="Syphon" value=${syphon.links > 0 ? "at work" : "none"} note=${plural(syphon.links, "link")} />
       <${Figure} label="Rate" value=${rate(syphon.rate_per_s)} note=${`${count(syphon.moved)} brought home`} />
       <${Figure} label="Drained in" value=${eta} note="at this rate" />
     </div>
