@@ -218,3 +218,52 @@ def test_sixty_updates_leave_every_part_of_the_page_in_its_place(shown: Screen, 
     assert shown.page.evaluate("window.marked.every((one) => one.isConnected)")
     assert shown.page.evaluate("scrollY") == scrolled
     expect(focused).to_be_focused()
+
+
+@covers("B4")
+@pytest.mark.parametrize("name", ["faults", "entities", "topic", "messages", "dead-letters", "rules", "cost"])
+def test_tables_and_tabs_can_be_read_without_moving_them_sideways(looked_at: Screen, name: str) -> None:
+    shown = looked_at
+    shown.page.goto("about:blank")
+    shown.go(PLACES[name])
+    expect(shown.page.locator(".scroll").first).to_be_visible()
+    parts = shown.page.locator(".scroll, .tabs")
+    assert parts.evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)") == [0] * parts.count()
+
+
+@covers("B4")
+def test_all_dead_letters_shown_are_selected_at_once(looked_at: Screen) -> None:
+    shown = looked_at
+    shown.page.goto("about:blank")
+    shown.go(PLACES["dead-letters"])
+    everything = shown.page.get_by_label("Select all shown")
+    everything.check()
+    box = everything.bounding_box()
+    assert box is not None
+    assert box["width"] >= 12
+    expect(shown.button("Delete selected (2)")).to_be_visible()
+    shown.shot(f"selected-{width_of(shown)}")
+    everything.uncheck()
+
+
+@covers("B4")
+def test_faults_have_every_value_beside_its_name_and_are_healed_by_their_own_button(
+    looked_at: Screen, stage: Stage
+) -> None:
+    shown = looked_at
+    fault = {"target": f"entity/{LONG}", "kind": "throttled", "probability": 0.125, "for_s": 3600}
+    stage.call("PUT", "/$faults/a-drill-with-a-name-that-is-rather-long", fault)
+    shown.page.goto("about:blank")
+    shown.go("faults")
+    row = shown.row("Injected faults", LONG)
+    expect(row.get_by_role("cell")).to_have_count(8)
+    if width_of(shown) == "narrow":
+        heads = "(all) => all.map((one) => getComputedStyle(one, '::before').content.replaceAll('\"', ''))"
+        told = row.get_by_role("cell").evaluate_all(heads)
+        assert told == ["Fault", "Of", "What", "Hits", "State", "Since (UTC)", "Ends", "none"]
+    for cell in row.get_by_role("cell").all():
+        expect(cell).to_be_visible()
+        assert cell.evaluate("(one) => one.scrollWidth - one.clientWidth") <= 0
+    shown.shot(f"faults-rows-{width_of(shown)}")
+    row.get_by_role("button", name="Heal").click()
+    expect(row).to_have_count(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -300,3 +301,91 @@ def test_an_export_holds_every_message_with_its_whole_body(shown: Screen, stage:
     expect(dialog.get_by_text("Saved")).to_be_visible()
     assert file.name == "exported-main.jsonl"
     assert [json.loads(line)["body"]["text"] for line in file.read_text().splitlines()] == bodies
+
+
+KEPT = """async () => {
+    const found = [];
+    for await (const [name, handle] of (await navigator.storage.getDirectory()).entries()) {
+        if (name.startsWith("tandembus-export-")) found.push((await handle.getFile()).size);
+    }
+    return found;
+}"""
+MADE_OF = """(() => {
+    const Plain = Blob;
+    window.made = [];
+    window.Blob = class extends Plain {
+        constructor(parts, options) {
+            super(parts, options);
+            window.made.push(parts.filter((one) => !(one instanceof Plain)).reduce((sum, one) => sum + one.length, 0));
+        }
+    };
+})()"""
+MANY_BYTES = 12 * 1024 * 1024
+LARGE = 200_000
+
+
+def export(shown: Screen, file: Path) -> list[str]:
+    """The bodies in it."""
+    browse(shown, "much")
+    shown.button("Export").click()
+    dialog = shown.dialog("Export as JSON lines")
+    with shown.page.expect_download() as download:
+        dialog.get_by_role("button", name="Export", exact=True).click()
+    download.value.save_as(file)
+    expect(dialog.get_by_text("Saved")).to_be_visible()
+    return [json.loads(line)["body"]["text"] for line in file.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def much(stage: Stage) -> list[str]:
+    stage.make("much")
+    bodies = [f"{index} ".ljust(LARGE, "z") for index in range(MANY_BYTES // LARGE)]
+    for one in bodies:
+        stage.send("much", one)
+    return bodies
+
+
+@covers("B4")
+def test_an_export_grows_on_the_disk_and_not_in_the_page(shown: Screen, much: list[str], tmp_path: Path) -> None:
+    shown.page.add_init_script(MADE_OF)
+    shown.page.reload()
+    assert export(shown, tmp_path / "file") == much
+    assert shown.page.evaluate("window.made") == []
+    (size,) = shown.page.evaluate(KEPT)
+    assert size == (tmp_path / "file").stat().st_size
+
+
+@covers("B4")
+def test_an_export_is_handed_over_in_parts_where_a_page_has_no_disk(
+    shown: Screen, much: list[str], tmp_path: Path
+) -> None:
+    shown.page.add_init_script(f"{MADE_OF}; delete StorageManager.prototype.getDirectory;")
+    shown.page.reload()
+    assert export(shown, tmp_path / "file") == much
+    made = shown.page.evaluate("window.made")
+    assert sum(made) == (tmp_path / "file").stat().st_size
+    assert max(made) < MANY_BYTES / 2
+
+
+@covers("B4")
+def test_what_an_export_kept_is_gone_when_it_is_old(shown: Screen, much: list[str], tmp_path: Path) -> None:
+    assert export(shown, tmp_path / "file") == much
+    shown.page.reload()
+    expect(shown.panel("Messages")).to_be_visible()
+    assert len(shown.page.evaluate(KEPT)) == 1
+    shown.page.clock.install(time=time.time() + 3600.0)
+    shown.page.reload()
+    expect(shown.panel("Messages")).to_be_visible()
+    shown.page.wait_for_function(f"async () => (await ({KEPT})()).length === 0")
+
+
+@covers("B4")
+def test_an_export_that_ends_early_says_so_and_leaves_no_file(shown: Screen, much: list[str]) -> None:
+    broken = json.dumps({"body": {"text": much[0]}}) + "\n" + json.dumps({"error": "a store is out"}) + "\n"
+    shown.page.route("**/$api/messages/export?*", lambda route: route.fulfill(body=broken))
+    browse(shown, "much")
+    shown.button("Export").click()
+    dialog = shown.dialog("Export as JSON lines")
+    dialog.get_by_role("button", name="Export", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_have_text("The export ended early: a store is out")
+    assert shown.page.evaluate(KEPT) == []

@@ -1,6 +1,7 @@
 // Sign in, then the frame with its pages.
-import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
+import { html, render, useEffect, useState } from "./html.js";
 import { api, onSignedOut } from "./api.js";
+import { removeOldFiles } from "./growing_file.js";
 import { link, usePlace } from "./router.js";
 import { SessionContext, may } from "./session.js";
 import { SignIn } from "./pages/sign_in.js";
@@ -10,7 +11,8 @@ import { EntityPage } from "./pages/entity.js";
 import { PairPage } from "./pages/pair.js";
 import { FaultsPage } from "./pages/faults.js";
 import { CostPage } from "./pages/cost.js";
-import { Empty, Toasts } from "./ui.js";
+import { Empty, Toasts, UnsavedQuestion } from "./ui.js";
+import { forget, mayBeLost } from "./unsaved.js";
 
 const ICONS = {
   overview: "M3 11 11 4l8 7v8h-5v-5H8v5H3z",
@@ -58,7 +60,7 @@ function ThemeButton() {
 }
 
 function Frame({ session, onSignOut }) {
-  const { page, parameters } = usePlace();
+  const { page, parameters, visit } = usePlace();
   const scoped = Boolean(session.scope);
   const pages = PAGES.filter((one) => !scoped && (!one.needs || may(session, one.needs)));
   const wanted = [...pages, ...HIDDEN].find((one) => one.name === page);
@@ -78,18 +80,19 @@ function Frame({ session, onSignOut }) {
         </div>
       </div>
       <main class="page" id="main">${shown
-        ? html`<${shown.show} key=${`${shown.name} ${given.path ?? ""}`} parameters=${given} />`
+        ? html`<${shown.show} key=${`${visit} ${shown.name} ${given.path ?? ""}`} parameters=${given} />`
         : html`<${Empty}>There is no such page, or the key is not good for it.<//>`}</main>
     </div>
-    <${Toasts} />`;
+    <${Toasts} /><${UnsavedQuestion} />`;
 }
 
 function App() {
   const [session, setSession] = useState(undefined);
   useEffect(() => {
+    removeOldFiles();
     onSignedOut(() => setSession(null));
     const code = /^#sign-in=([\w-]+)$/.exec(location.hash)?.[1];
-    if (code) history.replaceState(null, "", "/");
+    if (code) history.replaceState(history.state, "", "/");
     const asked = code ? api.post("session", { code }) : api.get("session");
     const wordsFor = (error) => (error.status === 401 ? "This link was used before, or is older than an hour. The command tandembus dashboard prints a new one." : error.message);
     asked.then(setSession, (error) => setSession({ failure: code ? wordsFor(error) : null }));
@@ -100,7 +103,12 @@ function App() {
   }, []);
   if (session === undefined) return null;
   if (!session || session.failure !== undefined) return html`<${SignIn} failure=${session?.failure} onSignedIn=${setSession} />`;
-  const signOut = () => api.remove("session").finally(() => { location.hash = ""; setSession(null); });
+  const leave = () => api.remove("session").finally(() => { setSession(null); location.hash = ""; });
+  const signOut = async () => {
+    if (!(await mayBeLost())) return;
+    forget();
+    leave();
+  };
   return html`<${SessionContext.Provider} value=${session}><${Frame} session=${session} onSignOut=${signOut} /><//>`;
 }
 

@@ -1,5 +1,5 @@
 // Time series, drawn by uPlot: made once, then only given new values.
-import { html, useEffect, useRef } from "./vendor/htm-preact.js";
+import { html, useEffect, useRef } from "./html.js";
 import { short } from "./format.js";
 
 /** Between the times below a chart: whole seconds, minutes and hours. */

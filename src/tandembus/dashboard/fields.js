@@ -1,5 +1,5 @@
 // Controls for values that are more than a text: durations, and lists of typed properties.
-import { html, useState } from "./vendor/htm-preact.js";
+import { html, useState } from "./html.js";
 import { duration } from "./format.js";
 import { useId } from "./ui.js";
 

@@ -1,12 +1,13 @@
 // What is asked again and again, and rates made of totals.
-import { useEffect, useRef, useState } from "./vendor/htm-preact.js";
+import { useEffect, useRef, useState } from "./html.js";
 import { Refusal } from "./api.js";
 
 /** The newest answer of `ask(signal)`, which is called every `everyMs` while the page is seen, one call at a time;
-    with 0 once for each change of `dependencies`. Returns { data, error, isLoading, refresh }. `data` stays until there
-    is an answer to what is asked now, and while a later call fails, so that nothing flickers. */
+    with 0 once for each change of `dependencies`. Returns { data, error, isStale, isLoading, refresh }. `data` stays until
+    there is an answer to what is asked now, and while a later call fails, so that nothing flickers: until then it `isStale`.
+    `isLoading`: somebody waits for an answer, since they changed what is asked, or called `refresh`. */
 export function usePoll(ask, dependencies, everyMs = 1000) {
-  const [state, setState] = useState({ data: null, error: null, isLoading: true });
+  const [state, setState] = useState({ data: null, error: null, answered: null, isAwaited: false });
   const refresh = useRef(() => {});
   useEffect(() => {
     const abort = new AbortController();
@@ -23,11 +24,11 @@ export function usePoll(ask, dependencies, everyMs = 1000) {
         const data = await ask(abort.signal);
         if (abort.signal.aborted) return;
         isAnswered = true;
-        setState({ data, error: null, isLoading: false });
+        setState({ data, error: null, answered: dependencies, isAwaited: isWantedAgain });
       } catch (error) {
         if (abort.signal.aborted) return;
         if (!(error instanceof Refusal)) console.error(error);
-        setState((before) => ({ data: isAnswered ? before.data : null, error, isLoading: false }));
+        setState((before) => ({ data: isAnswered ? before.data : null, error, answered: dependencies, isAwaited: isWantedAgain }));
       } finally {
         running = false;
       }
@@ -35,9 +36,11 @@ export function usePoll(ask, dependencies, everyMs = 1000) {
       else if (!document.hidden && everyMs) timer = setTimeout(turn, everyMs);
     }
     const seen = () => { if (!document.hidden) turn(); };
-    refresh.current = turn;
+    refresh.current = () => {
+      setState((before) => ({ ...before, isAwaited: true }));
+      return turn();
+    };
     document.addEventListener("visibilitychange", seen);
-    setState((before) => ({ ...before, isLoading: true }));
     turn();
     return () => {
       abort.abort();
@@ -45,7 +48,8 @@ export function usePoll(ask, dependencies, everyMs = 1000) {
       document.removeEventListener("visibilitychange", seen);
     };
   }, [...dependencies, everyMs]);
-  return { ...state, refresh: () => refresh.current() };
+  const isStale = !state.answered || dependencies.some((one, index) => one !== state.answered[index]);
+  return { data: state.data, error: state.error, isStale, isLoading: isStale || state.isAwaited, refresh: () => refresh.current() };
 }
 
 /** Keeps the last `limit` samples of totals ({ at: ms, ...numbers }) and tells rates between neighbours. */
@@ -83,6 +87,19 @@ export class Samples {
       }),
     ];
   }
+}
+
+/** Whether `is` has been so for a while: what is over at once is not worth a sign that comes and goes. */
+export function useLasting(is, delayMs = 150) {
+  const [isLasting, setLasting] = useState(false);
+  useEffect(() => {
+    const timer = is ? setTimeout(() => setLasting(true), delayMs) : null;
+    return () => {
+      clearTimeout(timer);
+      setLasting(false);
+    };
+  }, [is, delayMs]);
+  return is && isLasting;
 }
 
 /** `value` as it was when it last stood still for `delayMs`: for what is asked while somebody types. */

@@ -1,5 +1,5 @@
 // Who is signed in, and what the key is good for.
-import { createContext, useContext } from "./vendor/htm-preact.js";
+import { createContext, useContext } from "./html.js";
 
 export const SessionContext = createContext(null);
 export function useSession() { return useContext(SessionContext); }

@@ -1,5 +1,5 @@
 // Forms made of what the namespace tells about the settings of its entities: what many people need first.
-import { html, useEffect, useState } from "./vendor/htm-preact.js";
+import { html, useEffect, useState } from "./html.js";
 import { api } from "./api.js";
 import { bytes } from "./format.js";
 import { DurationField } from "./fields.js";

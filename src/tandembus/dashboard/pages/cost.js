@@ -1,5 +1,5 @@
 // What the counted operations would cost on Azure: live, today, and because of a failover.
-import { html, useState } from "../vendor/htm-preact.js";
+import { html, useState } from "../html.js";
 import { api } from "../api.js";
 import { bytes, count, rate, time } from "../format.js";
 import { usePoll, useSamples } from "../live.js";
@@ -71,7 +71,7 @@ function Counters({ rows }) {
   ];
   const more = sorted.length > 12 && html`<button class="small" onClick=${() => setAll(!isAll)}>${isAll ? "Fewer" : `All ${sorted.length}`}</button>`;
   return html`<${Panel} title="Counted since the start" bare=${true} actions=${more}>
-    <${Table} label="Operations counted" columns=${columns} rows=${isAll ? sorted : sorted.slice(0, 12)} rowKey=${(row) => `${row.operation} ${row.reason}`} empty="Nothing has been counted yet." /><//>`;
+    <${Table} cards=${true} label="Operations counted" columns=${columns} rows=${isAll ? sorted : sorted.slice(0, 12)} rowKey=${(row) => `${row.operation} ${row.reason}`} empty="Nothing has been counted yet." /><//>`;
 }
 
 function money(text, currency) {

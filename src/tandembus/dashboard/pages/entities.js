@@ -1,12 +1,12 @@
 // All entities of the namespace: found by a part of their path, topics opened to their subscriptions.
-import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { api } from "../api.js";
 import { count, rate } from "../format.js";
 import { usePoll, useSettled } from "../live.js";
 import { nameOf } from "../paths.js";
 import { adjust, link } from "../router.js";
 import { may, useSession } from "../session.js";
-import { Badge, Choice, Empty, Field, Page, Pager, Panel, Table, Trouble } from "../ui.js";
+import { Awaited, Badge, Choice, Empty, Field, Page, Pager, Panel, Table, Trouble } from "../ui.js";
 import { CreateEntity } from "./entities/create.js";
 import { Filled, StateBadges } from "./entities/states.js";
 
@@ -20,7 +20,7 @@ export function Entities({ parameters }) {
   const session = useSession();
   const [open, setOpen] = useState([]);
   const [making, setMaking] = useState(null);
-  const { data, error, refresh } = usePoll((signal) => ask({ kind, search, skip }, open, signal), [kind, search, skip, open.join("\n")], 2000);
+  const { data, error, isLoading, refresh } = usePoll((signal) => ask({ kind, search, skip }, open, signal), [kind, search, skip, open.join("\n")], 2000);
   const rates = useRates(data);
   const toggle = (path) => setOpen((before) => (before.includes(path) ? before.filter((one) => one !== path) : [...before, path]));
   const canCreate = may(session, "Manage") && !session.scope;
@@ -34,8 +34,8 @@ export function Entities({ parameters }) {
         <${Choice} label="Kind" options=${KINDS} value=${kind} onChange=${(value) => adjust({ kind: value, skip: "" })} />
       </div>
       <${Trouble} error=${error} />
-      ${data && html`<${Table} label="Entities" rows=${rowsOf(data, open)} rowKey=${(row) => row.key} rowClass=${(row) => (row.isBelow ? "below" : "")}
-          columns=${columnsOf({ open, toggle, rates, onCreate: setMaking })} empty=${search ? "No path has this part." : "There are none yet."} />
+      ${data && html`<${Awaited} isLoading=${isLoading}><${Table} label="Entities" rows=${rowsOf(data, open)} rowKey=${(row) => row.key} rowClass=${(row) => (row.isBelow ? "below" : "")}
+          columns=${columnsOf({ open, toggle, rates, onCreate: setMaking })} empty=${search ? "No path has this part." : "There are none yet."} /><//>
         <${Pager} skip=${skip} top=${TOP} count=${data.count} onMove=${(next) => adjust({ skip: next || "" })} />`}
       ${!data && !error && html`<${Empty}>Asking the namespace…<//>`}
     <//>

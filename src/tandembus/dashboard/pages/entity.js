@@ -1,5 +1,5 @@
 // One queue, topic or subscription: its tabs stand in the address.
-import { html, useState } from "../vendor/htm-preact.js";
+import { html, useState } from "../html.js";
 import { api } from "../api.js";
 import { usePoll, useSamples } from "../live.js";
 import { nameOf, topicOf } from "../paths.js";

@@ -1,9 +1,10 @@
 // Outages on purpose: what is broken now, break something, heal it.
-import { html, useState } from "../vendor/htm-preact.js";
+import { html, useState } from "../html.js";
 import { api } from "../api.js";
-import { duration, plural, time } from "../format.js";
+import { duration, plainTime, plural } from "../format.js";
 import { usePoll } from "../live.js";
 import { Badge, Check, Confirm, Dialog, Field, Page, Panel, Table, Trouble, attempt } from "../ui.js";
+import { useChanged } from "../unsaved.js";
 
 const KINDS = [
   { value: "unavailable", label: "Unavailable: everything fails" },
@@ -29,19 +30,19 @@ export function FaultsPage({ parameters }) {
   const columns = [
     { head: "Fault", cell: (fault) => html`<strong class="wrap">${fault.id}</strong>` },
     { head: "Of", cell: (fault) => html`<span class="wrap">${fault.target}</span>` },
-    { head: "What", cell: (fault) => html`<${Badge} word=${fault.kind} tone="bad" />${fault.latency_ms ? ` ${fault.latency_ms} ms` : ""}` },
+    { head: "What", cell: (fault) => html`<span class="nowrap"><${Badge} word=${fault.kind} tone="bad" />${fault.latency_ms ? ` ${fault.latency_ms} ms` : ""}</span>` },
     { head: "Hits", cell: (fault) => html`<span class="nowrap">${Math.round(fault.probability * 1000) / 10} %</span>` },
     { head: "State", cell: (fault) => html`<${Badge} word=${fault.state} tone=${fault.state === "active" ? "warn" : ""} />` },
-    { head: "Since", cell: (fault) => time(fault.started_at) },
+    { head: "Since (UTC)", cell: (fault) => plainTime(fault.started_at) },
     { head: "Ends", cell: (fault) => html`<span class="nowrap">${fault.ends_in_s === null ? "when it is healed" : `in ${duration(Math.ceil(fault.ends_in_s))}`}</span>` },
-    { head: html`<span class="visually-hidden">Heal</span>`, cell: (fault) => html`<button class="small" aria-label=${`Heal ${fault.id}`} onClick=${() => heal(fault)}>Heal</button>` },
+    { head: html`<span class="visually-hidden">Heal</span>`, number: true, cell: (fault) => html`<button class="small" aria-label=${`Heal ${fault.id}`} onClick=${() => heal(fault)}>Heal</button>` },
   ];
   return html`<${Page} title="Faults" actions=${html`
       <button class="primary" onClick=${() => setAdding(true)}>Inject a fault</button>
       ${rows.length > 0 && html`<button onClick=${() => setHealing(true)}>Heal everything</button>`}`}>
     <p class="muted">Break a part of the namespace on purpose, and see what your application does. Everything else goes on.</p>
     <${Trouble} error=${faults.error} />
-    <${Panel} title="Injected now" bare=${true}><${Table} label="Injected faults" columns=${columns} rows=${rows} rowKey=${(fault) => fault.id} empty="Nothing is broken on purpose." /><//>
+    <${Panel} title="Injected now" bare=${true}><${Table} cards=${true} label="Injected faults" columns=${columns} rows=${rows} rowKey=${(fault) => fault.id} empty="Nothing is broken on purpose." /><//>
     ${topology.data && html`<${Parts} topology=${topology.data} />`}
     ${adding && html`<${AddFault} topology=${topology.data} target=${parameters.target} taken=${rows} onClose=${() => setAdding(false)}
       onAdded=${() => { setAdding(false); faults.refresh(); }} />`}
@@ -56,10 +57,10 @@ function Parts({ topology }) {
     { head: "State", cell: (store) => html`<${Badge} word=${store.state} title=${store.reason} />` },
     { head: "Message broker", cell: (store) => `broker ${store.broker}` },
     { head: "Process", cell: (store) => processOf(topology, store.broker) },
-    { head: "Reason", cell: (store) => html`<span class="wrap">${store.reason ?? ""}</span>` },
+    { head: "Reason", cell: (store) => store.reason && html`<span class="wrap">${store.reason}</span>` },
   ];
   return html`<${Panel} title="Message brokers and stores" bare=${true}>
-    <${Table} label="Message brokers and stores" columns=${stores} rows=${topology.stores} rowKey=${(store) => store.index} /><//>`;
+    <${Table} cards=${true} label="Message brokers and stores" columns=${stores} rows=${topology.stores} rowKey=${(store) => store.index} /><//>`;
 }
 
 function processOf(topology, index) {
@@ -80,6 +81,7 @@ function AddFault({ topology, target, taken, onClose, onAdded }) {
   const [isTimed, setTimed] = useState(true);
   const [seconds, setSeconds] = useState("120");
   const needsName = scope === "entity" || scope === "fragment";
+  const isChanged = useChanged([scope, name, index, kind, latency, share, isTimed, seconds]);
   const whole = { namespace: "namespace", entity: `entity/${name}`, fragment: `fragment/${name}/${index}`, broker: `broker/${index}`, store: `store/${index}` }[scope];
   async function inject() {
     const body = { target: whole, kind, probability: Number(share) / 100 };
@@ -88,7 +90,7 @@ function AddFault({ topology, target, taken, onClose, onAdded }) {
     await api.raw("PUT", `/$faults/${freeId(whole, kind, taken)}`, body);
     onAdded();
   }
-  return html`<${Dialog} title="Inject a fault" submit="Inject" danger=${true} isReady=${!needsName || Boolean(name)} onSubmit=${inject} onClose=${onClose}>
+  return html`<${Dialog} title="Inject a fault" submit="Inject" danger=${true} isReady=${!needsName || Boolean(name)} isChanged=${isChanged} onSubmit=${inject} onClose=${onClose}>
     <${Field} label="What fails" value=${scope} onInput=${setScope} options=${SCOPES} />
     ${needsName && html`<${Field} label="Entity" value=${name} onInput=${setName} help="Its path, such as orders or events/subscriptions/large." autofocus />`}
     ${scope === "fragment" && html`<${Field} label="Fragment" value=${index} onInput=${setIndex} options=${numbers(16)} />`}

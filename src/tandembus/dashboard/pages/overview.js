@@ -1,8 +1,8 @@
 // Both namespaces of a pair at a glance: how they are, how deep, how fast.
-import { html } from "../vendor/htm-preact.js";
+import { html } from "../html.js";
 import { api } from "../api.js";
 import { Chart } from "../chart.js";
-import { bytes, count, rate, short } from "../format.js";
+import { bytes, count, plural, rate, short } from "../format.js";
 import { usePoll, useSamples } from "../live.js";
 import { link } from "../router.js";
 import { Badge, Empty, Figure, Notice, Page, Panel, Trouble } from "../ui.js";
@@ -32,12 +32,12 @@ function Side({ view, at, role }) {
     <div class="figures">
       <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${`${count(view.counters.sent)} sent`} />
       <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${`${count(view.counters.received)} received`} />
-      <${Figure} label="Active" value=${short(view.active)} note=${uncounted > 0 ? `${count(uncounted)} entities not counted yet` : bytes(view.size_bytes)} />
+      <${Figure} label="Active" value=${short(view.active)} note=${uncounted > 0 ? `${count(uncounted)} ${uncounted === 1 ? "entity" : "entities"} not counted yet` : bytes(view.size_bytes)} />
       <${Figure} label="Dead letters" value=${short(view.dead_letter)} />
       <${Figure} label="Scheduled" value=${short(view.scheduled)} />
       <${Figure} label="Entities" value=${short(view.queues + view.topics)} note=${`queues ${count(view.queues)}, topics ${count(view.topics)}`} />
       <${Figure} label="Connections" value=${short(view.connections)} />
-      <${Figure} label="Stores" value=${`${view.stores.filter((one) => one.state === "available").length} of ${view.stores.length}`} note=${`${view.brokers.length} message brokers`} />
+      <${Figure} label="Stores" value=${`${view.stores.filter((one) => one.state === "available").length} of ${view.stores.length}`} note=${plural(view.brokers.length, "message broker")} />
     </div>
     <div class="inside grid">
       <${Chart} title="Messages per second" label=${`Messages per second of ${view.name}`} format=${(value) => rate(value)}

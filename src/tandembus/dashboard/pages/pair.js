@@ -1,5 +1,5 @@
 // What a failover is doing: per entity when it went where, what waits in the backlog, how the syphon gets on.
-import { html, useState } from "../vendor/htm-preact.js";
+import { html, useState } from "../html.js";
 import { api } from "../api.js";
 import { Chart } from "../chart.js";
 import { ago, bytes, clock, count, duration, plural, rate, short } from "../format.js";
@@ -104,7 +104,7 @@ function Backlog({ data, samples }) {
       <${Figure} label="Waiting" value=${short(backlog.active)} note="in backlog queues" />
       <${Figure} label="Age" value=${backlog.age_s === null ? "–" : duration(Math.round(backlog.age_s))} note="of the oldest" />
       <${Figure} label="Dead letters" value=${short(backlog.dead_letter)} />
-      <${Figure} label="Syphon" value=${syphon.links > 0 ? "at work" : "none"} note=${`${count(syphon.links)} links`} />
+      <${Figure} label="Syphon" value=${syphon.links > 0 ? "at work" : "none"} note=${plural(syphon.links, "link")} />
       <${Figure} label="Rate" value=${rate(syphon.rate_per_s)} note=${`${count(syphon.moved)} brought home`} />
       <${Figure} label="Drained in" value=${eta} note="at this rate" />
     </div>
@@ -112,6 +112,6 @@ function Backlog({ data, samples }) {
       <${Chart} title="Waiting" label="Messages in the backlog" series=${[{ label: "waiting", values: samples.series("active") }]} />
       <${Chart} title="Brought home" label="Messages brought home per second" format=${(value) => rate(value)} series=${[{ label: "home", values: samples.series("moved", true) }]} />
     </div>
-    <${Table} label="Backlog queues" columns=${columns} rows=${backlog.queues} rowKey=${(queue) => queue.path} empty="There are no backlog queues: no client has been paired yet." />
+    <${Table} cards=${true} label="Backlog queues" columns=${columns} rows=${backlog.queues} rowKey=${(queue) => queue.path} empty="There are no backlog queues: no client has been paired yet." />
   <//>`;
 }

@@ -1,5 +1,5 @@
 // Nothing else works before this.
-import { html, useState } from "../vendor/htm-preact.js";
+import { html, useState } from "../html.js";
 import { api } from "../api.js";
 import { Field, Notice, Trouble } from "../ui.js";
 

@@ -1,5 +1,5 @@
 // A new queue, topic or subscription, with every setting that it may have.
-import { html, useEffect, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { subscriptionPath } from "../../paths.js";
 import { changes, defaults, isComplete, SettingsFields, useSettings } from "../../settings_form.js";
@@ -13,13 +13,14 @@ export function CreateEntity({ kind, topic, onCreated, onClose }) {
   const [rule, setRule] = useState(null);
   const fields = settings?.[kind];
   useEffect(() => { if (fields) setValues(defaults(fields)); }, [fields]);
+  const isChanged = Boolean(name || rule || (values && Object.keys(changes(values, defaults(fields))).length));
   async function create() {
     const path = topic ? subscriptionPath(topic, name.trim()) : name.trim();
     await api.put("entity", { kind, settings: changes(values, defaults(fields)), default_rule: rule && ruleOf(rule) }, { path });
     toast(`Created ${path}.`);
     onCreated(path);
   }
-  return html`<${Dialog} title=${`Create ${kind}`} submit=${`Create ${kind}`} wide=${true} isReady=${Boolean(name.trim() && values && isComplete(values))} onSubmit=${create} onClose=${onClose}>
+  return html`<${Dialog} title=${`Create ${kind}`} submit=${`Create ${kind}`} wide=${true} isReady=${Boolean(name.trim() && values && isComplete(values))} isChanged=${isChanged} onSubmit=${create} onClose=${onClose}>
     <div class="form">
       <${Field} label="Name" value=${name} onInput=${setName} autofocus required
         help=${topic ? `A subscription of ${topic}.` : "Letters, digits, '.', '-', '_' and, between parts, '/'."} />

@@ -1,5 +1,5 @@
 // How an entity is, in words: the same on every page.
-import { html } from "../../vendor/htm-preact.js";
+import { html } from "../../html.js";
 import { bytes } from "../../format.js";
 import { Badge } from "../../ui.js";
 

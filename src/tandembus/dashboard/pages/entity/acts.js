@@ -1,5 +1,5 @@
 // What is done to many messages at once: shown while it goes on, stopped by closing.
-import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "../../html.js";
 import { api, lines } from "../../api.js";
 import { count } from "../../format.js";
 import { topicOf } from "../../paths.js";
@@ -35,7 +35,7 @@ export function ActDialog({ entity, subQueue, action, numbers, reason, total, on
   }
   const what = numbers ? messagesWord(numbers.length) : reason === null ? "all messages" : `all messages with the reason "${reason || "none"}"`;
   return html`<${Dialog} title=${`${words.title} ${what}`} submit=${progress ? null : words.title} danger=${action === "delete"} cancel=${isOver ? "Close" : progress ? "Stop" : "Cancel"}
-      isReady=${action !== "move" || Boolean(target.trim())} onSubmit=${go} onClose=${onClose}>
+      isReady=${action !== "move" || Boolean(target.trim())} isChanged=${!progress && target !== ""} onSubmit=${go} onClose=${onClose}>
     <p>${words.text(topicOf(entity.path) ?? entity.path)}</p>
     ${action === "move" && !progress && html`<${Field} label="Move to" value=${target} onInput=${setTarget} help="A queue or topic of this namespace." autofocus required />`}
     ${progress && html`<${Progress} progress=${progress} total=${total} words=${words} />`}

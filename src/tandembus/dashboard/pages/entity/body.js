@@ -1,5 +1,5 @@
 // The body of a message: as it reads, as JSON, or byte by byte; never more of it at once than a page can bear.
-import { html, useMemo, useState } from "../../vendor/htm-preact.js";
+import { html, useMemo, useState } from "../../html.js";
 import { bytes } from "../../format.js";
 import { Choice, Notice } from "../../ui.js";
 
@@ -64,14 +64,15 @@ export function Body({ body }) {
   const views = [body.text !== null && { value: "text", label: "Text" }, pretty && { value: "json", label: "JSON" }, { value: "hex", label: "Hex" }].filter(Boolean);
   const limit = (view === "hex" ? HEX_LIMIT : TEXT_LIMIT) * more;
   const whole = view === "json" ? pretty : body.text;
-  const shown = view === "hex" ? hexLines(data, limit) : whole.slice(0, limit);
+  // Drawn once: the page around it is drawn every second, and a body may have thousands of marks.
+  const shown = useMemo(() => html`<pre class=${`body ${view}`} tabindex="0" role="region" aria-label="Body">${view === "hex" ? hexLines(data, limit) : whole.slice(0, limit)}</pre>`, [data, whole, view, limit]);
   const isCut = (view === "hex" ? data.length : whole.length) > limit;
   if (!body.size_bytes) return html`<p class="muted">The body is empty.</p>`;
   return html`<div class="stack">
     <div class="row between"><${Choice} label="Show the body as" options=${views} value=${view} onChange=${(next) => { setView(next); setMore(1); }} />
       <span class="muted">${bytes(body.size_bytes)}${body.kind === "data" ? "" : `, AMQP ${body.kind}`}</span></div>
     ${body.is_truncated && html`<${Notice} kind="warn">${`Only the first ${bytes(data.length)} of ${bytes(body.size_bytes)} are shown. An export holds all of it.`}<//>`}
-    <pre class=${`body ${view}`} tabindex="0" role="region" aria-label="Body">${shown}</pre>
+    ${shown}
     ${isCut && html`<div><button type="button" class="small" onClick=${() => setMore(more * 4)}>Show more</button></div>`}
   </div>`;
 }

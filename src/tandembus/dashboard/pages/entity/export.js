@@ -1,7 +1,8 @@
 // Messages as a file: a line of JSON for each, with its whole body.
-import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { bytes } from "../../format.js";
+import { newFile } from "../../growing_file.js";
 import { Dialog, Field } from "../../ui.js";
 
 const DEFAULT_MAX = 10_000;
@@ -16,9 +17,7 @@ export function ExportDialog({ entity, asked, onClose }) {
     setGot(0);
     try {
       const response = await api.stream("GET", "messages/export", { ...asked, path: entity.path, max }, undefined, abort.current.signal);
-      const file = await collect(response, setGot);
-      await checkIsWhole(file);
-      save(file, `${entity.path.replace(/[^\w.-]+/g, "-")}-${asked.sub_queue ?? "main"}.jsonl`);
+      save(await collect(response, setGot), `${entity.path.replace(/[^\w.-]+/g, "-")}-${asked.sub_queue ?? "main"}.jsonl`);
       setDone(true);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -32,16 +31,25 @@ export function ExportDialog({ entity, asked, onClose }) {
   <//>`;
 }
 
+/** Part by part, as fast as it is kept: the page never holds all of it. */
 async function collect(response, onProgress) {
-  const parts = [];
-  let size = 0;
+  const file = await newFile();
   const reader = response.body.getReader();
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return new Blob(parts, { type: "application/x-ndjson" });
-    parts.push(value);
-    size += value.length;
-    onProgress(size);
+  let size = 0;
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      await file.write(value);
+      size += value.length;
+      onProgress(size);
+    }
+    const whole = await file.finish();
+    await checkIsWhole(whole);
+    return whole;
+  } catch (error) {
+    await file.discard();
+    throw error;
   }
 }
 

@@ -1,5 +1,5 @@
 // The fragments of an entity as a map: where each is, how deep, how it is, and whether the load is even.
-import { html } from "../../vendor/htm-preact.js";
+import { html } from "../../html.js";
 import { bytes, count } from "../../format.js";
 import { Badge, Notice, Panel } from "../../ui.js";
 

@@ -1,5 +1,5 @@
 // One message with all that it holds.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { asText } from "../../fields.js";
 import { bytes, count, duration, time } from "../../format.js";

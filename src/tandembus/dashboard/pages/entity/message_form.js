@@ -1,5 +1,5 @@
 // A message as it is written: its body, what it is called, and where it belongs.
-import { html } from "../../vendor/htm-preact.js";
+import { html } from "../../html.js";
 import { asText, DurationField, fromRows, PropertyRows, toRows } from "../../fields.js";
 import { Choice, Field, More, Notice } from "../../ui.js";
 

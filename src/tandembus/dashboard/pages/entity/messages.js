@@ -1,11 +1,11 @@
 // Looking at messages without taking them, and what is done with them.
-import { html, useEffect, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useState } from "../../html.js";
 import { api, EMPTY } from "../../api.js";
 import { bytes, count, plainTime } from "../../format.js";
 import { usePoll, useSettled } from "../../live.js";
 import { adjust, go } from "../../router.js";
 import { may, useSession } from "../../session.js";
-import { Choice, Empty, Field, Notice, Panel, Table, Trouble } from "../../ui.js";
+import { Awaited, Choice, Empty, Field, Notice, Panel, Table, Trouble } from "../../ui.js";
 import { ActDialog } from "./acts.js";
 import { ExportDialog } from "./export.js";
 import { MessageDetail } from "./message_detail.js";
@@ -26,7 +26,7 @@ export function Messages({ entity, parameters, refresh }) {
   const isDead = view.subQueue !== "main";
   const { session, from, reason, message: opened } = parameters;
   const asked = { sub_queue: view.subQueue, state: view.state, session, reason: isDead && reason === NO_REASON ? EMPTY : isDead ? reason : undefined };
-  const { data, error, isLoading, refresh: again } = usePoll(
+  const { data, error, isStale, isLoading, refresh: again } = usePoll(
     (signal) => api.get("messages", { ...asked, path: entity.path, from, top: TOP }, signal), [entity.path, view.value, session, from, reason], 0);
   const [selected, setSelected] = useState([]);
   const [acting, setActing] = useState(null);
@@ -48,12 +48,12 @@ export function Messages({ entity, parameters, refresh }) {
       <${Trouble} error=${error} />
       ${data?.is_partial && html`<${Notice} kind="warn">Some fragments cannot be reached now: their messages are not shown.<//>`}
     </div>
-    ${data && html`<${Table} label=${view.label} rows=${data.messages} rowKey=${(one) => one.sequence_number} columns=${columnsOf(view, isDead, rights, data.messages, selected, setSelected)}
-      empty=${data.next ? `None among the ${count(data.scanned)} looked at.` : "There are none."} />`}
+    ${data && html`<${Awaited} isLoading=${isLoading} isStale=${isStale}><${Table} cards=${isDead} label=${view.label} rows=${data.messages} rowKey=${(one) => one.sequence_number} columns=${columnsOf(view, isDead, rights, data.messages, selected, setSelected)}
+      empty=${data.next ? `None among the ${count(data.scanned)} looked at.` : "There are none."} /><//>`}
     ${!data && isLoading && html`<${Empty}>Reading…<//>`}
     ${(from || data?.next) && html`<nav class="pager" aria-label="Parts of the list">
       <button class="small" disabled=${!from} onClick=${() => pick({ from: "" })}>From the start</button>
-      <button class="small" disabled=${!data?.next} onClick=${() => pick({ from: data.next })}>Next</button></nav>`}
+      <button class="small" disabled=${!data?.next || isStale} onClick=${() => pick({ from: data.next })}>Next</button></nav>`}
     ${opened && !acting && html`<${MessageDetail} key=${opened} entity=${entity} subQueue=${view.subQueue} number=${opened} may=${rights} onAct=${act} onChanged=${() => { adjust({ message: "" }); changed(); }} onClose=${() => adjust({ message: "" })} />`}
     ${acting?.action === "export" && html`<${ExportDialog} entity=${entity} asked=${asked} onClose=${() => setActing(null)} />`}
     ${acting && acting.action !== "export" && html`<${ActDialog} entity=${entity} subQueue=${view.subQueue} action=${acting.action} numbers=${acting.numbers} total=${acting.numbers?.length ?? entity[view.figure]}
@@ -118,6 +118,7 @@ function columnsOf(view, isDead, rights, messages, selected, setSelected) {
   const isAll = numbers.every((number) => selected.includes(number));
   const toggle = (number, on) => setSelected((before) => (on ? [...before, number] : before.filter((one) => one !== number)));
   const select = rights.remove && {
+    control: true,
     head: html`<input type="checkbox" aria-label="Select all shown" checked=${isAll} onChange=${(event) => setSelected(event.target.checked ? numbers : [])} />`,
     cell: (one) => html`<input type="checkbox" aria-label=${`Select message ${one.sequence_number}`} checked=${selected.includes(one.sequence_number)} onChange=${(event) => toggle(one.sequence_number, event.target.checked)} />`,
   };

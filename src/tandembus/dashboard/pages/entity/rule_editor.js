@@ -1,7 +1,8 @@
 // A rule beside a message that it is tried on: errors and the verdict come while somebody types.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { toast, Dialog, Field } from "../../ui.js";
+import { useChanged } from "../../unsaved.js";
 import { editedRule, emptyRule, RuleFields, ruleOf, useCheck } from "./rule_fields.js";
 import { Trial } from "./trial.js";
 
@@ -17,7 +18,7 @@ export function RuleEditor({ entity, rule, onSaved, onClose }) {
     toast(`Saved the rule ${name}.`);
     onSaved();
   }
-  return html`<${Dialog} title=${rule ? `Rule ${rule.name}` : "Create rule"} submit=${rule ? "Save rule" : "Create rule"} wide=${true} isReady=${Boolean(isWritten && !isWrong)} onSubmit=${save} onClose=${onClose}>
+  return html`<${Dialog} title=${rule ? `Rule ${rule.name}` : "Create rule"} submit=${rule ? "Save rule" : "Create rule"} wide=${true} isReady=${Boolean(isWritten && !isWrong)} isChanged=${useChanged(ruleOf(edited))} onSubmit=${save} onClose=${onClose}>
     <div class="grid">
       <div class="form">
         ${!rule && html`<${Field} label="Name" value=${edited.name} onInput=${(name) => setEdited({ ...edited, name })} autofocus required />`}

@@ -1,5 +1,5 @@
 // A rule as it is edited: what kind of filter, its parts, and an action; errors are told while somebody types.
-import { html, useEffect, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { fromRows, PropertyRows, toRows } from "../../fields.js";
 import { useSettled } from "../../live.js";

@@ -1,5 +1,5 @@
 // Which of a topic's messages a subscription gets, and how they are changed on the way.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { asText } from "../../fields.js";
 import { usePoll } from "../../live.js";
@@ -31,11 +31,11 @@ export function Rules({ entity }) {
     { head: "Rule", cell: (rule) => html`<button class="link" aria-label=${`Edit rule ${rule.name}`} onClick=${() => setEditing(rule)}>${rule.name}</button>` },
     { head: "Filter", cell: (rule) => html`<code class="wrap">${filterText(rule.filter)}</code> <span class="muted small">${rule.filter.kind}</span>` },
     { head: "Action", cell: (rule) => (rule.action ? html`<code class="wrap">${rule.action.expression}</code>` : html`<span class="muted">none</span>`) },
-    { head: "", cell: (rule) => html`<button class="small danger" aria-label=${`Delete rule ${rule.name}`} onClick=${() => setDeleting(rule)}>Delete</button>` },
+    { head: html`<span class="visually-hidden">Delete</span>`, number: true, cell: (rule) => html`<button class="small danger" aria-label=${`Delete rule ${rule.name}`} onClick=${() => setDeleting(rule)}>Delete</button>` },
   ];
   return html`<${Panel} title="Rules" bare=${true} actions=${html`<button class="primary" onClick=${() => setEditing({})}>Create rule</button>`}>
     <${Trouble} error=${error} />
-    ${data && html`<${Table} label="List of rules" columns=${columns} rows=${data.rules} rowKey=${(rule) => rule.name} empty="Without a rule it gets no message." />`}
+    ${data && html`<${Table} cards=${true} label="List of rules" columns=${columns} rows=${data.rules} rowKey=${(rule) => rule.name} empty="Without a rule it gets no message." />`}
     ${editing && html`<${RuleEditor} entity=${entity} rule=${editing.name ? editing : null} onClose=${() => setEditing(null)} onSaved=${() => { setEditing(null); refresh(); }} />`}
     ${deleting && html`<${Confirm} title=${`Delete the rule ${deleting.name}?`} text="Messages that only this rule takes no longer come." submit="Delete rule" onConfirm=${remove} onClose=${() => setDeleting(null)} />`}
   <//>`;

@@ -1,8 +1,9 @@
 // Sending a new message, or an old one once more, changed or not.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { topicOf } from "../../paths.js";
 import { Check, Dialog, Field, toast } from "../../ui.js";
+import { useChanged } from "../../unsaved.js";
 import { editedMessage, emptyMessage, isSendable, MessageForm, messageOf } from "./message_form.js";
 
 export function SendMessage({ entity, onSent, onClose }) {
@@ -12,7 +13,7 @@ export function SendMessage({ entity, onSent, onClose }) {
     toast(number ? `Sent as number ${number}.` : "Sent.");
     onSent();
   }
-  return html`<${Dialog} title=${`Send to ${entity.path}`} submit="Send" wide=${true} isReady=${isSendable(edited)} onSubmit=${send} onClose=${onClose}>
+  return html`<${Dialog} title=${`Send to ${entity.path}`} submit="Send" wide=${true} isReady=${isSendable(edited)} isChanged=${useChanged(messageOf(edited))} onSubmit=${send} onClose=${onClose}>
     <${MessageForm} edited=${edited} onChange=${setEdited} requiresSession=${entity.requires_session} />
   <//>`;
 }
@@ -28,7 +29,7 @@ export function ResendMessage({ entity, subQueue, message, onSent, onClose }) {
     toast(`Sent to ${to.trim() || home}.`);
     onSent();
   }
-  return html`<${Dialog} title=${`Resend message ${message.sequence_number}`} submit="Resend" wide=${true} isReady=${isSendable(edited)} onSubmit=${send} onClose=${onClose}>
+  return html`<${Dialog} title=${`Resend message ${message.sequence_number}`} submit="Resend" wide=${true} isReady=${isSendable(edited)} isChanged=${useChanged([messageOf(edited), to, remove])} onSubmit=${send} onClose=${onClose}>
     <div class="form">
       <${Field} label="Send to" value=${to} onInput=${setTo} help="A queue or topic of this namespace." />
       <${Check} label="Delete the original" help="Only once the new message is durable." checked=${remove} onChange=${setRemove} />

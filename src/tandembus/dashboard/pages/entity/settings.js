@@ -1,10 +1,11 @@
 // Settings to change, and the end of an entity or of its messages.
-import { html, useEffect, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useState } from "../../html.js";
 import { address, api } from "../../api.js";
 import { go } from "../../router.js";
 import { changes, isComplete, SettingsFields, useSettings } from "../../settings_form.js";
 import { may } from "../../session.js";
 import { attempt, Confirm, Panel, toast, Trouble } from "../../ui.js";
+import { forget, useUnsaved } from "../../unsaved.js";
 
 export function Settings({ entity, refresh }) {
   return html`<${Form} entity=${entity} refresh=${refresh} /><${Endings} entity=${entity} refresh=${refresh} />`;
@@ -18,6 +19,7 @@ function Form({ entity, refresh }) {
   const [failure, setFailure] = useState(null);
   const changed = changes(values, before);
   const isChanged = Object.keys(changed).length > 0;
+  useUnsaved(isChanged);
   const start = (given) => { setBefore(given); setValues(given); setFailure(null); setVersion((one) => one + 1); };
   const elsewhere = entity.modified_at;
   useEffect(() => { if (!isChanged) start(entity.settings); }, [elsewhere]);
@@ -56,6 +58,7 @@ function Endings({ entity, refresh }) {
   async function remove() {
     await api.remove("entity", { path: entity.path });
     toast(`Deleted ${entity.path}.`);
+    forget();
     go("entities");
   }
   const setStatus = (status) => attempt(() => api.patch("entity", { settings: { status } }, { path: entity.path }).then(refresh), status === "Active" ? "Enabled." : "Disabled.");

@@ -1,12 +1,12 @@
 // The subscriptions of a topic.
-import { html, useState } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { count } from "../../format.js";
 import { usePoll } from "../../live.js";
 import { nameOf } from "../../paths.js";
 import { adjust, link } from "../../router.js";
 import { may } from "../../session.js";
-import { Badge, Pager, Panel, Table, Trouble } from "../../ui.js";
+import { Awaited, Badge, Pager, Panel, Table, Trouble } from "../../ui.js";
 import { CreateEntity } from "../entities/create.js";
 import { StateBadges } from "../entities/states.js";
 
@@ -22,11 +22,11 @@ const COLUMNS = [
 export function Subscriptions({ entity, parameters, refresh }) {
   const skip = Number(parameters.skip) || 0;
   const [making, setMaking] = useState(false);
-  const { data, error, refresh: again } = usePoll((signal) => api.get("entities", { topic: entity.path, skip, top: TOP }, signal), [entity.path, skip], 2000);
+  const { data, error, isLoading, refresh: again } = usePoll((signal) => api.get("entities", { topic: entity.path, skip, top: TOP }, signal), [entity.path, skip], 2000);
   const actions = may(entity, "Manage") && html`<button class="primary" onClick=${() => setMaking(true)}>Create subscription</button>`;
   return html`<${Panel} title="Subscriptions" bare=${true} actions=${actions}>
     <${Trouble} error=${error} />
-    ${data && html`<${Table} label="List of subscriptions" columns=${COLUMNS} rows=${data.entities} rowKey=${(one) => one.path} empty="Nobody subscribes: what is sent here goes nowhere." />
+    ${data && html`<${Awaited} isLoading=${isLoading}><${Table} cards=${true} label="List of subscriptions" columns=${COLUMNS} rows=${data.entities} rowKey=${(one) => one.path} empty="Nobody subscribes: what is sent here goes nowhere." /><//>
       <${Pager} skip=${skip} top=${TOP} count=${data.count} onMove=${(next) => adjust({ skip: next || "" })} />`}
     ${making && html`<${CreateEntity} kind="subscription" topic=${entity.path} onClose=${() => setMaking(false)} onCreated=${() => { setMaking(false); again(); refresh(); }} />`}
   <//>`;

@@ -1,5 +1,5 @@
 // How deep, how fast, and how its fragments are.
-import { html } from "../../vendor/htm-preact.js";
+import { html } from "../../html.js";
 import { Chart } from "../../chart.js";
 import { bytes, count, duration, rate, short, time } from "../../format.js";
 import { link } from "../../router.js";

@@ -1,5 +1,5 @@
 // "Would this message match?": asked of the broker's own compiler and evaluator.
-import { html, useEffect, useMemo, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useMemo, useState } from "../../html.js";
 import { api } from "../../api.js";
 import { asText } from "../../fields.js";
 import { usePoll, useSettled } from "../../live.js";
