@@ -73,6 +73,7 @@ def test_messages_are_shown_by_their_state_and_stay_as_they_are(
     expect(rows).to_have_count(len(ids))
     for row, name in zip(rows.all(), ids, strict=True):
         expect(row).to_contain_text(name)
+    expect(shown.page.locator(".choice label").filter(has_text=choice)).to_have_text(f"{choice} ({len(ids)})")
     assert stage.messages("kinds") == before
 
 

@@ -62,6 +62,9 @@ FIRST_PROCESS: Final = "front-end-0"
     "--tracing", is_flag=True, default=None, help="Make spans of OpenTelemetry; OTEL_... variables say for whom."
 )
 @click.option(
+    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), help="What is logged.  [default: info]"
+)
+@click.option(
     "--log-format",
     type=click.Choice(logs.FORMATS),
     help="The log for people or as JSON lines; auto: for people on a terminal.  [default: auto]",
@@ -89,6 +92,7 @@ def serve(
     partner_data: Path | None,
     partner_ca: Path | None,
     tracing: bool | None,
+    log_level: str | None,
     log_format: str | None,
     config: Path | None,
 ) -> None:
@@ -126,6 +130,7 @@ def serve(
         "partner_data": partner_data,
         "partner_ca": partner_ca,
         "tracing": tracing,
+        "log_level": log_level,
         "log_format": log_format,
     }
     try:

@@ -79,6 +79,7 @@ class LocalRequests:
             transfer=int(fragment.lane(TRANSFER).live_count),
             transfer_dead_letter=int(fragment.lane(TRANSFER_DEAD_LETTER).live_count),
             size_bytes=int(fragment.live_bytes()),
+            deferred=0 if fragment.fan_out is not None else int(main.deferred_count),
         )
 
     async def peek(

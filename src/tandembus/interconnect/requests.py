@@ -21,11 +21,13 @@ class Counts:
     """Of one fragment or, summed up, of an entity; exact, since they change in the same commit as what they count."""
 
     active: int = 0
+    """With those that are deferred, as the service counts."""
     dead_letter: int = 0
     scheduled: int = 0
     transfer: int = 0
     transfer_dead_letter: int = 0
     size_bytes: int = 0
+    deferred: int = 0
     missing_fragments: int = 0
     """Did not answer: what they hold is not counted."""
 
@@ -37,6 +39,7 @@ class Counts:
             self.transfer + other.transfer,
             self.transfer_dead_letter + other.transfer_dead_letter,
             self.size_bytes + other.size_bytes,
+            self.deferred + other.deferred,
             self.missing_fragments + other.missing_fragments,
         )
 

@@ -135,12 +135,13 @@ def counts_value(counts: Counts) -> list[object]:
         counts.transfer,
         counts.transfer_dead_letter,
         counts.size_bytes,
+        counts.deferred,
     ]
 
 
 def counts_of(value: object) -> Counts:
     values = Values(value)
-    return Counts(*[values.integer() for _ in range(6)])
+    return Counts(*[values.integer() for _ in range(7)])
 
 
 def browsed_value(found: Sequence[Browsed]) -> list[object]:

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from tandembus.cli import main
 from tandembus.cli.up import Side
 from tandembus.config import load_settings
+from tandembus.security.key_file import ensure_key
 from tandembus.security.one_time_codes import OneTimeCodes
 from tests.covers import covers
 
@@ -83,6 +84,15 @@ def test_of_a_namespace_that_does_not_run_there_is_no_link(served: Path) -> None
     assert "tandembus serve" in result.stderr
     assert not (served / "run").exists()
     assert CliRunner().invoke(main, ["dashboard", "--data", "elsewhere"]).exit_code == 3
+
+
+@covers("B4")
+def test_a_namespace_that_was_restored_and_not_served_since_is_told_as_such(tmp_path: Path) -> None:
+    ensure_key(tmp_path)
+    result = CliRunner().invoke(main, ["dashboard", "--data", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "was restored, and not served since" in result.stderr
+    assert "tandembus serve --data" in result.stderr
 
 
 @covers("B4")

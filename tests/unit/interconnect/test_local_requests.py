@@ -68,7 +68,8 @@ async def test_counts_are_those_of_all_lanes() -> None:
         await queue.defer(await receiver.take_one())
         await queue.schedule("later", 60)
         counts = await requests_to(queue).counts()
-        assert counts == Counts(active=2, dead_letter=1, scheduled=1, size_bytes=int(queue.fragment.live_bytes()))
+        size_bytes = int(queue.fragment.live_bytes())
+        assert counts == Counts(active=2, dead_letter=1, scheduled=1, deferred=1, size_bytes=size_bytes)
 
 
 async def test_a_lock_is_found_by_its_token_in_its_own_lane_only() -> None:

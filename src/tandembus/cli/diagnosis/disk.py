@@ -27,7 +27,6 @@ LOW_SHARE: Final = 0.1
 LOW_BYTES: Final = 16 << 30
 """On a large volume a tenth is plenty."""
 FEW_FILES: Final = 100
-READ_ONLY: Final = "is mounted read-only"
 _MOUNTS: Final = Path("/proc/self/mounts")
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _SHARED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "afs", "lustre")
@@ -42,11 +41,12 @@ def examine(settings: ServeSettings, clock: Clock) -> Iterator[Finding]:
     if not folder.is_dir():
         yield AREA.problem("data folder", f"{folder} is not a folder", "Choose another folder with --data.")
         return
-    kind = file_system(folder, _mounts())
-    yield kind
-    yield room(os.statvfs(folder), settings.limits)
-    if READ_ONLY in kind.text:
-        pass  # whoever asks: it cannot be written to
+    yield file_system(folder, _mounts())
+    volume = os.statvfs(folder)
+    yield room(volume, settings.limits)
+    if volume.f_flag & os.ST_RDONLY:
+        advice = "Mount it for writing, or choose another folder with --data."
+        yield AREA.problem("data folder", f"{folder} cannot be written to: its volume is read-only", advice)
     elif not os.access(folder, os.W_OK | os.X_OK):
         advice = "Run the namespace as a user who may, or choose another folder with --data."
         yield AREA.problem("data folder", f"{folder} cannot be written to by this user", advice)
@@ -64,7 +64,7 @@ def file_system(folder: Path, mounts: str) -> Finding:
         text = f"{folder} is on a network file system ({kind}): its locks and maps cannot be relied on"
         return AREA.problem("file system", text, "Keep the data folder on a disk of this machine.")
     if "ro" in options:
-        return AREA.problem("file system", f"{folder} {READ_ONLY}", "Mount it for writing.")
+        return AREA.problem("file system", f"{folder} is mounted read-only", "Mount it for writing.")
     if kind in _VOLATILE:
         text = f"{folder} is in memory ({kind}): nothing outlives a restart of the machine"
         return AREA.warning("file system", text, "Choose a folder on a disk with --data.")

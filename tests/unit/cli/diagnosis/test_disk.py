@@ -229,7 +229,8 @@ def test_a_file_in_place_of_the_data_folder_is_a_problem(tmp_path: Path, place: 
 def test_a_folder_that_this_user_cannot_write_to_is_a_problem(closed_folder: Path, below: str) -> None:
     findings = list(examine(ServeSettings(data=closed_folder / below), SystemClock()))
     finding = about("data folder", findings)
-    assert_told(finding, Level.PROBLEM, "data folder", "cannot be written to by this user", "--data")
+    why = ("its volume is read-only", "Mount it") if os.geteuid() == 0 else ("by this user", "as a user who may")
+    assert_told(finding, Level.PROBLEM, "data folder", *why)
     assert "sync" not in [one.subject for one in findings]
 
 

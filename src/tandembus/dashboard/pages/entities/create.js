@@ -23,7 +23,7 @@ export function CreateEntity({ kind, topic, onCreated, onClose }) {
   return html`<${Dialog} title=${`Create ${kind}`} submit=${`Create ${kind}`} wide=${true} isReady=${Boolean(name.trim() && values && isComplete(values))} isChanged=${isChanged} onSubmit=${create} onClose=${onClose}>
     <div class="form">
       <${Field} label="Name" value=${name} onInput=${setName} autofocus required
-        help=${topic ? `A subscription of ${topic}.` : "Letters, digits, '.', '-', '_' and, between parts, '/'."} />
+        help=${topic ? `A subscription of ${topic}.` : "Letters, digits, '.', '-', '_', '~' and, between parts, '/'."} />
       <${Trouble} error=${error} />
       ${values && html`<${SettingsFields} fields=${fields} values=${values} isNew=${true} onChange=${setValues} />`}
       ${kind === "subscription" && html`<${FirstRule} rule=${rule} onChange=${setRule} />`}

@@ -13,12 +13,15 @@ import { MessageDetail } from "./message_detail.js";
 const TOP = 50;
 const NO_REASON = "(none)";
 const VIEWS = [
-  { value: "active", label: "Active", subQueue: "main", state: "active", figure: "active", kinds: ["queue", "subscription"] },
-  { value: "scheduled", label: "Scheduled", subQueue: "main", state: "scheduled", figure: "scheduled", kinds: ["queue", "topic", "subscription"] },
-  { value: "deferred", label: "Deferred", subQueue: "main", state: "deferred", kinds: ["queue", "subscription"] },
-  { value: "dead-letter", label: "Dead letters", subQueue: "dead-letter", state: "all", figure: "dead_letter", kinds: ["queue", "subscription"] },
-  { value: "transfer", label: "Transfer dead letters", subQueue: "transfer-dead-letter", state: "all", figure: "transfer_dead_letter", kinds: ["queue", "topic", "subscription"] },
+  { value: "active", label: "Active", subQueue: "main", state: "active", figure: (entity) => entity.active - entity.deferred, kinds: ["queue", "subscription"] },
+  { value: "scheduled", label: "Scheduled", subQueue: "main", state: "scheduled", figure: (entity) => entity.scheduled, kinds: ["queue", "topic", "subscription"] },
+  { value: "deferred", label: "Deferred", subQueue: "main", state: "deferred", figure: (entity) => entity.deferred, kinds: ["queue", "subscription"] },
+  { value: "dead-letter", label: "Dead letters", subQueue: "dead-letter", state: "all", figure: (entity) => entity.dead_letter, kinds: ["queue", "subscription"] },
+  { value: "transfer", label: "Transfer dead letters", subQueue: "transfer-dead-letter", state: "all", figure: (entity) => entity.transfer_dead_letter, kinds: ["queue", "topic", "subscription"] },
 ];
+
+/** Null while the messages cannot be counted. */
+function figureOf(view, entity) { return entity.active === null ? null : view.figure(entity); }
 
 export function Messages({ entity, parameters, refresh }) {
   const views = VIEWS.filter((one) => one.kinds.includes(entity.kind));
@@ -38,7 +41,7 @@ export function Messages({ entity, parameters, refresh }) {
   return html`<${Panel} title="Messages" bare=${true} actions=${html`<button class="small" onClick=${changed}>Refresh</button>`}>
     <div class="inside stack">
       <${Choice} label="Which messages" value=${view.value} onChange=${(value) => go("entity", { path: entity.path, tab: "messages", view: value })}
-        options=${views.map((one) => ({ value: one.value, label: one.figure && entity[one.figure] !== null ? `${one.label} (${count(entity[one.figure])})` : one.label }))} />
+        options=${views.map((one) => ({ value: one.value, label: figureOf(one, entity) === null ? one.label : `${one.label} (${count(figureOf(one, entity))})` }))} />
       <div class="bar">
         ${isDead && html`<${ReasonField} entity=${entity} subQueue=${view.subQueue} reason=${reason} version=${data} />`}
         <${SessionField} entity=${entity} session=${session} isListed=${entity.requires_session && !isDead} />
@@ -56,7 +59,7 @@ export function Messages({ entity, parameters, refresh }) {
       <button class="small" disabled=${!data?.next || isStale} onClick=${() => pick({ from: data.next })}>Next</button></nav>`}
     ${opened && !acting && html`<${MessageDetail} key=${opened} entity=${entity} subQueue=${view.subQueue} number=${opened} may=${rights} onAct=${act} onChanged=${() => { adjust({ message: "" }); changed(); }} onClose=${() => adjust({ message: "" })} />`}
     ${acting?.action === "export" && html`<${ExportDialog} entity=${entity} asked=${asked} onClose=${() => setActing(null)} />`}
-    ${acting && acting.action !== "export" && html`<${ActDialog} entity=${entity} subQueue=${view.subQueue} action=${acting.action} numbers=${acting.numbers} total=${acting.numbers?.length ?? entity[view.figure]}
+    ${acting && acting.action !== "export" && html`<${ActDialog} entity=${entity} subQueue=${view.subQueue} action=${acting.action} numbers=${acting.numbers} total=${acting.numbers?.length ?? figureOf(view, entity)}
       reason=${isDead && reason !== undefined ? (reason === NO_REASON ? "" : reason) : null} onClose=${() => { setActing(null); setSelected([]); if (opened) adjust({ message: "" }); changed(); }} />`}
   <//>`;
 }

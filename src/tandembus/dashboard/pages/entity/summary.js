@@ -17,7 +17,7 @@ export function Summary({ entity, samples }) {
     <${Panel} title="Now" bare=${true}><div class="figures">
       ${isSentTo && html`<${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} in all`} />`}
       <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} in all`} />
-      ${hasMessages && html`<${Figure} label="Active" value=${short(entity.active)} />
+      ${hasMessages && html`<${Figure} label="Active" value=${short(entity.active === null ? null : entity.active - entity.deferred)} note=${entity.deferred > 0 && `${count(entity.deferred)} deferred`} />
         <${Figure} label="Dead letters" value=${short(entity.dead_letter)} />`}
       ${isCounted && html`<${Figure} label="Scheduled" value=${short(entity.scheduled)} />`}
       ${hasMessages && html`<${Figure} label="Transfer dead letters" value=${short(entity.transfer_dead_letter)} />`}

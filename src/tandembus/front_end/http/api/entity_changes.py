@@ -90,6 +90,9 @@ class EntityChanges:
 
     async def _begin(self, request: web.Request) -> tuple[str, Claims]:
         path = asked(request, "path")
+        if not {".", ".."}.isdisjoint(path.split("/")):
+            self._access.check_any(request)
+            raise InvalidArgument(f"'{path[:64]}': no part of a path can be '.' or '..'.")
         claims = self._access.check(request, Right.MANAGE, path)
         await self._namespace.faults.hit_namespace(grows=request.method == "PUT")
         await self._namespace.refresh()

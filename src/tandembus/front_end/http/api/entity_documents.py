@@ -96,6 +96,7 @@ class EntityDocuments:
             "requires_session": not isinstance(description, TopicDescription) and description.requires_session,
             "availability": "Limited" if None in counts else "Available",
             **figures,
+            "deferred": None if total is None else total.deferred,
             "transfer_dead_letter": None if total is None else total.transfer_dead_letter,
             "max_size_bytes": _max_size_bytes(description),
             "subscriptions": self._namespace.catalog.subscription_count(entry.key) if is_topic else None,

@@ -16,8 +16,8 @@ from tandembus.front_end.http.access import SUPPLEMENTARY, Access
 from tandembus.front_end.http.api.browsing import Browsing
 from tandembus.front_end.http.api.message_json import STATES
 from tandembus.front_end.http.api.places import address_of, check_can_take_out, place_of, sequence_number
-from tandembus.front_end.http.api.routes import Route, asked, read_document, told
-from tandembus.front_end.http.api.sending import Sending, max_document_bytes
+from tandembus.front_end.http.api.routes import Route, asked, told
+from tandembus.front_end.http.api.sending import Sending, read_message_document
 from tandembus.front_end.http.resubmission import why_dropped
 from tandembus.front_end.http.taking import Taking, give_back
 from tandembus.interconnect.answers import settle_all
@@ -56,7 +56,7 @@ class Resending:
         source = await self._namespace.entity(address.key)
         target = await self._namespace.entity(target_address.key)
         target.check_can_send()
-        document = await read_document(request, max_document_bytes(target, self._namespace.limits))
+        document = await read_message_document(request, target, self._namespace.limits)
         is_removed = _is_removed(document)
         with self._browsing.in_use(source), self._browsing.in_use(target):
             lane = address.sub_queue.lane

@@ -78,14 +78,15 @@ def _answer(body: bytes, status: int) -> web.Response:
     return web.Response(status=status, body=body, headers={"Content-Type": JSON_CONTENT_TYPE})
 
 
-async def read_document(request: web.Request, max_bytes: int) -> dict[str, object]:
-    """The JSON object of a request's body. Raises what is wrong with it before anything is kept of more than that."""
+async def read_document(request: web.Request, max_bytes: int, too_large: str = "") -> dict[str, object]:
+    """The JSON object of a request's body. Raises what is wrong with it before anything is kept of more than that.
+    `too_large`: what to say then."""
     check_encoding(request)
     if request.content_type != "application/json":
         raise HttpRefusal(415, f"The content type must be application/json, not {request.content_type[:64]}.")
     body = await read_body(request, max_bytes)
     if body is None:
-        raise HttpRefusal(413, f"The body has more than {max_bytes} bytes.")
+        raise HttpRefusal(413, too_large or f"The body has more than {max_bytes} bytes.")
     document = read_json(body, "The body")
     if not isinstance(document, dict):
         raise InvalidArgument("The body must be a JSON object.")

@@ -52,7 +52,7 @@ class Sending:
         entity = await self._namespace.entity(address.key)
         entity.check_can_send()
         limits = self._namespace.limits
-        document = await read_document(request, max_document_bytes(entity, limits))
+        document = await read_message_document(request, entity, limits)
         message = self.read(entity, document)
         entity.accessed_at = self._clock.now()
         with entity.in_use():
@@ -81,5 +81,8 @@ class Sending:
         return number
 
 
-def max_document_bytes(entity: Entity, limits: Limits) -> int:
-    return JSON_PER_BYTE * entity.max_message_size_bytes(limits) + AROUND_BYTES
+async def read_message_document(request: web.Request, entity: Entity, limits: Limits) -> dict[str, object]:
+    """A message for this entity, as JSON, which may be longer than the message."""
+    largest = entity.max_message_size_bytes(limits)
+    too_large = f"The message is larger than the {largest} bytes that '{entity.name}' takes."
+    return await read_document(request, JSON_PER_BYTE * largest + AROUND_BYTES, too_large)

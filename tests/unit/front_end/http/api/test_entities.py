@@ -128,6 +128,7 @@ async def test_a_summary_tells_what_an_entity_is_and_holds(some: Browser) -> Non
         "active": 3,
         "scheduled": 0,
         "dead_letter": 0,
+        "deferred": 0,
         "transfer_dead_letter": 0,
         "max_size_bytes": 1024 * MIB,
         "subscriptions": None,
