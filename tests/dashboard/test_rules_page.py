@@ -98,6 +98,8 @@ def test_a_rule_is_created_changed_and_deleted(shown: Screen, stage: Stage, edit
     expect(editor).to_have_count(0)
     expect(shown.row("List of rules", "european")).to_contain_text("region = 'eu'")
     assert rules()["european"] == "region = 'eu'"
+    told = shown.page.get_by_text("The rule $Default takes all messages")
+    expect(told).to_be_visible()
     shown.button("Edit rule european").click()
     change = shown.dialog("Rule european")
     expression(change).fill("region = 'us'")
@@ -108,6 +110,7 @@ def test_a_rule_is_created_changed_and_deleted(shown: Screen, stage: Stage, edit
     shown.dialog("Delete the rule european?").get_by_role("button", name="Delete rule").click()
     expect(shown.row("List of rules", "european")).to_have_count(0)
     assert "european" not in rules()
+    expect(told).to_have_count(0)
 
 
 @covers("B4", "M9")
