@@ -7,6 +7,7 @@ kept: what did not change since the last build is not compiled again.
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -47,13 +48,29 @@ def forget_removed_modules() -> None:
 
 def pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    if subprocess.run(command, check=False).returncode != 0:
+    if wait_for(subprocess.Popen(command)) != 0:
         sys.exit("tandembus could not be built: see above")
+
+
+def wait_for(process: "subprocess.Popen[bytes]") -> int:
+    """On a terminal, people see that it goes on."""
+    began_at = time.monotonic()
+    while True:
+        try:
+            code = process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            if sys.stderr.isatty():
+                print(f"\r  {time.monotonic() - began_at:,.0f} s ", end="", file=sys.stderr, flush=True)
+            continue
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        return code
 
 
 def main() -> None:
     refresh_sources()
     forget_removed_modules()
+    print("building tandembus: where a C compiler is found, this takes some minutes the first time", flush=True)
     wheels = COPY / "dist"
     shutil.rmtree(wheels, ignore_errors=True)
     pip("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(wheels), str(COPY))
