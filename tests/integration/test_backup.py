@@ -271,6 +271,8 @@ def test_nothing_is_overwritten(large: RunningNamespace, tmp_path: Path) -> None
 def test_a_mounted_volume_is_filled_in_itself_and_served_only_when_it_is_whole(
     large: RunningNamespace, tmp_path: Path
 ) -> None:
+    with contextlib.closing(Bus(large)) as bus:
+        there = bus.counts("queue").active
     run("backup", tmp_path / "backup", "--data", large.data)
     with mounted(tmp_path / "volume", 1024) as volume:
         run("restore", tmp_path / "backup", "--data", volume)
@@ -288,7 +290,7 @@ def test_a_mounted_volume_is_filled_in_itself_and_served_only_when_it_is_whole(
             assert "restore the backup again" in errors
         (partial / "stores").rename(stores)
         with serving(volume) as running, contextlib.closing(Bus(running)) as bus:
-            assert bus.counts("queue").active == 400
+            assert bus.counts("queue").active == there >= 400
 
 
 @covers("F6")
