@@ -23,6 +23,7 @@ from tandembus.security.sas import make_token
 from tests.covers import covers
 from tests.integration.processes import Processes
 from tests.integration.serving import KEY, RunningNamespace, serving
+from tests.integration.syphons import until
 from tests.unit.node.metrics.scraped import Scraped
 
 SENDS = 'rights = ["Send", "Listen"]'
@@ -100,6 +101,12 @@ async def test_a_scrape_tells_every_metric_that_is_documented(alone: RunningName
         await administration.create_queue("parts", QueueSettings(partitioning=True))
     async with await connect(alone.connection_string) as bus:
         await (await bus.sender("parts")).send_many([OutgoingMessage(b"a"), OutgoingMessage(b"b")])
+
+    async def knows_the_queue() -> bool:
+        """What is told may be a second old."""
+        return "parts" in (await scraped(alone)).entities(families.MESSAGES)
+
+    await until(knows_the_queue)
     told = {name for name, _ in (await scraped(alone)).series}
     expected = set()
     for one in families.FAMILIES:
