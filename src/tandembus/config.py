@@ -47,6 +47,7 @@ EMULATOR_KEY: Final = "SAS_KEY_VALUE"
 EMULATOR_DUPLICATE_WINDOW_S: Final = 5.0
 """The emulator's least, which is less than the service's."""
 _PARTNER: Final = frozenset(["partner", "partner_data"])
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _OFF: Final = ("off", "none", "")
 _BOOLEANS: Final = {
     "true": True,
@@ -118,7 +119,7 @@ class ServeSettings:
     reservations: bool = setting(True, "offer reservations on management nodes, which other services do not know")
     open_metrics: bool = setting(False, "let anybody who reaches the HTTP port read the metrics, without a token")
     tracing: bool = setting(False, "make spans of OpenTelemetry of messages whose senders ask for it")
-    log_level: str = setting("info", "what is logged", choices=("debug", "info", "warning", "error"))
+    log_level: str = setting("info", "what is logged", choices=LOG_LEVELS)
     log_format: str = setting(
         "auto", "how: for people, as JSON lines, or auto: for people on a terminal", choices=("auto", "human", "json")
     )

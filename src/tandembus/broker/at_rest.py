@@ -17,7 +17,6 @@ async def look_at_rest(broker: MessageBroker, key: int, block_size: int, topic_k
         lane.load_blocks(list(await store.blocks(key, code)))
         lanes.append(lane)
     is_topic = topic_key == key
-    oldest, oldest_at = 0 if is_topic else int(lanes[MAIN].oldest()), 0
-    if oldest > 0:
-        (oldest_at,) = await store.enqueued_times([Place(topic_key or key, MAIN, oldest)])
+    oldest = Place(topic_key or key, MAIN, 0 if is_topic else int(lanes[MAIN].oldest()))
+    (oldest_at,) = await store.enqueued_times([oldest]) if oldest.number > 0 else (0,)
     broker.figures.found(key, holding_of(lanes, is_topic), oldest, oldest_at)

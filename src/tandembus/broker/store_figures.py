@@ -8,7 +8,7 @@ from typing import Final, final
 from tandembus.broker.figures import FragmentFigures, Holding
 from tandembus.broker.fragment import Fragment
 from tandembus.prometheus import Histogram
-from tandembus.store.messaging_store import CommitCost
+from tandembus.store.messaging_store import CommitCost, Place
 
 OPERATION_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -33,12 +33,13 @@ class StoreFigures:
         found.held = None
         return found
 
-    def found(self, key: int, held: Holding, oldest_number: int, oldest_enqueued_at: int) -> None:
+    def found(self, key: int, held: Holding, oldest: Place, oldest_enqueued_at: int) -> None:
         """In the store, of a fragment that nobody has opened. If somebody has meanwhile, that one knows better."""
         if key not in self.by_key:
             figures = self.by_key[key] = FragmentFigures(key)
             figures.held = held
-            figures.oldest_number = oldest_number
+            figures.body_fragment = oldest.fragment
+            figures.oldest_number = oldest.number
             figures.oldest_enqueued_at = oldest_enqueued_at
 
     def drop(self, key: int) -> None:

@@ -11,7 +11,7 @@ import click
 
 from tandembus import logs
 from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
-from tandembus.config import ConfigurationError, ServeSettings, load_settings
+from tandembus.config import LOG_LEVELS, ConfigurationError, ServeSettings, load_settings
 from tandembus.errors import BusError, InvalidArgument
 from tandembus.node.launching import Launch
 from tandembus.node.tuning import loading
@@ -61,9 +61,7 @@ FIRST_PROCESS: Final = "front-end-0"
 @click.option(
     "--tracing", is_flag=True, default=None, help="Make spans of OpenTelemetry; OTEL_... variables say for whom."
 )
-@click.option(
-    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), help="What is logged.  [default: info]"
-)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), help="What is logged.  [default: info]")
 @click.option(
     "--log-format",
     type=click.Choice(logs.FORMATS),

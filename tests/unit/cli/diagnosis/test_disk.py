@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from tandembus.cli.diagnosis.finding import Level
 from tandembus.clock import SystemClock
 from tandembus.config import Limits, ServeSettings
 from tests.unit.cli.diagnosis.told import about, assert_ok, assert_told
+from tests.volumes import files_limited_to
 
 ROOT = "/dev/sda1 / ext4 rw,relatime 0 0\n"
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
@@ -43,16 +42,6 @@ class SlowClock:
 def volume(size: int, free: int, files: int = 1_000_000, free_files: int = 900_000) -> os.statvfs_result:
     blocks, left = size // KIB, free // KIB
     return os.statvfs_result((KIB, KIB, blocks, left, left, files, free_files, free_files, 0, 255))
-
-
-@contextlib.contextmanager
-def files_limited_to(size_bytes: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +26,7 @@ from tandembus.store.messaging_store import (
 )
 from tests.contract.samples import FRAGMENT, block, message, numbers_of, sends
 from tests.covers import covers
+from tests.volumes import files_limited_to
 
 PLENTY = 1 << 30
 SETTINGS = EmbeddedSettings(map_bytes=1 << 30, commit_mode="loop")
@@ -191,16 +189,6 @@ async def test_a_full_map_refuses_sends_and_recovers_by_deleting(tmp_path: Path,
     assert store.room().free_bytes > full + 2 * MEGABYTE
     await store.commit(sends(range(sent, sent + 100), size_bytes=1000))
     await store.close()
-
-
-@contextlib.contextmanager
-def files_limited_to(size_bytes: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @covers("F3")
