@@ -24,6 +24,12 @@ MANY_DAYS = 400 * DAY
 PARTNER = "Endpoint=sb://other/;SharedAccessKeyName=one;SharedAccessKey=two"
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings name a folder of the current one by default: what happens to be there is none of these tests'."""
+    monkeypatch.chdir(tmp_path)
+
+
 def looked_at(
     settings: ServeSettings, config: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> list[Finding]:
