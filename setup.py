@@ -7,16 +7,12 @@ import importlib.util
 import os
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 from setuptools import Distribution, Extension, setup
 from setuptools.command.build_py import build_py
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parent
 PACKAGE = ROOT / "src" / "tandembus"

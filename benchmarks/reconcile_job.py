@@ -36,10 +36,14 @@ class Store:
     def __init__(self, folder: Path, namespace: str) -> None:
         self._folder = folder / namespace / "audit" / "store-0"
         self._folder.mkdir(parents=True)
-        self._head = f'{{"audit":1,"namespace":"{namespace}","store":"{namespace.encode().hex()}","number":'
+        self._head = f'{{"audit":2,"namespace":"{namespace}","store":"{namespace.encode().hex()}","number":'
         self._lines: list[str] = []
         self._size = self._files = 0
         self.number = 0
+        self._mark('"stream","index":0,"stores":1,"trimmed":0')
+
+    def _mark(self, kind: str) -> None:
+        self._lines.append(f'{self._head}{self.number},"kind":{kind}}}\n')
 
     def commit(self, at_ms: int, parts: list[dict[str, object]]) -> None:
         self.number += 1
@@ -50,6 +54,10 @@ class Store:
             self._size += len(line)
         if self._size >= FILE_BYTES:
             self.flush()
+
+    def stop(self) -> None:
+        self._mark('"ended"')
+        self.flush()
 
     def flush(self) -> None:
         self._files += 1
@@ -94,8 +102,8 @@ def write_records(folder: Path, messages: int, commit: int) -> None:
         phantoms = [_line("completed", f"orders/region-{index}", index + 1, extra)] if extra else []
         if lines or phantoms:
             primary.commit(at_ms + 1000, [*lines, *phantoms])
-    primary.flush()
-    secondary.flush()
+    primary.stop()
+    secondary.stop()
 
 
 def run_job(folder: str) -> None:

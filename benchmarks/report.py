@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.broker_rows import CPU_ROW, EVEN_ROW, HOP_ROW, OVER_TWO_ROW, SLOW_ROW
@@ -231,7 +231,7 @@ class Result:
     def write(self) -> Path:
         """Leaves the table and the figures in `results/`; returns the table's path."""
         RESULTS.mkdir(exist_ok=True)
-        name = f"{datetime.now(timezone.utc):%Y-%m-%d}-{commit()}"
+        name = f"{datetime.now(UTC):%Y-%m-%d}-{commit()}"
         (RESULTS / f"{name}.json").write_text(json.dumps(self._as_json(), indent=2) + "\n")
         path = RESULTS / f"{name}.md"
         path.write_text(self.as_text())

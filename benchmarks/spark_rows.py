@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from tandembus.pairing.aliases import backlog_path
 from tandembus.pairing.payloads import to_backlog
 from tandembus.spark import spark_session
 from tandembus.spark.jobs.syphon import SyphonOptions, run_syphon
-from tandembus.spark.jobs.syphon_home import Pair
+from tandembus.spark.jobs.syphon_task import Pair
 
 BODY = b"x" * 1024
 PRIMARY_NAME = "contoso"
@@ -374,7 +374,7 @@ def main(messages: int, big: bool, syphon_only: bool, quick: bool) -> None:
     click.echo(text)
     if not quick:
         RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{datetime.now(timezone.utc):%Y-%m-%d}-{commit()}-spark"
+        path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{commit()}-spark"
         path.with_suffix(".md").write_text(text)
         facts = {**asdict(table), "start_s": start_s}
         path.with_suffix(".json").write_text(json.dumps(facts, indent=2) + "\n")

@@ -124,7 +124,7 @@ class Tandembus:
     def _serve_command(self) -> list[str]:
         ports = ["--amqp-port", str(self._port), "--http-port", str(self._http_port), "--amqps-port", "off"]
         data = ["--data", str(self._folder / "data"), "--config", str(self._folder / "tandembus.toml")]
-        return [*self._under, *COMMAND, "serve", *ports, *data, "--key", KEY, *self._options]
+        return [*self._under, *COMMAND, "serve", *ports, *data, "--key", KEY, "--show-key", *self._options]
 
     def _is_ready(self) -> bool:
         output = self._output.read_text()

@@ -234,5 +234,5 @@ def _since(start: float | None, end: float | None) -> float | None:
 
 async def _within(step: Coroutine[Any, Any, object], patience_s: float = PATIENCE_S) -> None:
     """What does not come in time is missing in the account."""
-    with contextlib.suppress(asyncio.TimeoutError):
+    with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(step, patience_s)

@@ -12,6 +12,7 @@ from tandembus.cli.command_process import CommandProcess
 from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings
 from tandembus.client.meter import Counted, in_total
+from tandembus.errors import StoreUnavailable
 from tandembus.pairing.status import backlogs_in
 from tandembus.security.sas import parse_connection_string
 
@@ -64,12 +65,13 @@ class Stage:
         ends = asyncio.gather(*[one.ended() for one in running])
         try:
             await asyncio.wait_for(ends, STOPS_WITHIN_S)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             for one in running:
                 one.kill()
 
     def _namespace(self, name: str, port: int) -> CommandProcess:
-        command = ["serve", "--name", name, "--data", str(self._folder / name), "--brokers", "2", "--audit"]
+        command = ["serve", "--name", name, "--data", str(self._folder / name), "--brokers", "2"]
+        command += ["--audit", "--show-key"]
         command += ["--amqp-port", str(port), "--amqps-port", "off", "--http-port", "0"]
         return CommandProcess(name, command, self._tell)
 
@@ -109,7 +111,11 @@ class Stage:
     async def backlog_depth(self) -> int:
         async with Administration(self.secondary) as administration:
             depth = {queue.name: queue.counts.active async for queue in administration.queues()}
-        return sum(depth[path] for path in backlogs_in(depth).get(PRIMARY, {}).values())
+        found = [depth[path] for path in backlogs_in(depth).get(PRIMARY, {}).values()]
+        known = [count for count in found if count is not None]
+        if len(known) < len(found):
+            raise StoreUnavailable("The backlog cannot be counted at the moment.")
+        return sum(known)
 
     async def metered(self) -> list[Counted]:
         """All that both namespaces have counted."""

@@ -21,7 +21,7 @@ for about 50 ms: receivers that try ten times a second would take the senders' t
 PREFETCH: Final = 50
 """Without it the SDK gives back what arrives between two receives, and that changes the order."""
 RECEIVE_WAIT_S: Final = 1.0
-TROUBLE: Final = (AzureError, PairingError, OSError, asyncio.TimeoutError)
+TROUBLE: Final = (AzureError, PairingError, OSError)
 """What an application has to expect while the service is away."""
 
 

@@ -1,55 +1,56 @@
-"""Installs what tandembus needs to be built, run and tested, for the Python that runs this script.
+"""Installs what tandembus needs, for the Python that runs this: python -m tools.install_dependencies PART...
 
-With names of extras as arguments, only what these need.
-
-Reads `pyproject.toml`, the only place that names dependencies, without building the package for it.
+PART is `runtime` (what a namespace needs to run, and what brings the package into the environment), `build` (what
+compiles it), or an extra or a dependency group of `pyproject.toml`, the only place that names dependencies. The package
+itself is not built.
 """
 
-import subprocess
+import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
+from tools.steps import run_step
+
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+PLACED_BY = "setuptools"
+"""What builds the package interpreted."""
 
 
-def pip_install(*requirements: str) -> bool:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--quiet",
-        "--disable-pip-version-check",
-        "install",
-        *requirements,
-    ]
-    return subprocess.run(command, check=False).returncode == 0
+def pip_install(what: str, *requirements: str) -> bool:
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    return run_step(f"installing {what}", [*pip, *requirements])
 
 
 def load_settings() -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        if not pip_install("tomli>=2"):
-            sys.exit("tomli could not be installed")
-        import tomli as tomllib
     settings: dict[str, Any] = tomllib.loads(PROJECT.read_text())
     return settings
 
 
+def name_of(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement)[0]
+
+
+def requirements_of(part: str, settings: dict[str, Any]) -> list[str]:
+    build: list[str] = settings["build-system"]["requires"]
+    parts: dict[str, list[str]] = {**settings["project"]["optional-dependencies"], **settings["dependency-groups"]}
+    if part == "build":
+        return ["pip>=24", *build]
+    if part == "runtime":
+        # `up` prints a paired client to paste: with the SDK it works in the same environment.
+        placing = [requirement for requirement in build if name_of(requirement) == PLACED_BY]
+        return [*settings["project"]["dependencies"], *parts["pairing"], *placing]
+    return parts[part]
+
+
 def main() -> None:
+    parts = sys.argv[1:]
     settings = load_settings()
-    extras: dict[str, list[str]] = settings["project"]["optional-dependencies"]
-    if sys.argv[1:]:
-        if not pip_install(*[requirement for name in sys.argv[1:] for requirement in extras[name]]):
-            sys.exit(f"what {' and '.join(sys.argv[1:])} needs could not be installed")
-        return
-    wanted = settings["build-system"]["requires"] + settings["project"]["dependencies"]
-    if not pip_install("pip>=24", *wanted, *extras["test"], *extras["check"], *extras["spark"]):
-        sys.exit("the dependencies could not be installed")
-    if not pip_install(*extras["proton"]):
-        # It comes as C source; everything else works without it.
-        print("notice: qpid-proton could not be built here: its tests are skipped")
+    requirements = [requirement for part in parts for requirement in requirements_of(part, settings)]
+    names = ", ".join(dict.fromkeys(map(name_of, requirements)))
+    if not pip_install(f"{' and '.join(parts)}: {names}", *requirements):
+        sys.exit(f"{' and '.join(parts)} could not be installed: see above")
 
 
 if __name__ == "__main__":

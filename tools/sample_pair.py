@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class Side:
 @contextlib.contextmanager
 def running_pair(folder: Path) -> Iterator[tuple[Side, Side]]:
     """`tandembus up`, on any free ports."""
-    command = [sys.executable, "-m", "tandembus", "up", "--json", "--primary-name", "contoso"]
+    command = [sys.executable, "-m", "tandembus", "up", "--json", "--show-key", "--primary-name", "contoso"]
     command += ["--secondary-name", "contoso-backup"]
     for side in ("primary", "secondary"):
         command += [f"--{side}-data", str(folder / side), f"--{side}-amqp-port", "0", f"--{side}-http-port", "0"]
@@ -100,7 +100,7 @@ def fill(primary: Side) -> None:
         with client.get_topic_sender("events") as sender:
             sender.send_messages([order(number) for number in range(80)])
         with client.get_queue_sender("orders") as sender:
-            sender.schedule_messages(order(500), datetime.now(timezone.utc) + timedelta(days=1))
+            sender.schedule_messages(order(500), datetime.now(UTC) + timedelta(days=1))
         _bury(client, "invoices", 14)
 
 

@@ -21,5 +21,5 @@ if [ ! -e $policy ]; then # a package must not start its service here: whoever n
     chmod +x $policy
 fi
 # shellcheck disable=SC2086 # the list is meant to be split
-{ apt-get update && apt-get install -y --no-install-recommends $packages; } >/dev/null 2>&1 \
+{ apt-get -o Acquire::Languages=none update && apt-get install -y --no-install-recommends $packages; } >/dev/null 2>&1 \
     || echo "notice: installing$packages failed: going on without ($why)"

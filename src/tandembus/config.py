@@ -7,27 +7,26 @@ answered with where it stands, what it is, and what would be allowed there.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import ipaddress
 import math
+import os
 import re
-import sys
+import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from tandembus.limits import Limits, setting
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = [
     "EMULATOR_KEY",
     "ConfigurationError",
+    "IssuerSetting",
     "Limits",
     "PolicySetting",
     "ServeSettings",
@@ -36,14 +35,28 @@ __all__ = [
     "load_settings",
     "settings_document",
     "settings_from_document",
+    "unknown_variables",
 ]
 
 ENVIRONMENT_PREFIX: Final = "TANDEMBUS_"
 LIMITS_PREFIX: Final = ENVIRONMENT_PREFIX + "LIMITS_"
+OTHER_VARIABLES: Final = ("COMPILE", "CONNECTION_STRING", "PRIMARY", "SECONDARY", "SPARK_MASTER")
+"""Read by other commands, or by the build."""
+_OF_KUBERNETES: Final = re.compile(
+    ENVIRONMENT_PREFIX + r"(PORT|PORT_.*|(.+_)?SERVICE_.*|.+_PORT_\d+_(TCP|UDP|SCTP)(_.*)?)", re.ASCII | re.DOTALL
+)
+_ADDRESS_OF_KUBERNETES: Final = ("tcp://", "udp://", "sctp://")
+"""How a value begins that Kubernetes makes. For a service `tandembus-amqp` that is the value of TANDEMBUS_AMQP_PORT."""
+_TABLES: Final = ("limits", "policies", "issuers")
+"""Settings that no variable can hold as a whole."""
 MAX_FILE_BYTES: Final = 1024 * 1024
 RIGHTS: Final = ("Send", "Listen", "Manage")
+MIN_KEY_LENGTH: Final = 16
+"""Shortest new key, since a shorter one can be guessed. Shorter keys that are stored already stay good."""
 EMULATOR_KEY: Final = "SAS_KEY_VALUE"
 """The key in everybody's connection strings for the official emulator."""
+EMULATOR_CONFIG: Final = Path("/ServiceBus_Emulator/ConfigFiles/Config.json")
+"""Where its container has its file."""
 EMULATOR_DUPLICATE_WINDOW_S: Final = 5.0
 """The emulator's least, which is less than the service's."""
 _PARTNER: Final = frozenset(["partner", "partner_data"])
@@ -61,6 +74,9 @@ _BOOLEANS: Final = {
 }
 _NAMESPACE_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?", re.ASCII)
 _POLICY_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,256}", re.ASCII)
+_LISTENER: Final = re.compile(
+    r"((\[(?P<ipv6>[0-9A-Fa-f:.%]{2,64})\]|(?P<host>[A-Za-z0-9._-]{1,253})):)?(?P<port>\d{1,5})", re.ASCII
+)
 _KEY: Final = re.compile(r"[!-:<-~]{1,256}", re.ASCII)
 """Printable, without space and semicolon: it must survive in a connection string."""
 
@@ -80,6 +96,20 @@ class PolicySetting:
 
 
 @dataclass(frozen=True, slots=True)
+class IssuerSetting:
+    """An OpenID Connect issuer whose JSON web tokens are accepted."""
+
+    issuer: str = setting("", "what its tokens have as `iss`")
+    audience: tuple[str, ...] = setting((), "what its tokens must have as `aud`, one of these")
+    jwks: str = setting("", "its public keys (JSON web key set): an https URL, or a file")
+    role_claim: str = setting("roles", "where its tokens have their roles; dots lead into nested claims")
+    manage_roles: tuple[str, ...] = setting(("Azure Service Bus Data Owner",), "roles that grant Manage")
+    send_roles: tuple[str, ...] = setting(("Azure Service Bus Data Sender",), "roles that grant Send")
+    listen_roles: tuple[str, ...] = setting(("Azure Service Bus Data Receiver",), "roles that grant Listen")
+    clock_skew_s: float = setting(60.0, "how far its clock may be off", minimum=0.0, maximum=3_600.0)
+
+
+@dataclass(frozen=True, slots=True)
 class ServeSettings:
     """All that `serve` needs to know."""
 
@@ -91,9 +121,13 @@ class ServeSettings:
         5671, "customary port of AMQP over TLS; 0 = any free one, off = none", minimum=0, maximum=65_535
     )
     http_port: int = setting(5300, "customary port of HTTP; 0 = any free one", minimum=0, maximum=65_535)
+    listeners: tuple[str, ...] = setting(
+        (),
+        "further addresses to listen on, each HOST:PORT, [IPv6]:PORT, or a port of `host`; each speaks everything",
+    )
     key: str | None = setting(
         None,
-        "key of RootManageSharedAccessKey; without it a random one is kept in the data folder",
+        "key of RootManageSharedAccessKey, 16 characters or more; without it a random one is kept in the data folder",
         is_secret=True,
     )
     brokers: int = setting(0, "message broker processes; 0 = everything in one process", minimum=0, maximum=64)
@@ -132,6 +166,14 @@ class ServeSettings:
     emulator_config: Path | None = setting(  # noqa: RUF009
         None, "Config.json of the Service Bus emulator, whose entities are created at the start"
     )
+    emulator: bool = setting(
+        False,
+        "take the place of the emulator's container: read `Config.json` at the container's path, and print the "
+        "emulator's ready line",
+    )
+    open_emulator_key: bool = setting(
+        False, "accept the emulator's key SAS_KEY_VALUE, which everybody knows, also from other machines"
+    )
     partner: str | None = setting(
         None,
         "connection string of the other namespace of a pair, whose state is shown beside this one's",
@@ -143,6 +185,9 @@ class ServeSettings:
     )
     stop_timeout_s: float = setting(10.0, "how long a graceful stop may take", minimum=0.0)
     policies: tuple[PolicySetting, ...] = setting((), "further SAS policies, as [[policies]] tables")
+    issuers: tuple[IssuerSetting, ...] = setting(
+        (), "issuers of JSON web tokens (OpenID Connect) to accept, as [[issuers]] tables"
+    )
     limits: Limits = setting(Limits(), "limits, as a [limits] table")  # noqa: RUF009
 
     def __post_init__(self) -> None:
@@ -152,20 +197,37 @@ class ServeSettings:
             "letters, digits, '.' and '-' (at most 64) are allowed",
         )
         _check(self.host.strip() == self.host and self.host, "host", "a host name or network address is needed")
+        further = self.further_addresses
+        _check(len(set(further)) == len(further), "listeners", "one address stands there twice")
         _check_key("key", self.key)
         for policy in self.policies:
-            _check_policy(policy)
+            _check_policy(policy, self.accepts_emulator_key)
         names = [policy.name.lower() for policy in self.policies]
         _check(len(set(names)) == len(names), "policies", "two policies have the same name")
+        for issuer in self.issuers:
+            _check_issuer(issuer)
+        _check(
+            not self.issuers or not self.accept_any_jwt,
+            "accept_any_jwt",
+            "tokens of [[issuers]] are checked: remove one",
+        )
+        _check(
+            len({one.issuer for one in self.issuers}) == len(self.issuers), "issuers", "two tables name the same issuer"
+        )
         _check(
             (self.tls_certificate is None) == (self.tls_private_key is None),
             "tls_certificate",
             "tls_certificate and tls_private_key are only of use together",
         )
         _check(
-            not self.accept_any_jwt or is_loopback(self.host),
+            not self.accept_any_jwt or self.is_on_loopback,
             "accept_any_jwt",
-            f"it would let everybody in who reaches {self.host}; it is allowed on a loopback address only",
+            f"it would let everybody in who reaches {', '.join(self.hosts)}; it is allowed on a loopback address only",
+        )
+        _check(
+            not self.open_emulator_key or self.is_emulator,
+            "open_emulator_key",
+            "that key is accepted only with --emulator or a Config.json of the emulator",
         )
         _check(
             self.partner is None or self.partner_data is None,
@@ -180,9 +242,36 @@ class ServeSettings:
         _check_limits(self.limits)
 
     @property
+    def further_addresses(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of each of `listeners`."""
+        return tuple(_listener_address(one, self.host) for one in self.listeners)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All network addresses that are listened on."""
+        return tuple(dict.fromkeys([self.host, *[host for host, _ in self.further_addresses]]))
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether nobody can reach it from another machine."""
+        return all(is_loopback(host) for host in self.hosts)
+
+    @property
+    def is_emulator(self) -> bool:
+        return self.emulator or self.emulator_config is not None
+
+    @property
     def accepts_emulator_key(self) -> bool:
-        """Everybody knows that key: it is worth something only where nobody else can come from."""
-        return self.emulator_config is not None and is_loopback(self.host)
+        """Everybody knows that key: other machines may use it only where that was asked for."""
+        return self.is_emulator and (self.is_on_loopback or self.open_emulator_key)
+
+
+def _listener_address(text: str, default_host: str) -> tuple[str, int]:
+    found = _LISTENER.fullmatch(text)
+    port = int(found["port"]) if found is not None else 65_536
+    if found is None or port > 65_535:
+        raise ConfigurationError(f"listeners: '{text[:80]}' is not HOST:PORT, [IPv6]:PORT or a port from 0 to 65535")
+    return found["ipv6"] or found["host"] or default_host, port
 
 
 def emulator_limits(limits: Limits) -> Limits:
@@ -218,6 +307,8 @@ def load_settings(
             values = {name: value for name, value in values.items() if name not in _PARTNER}
         values.update(given)
         limits.update(_converted(Limits, source.limits, source.origin + source.limits_infix))
+    if values.get("emulator"):
+        values = {**_from_emulator(environment or {}), **values}
     if values.get("emulator_config") is not None:
         limits.setdefault("min_duplicate_window_s", EMULATOR_DUPLICATE_WINDOW_S)
     try:
@@ -277,19 +368,50 @@ def _from_file(path: Path) -> _Source:
 
 
 def _from_environment(environment: Mapping[str, str]) -> _Source:
-    """Unknown TANDEMBUS_* names are left alone: container platforms make some up, such as TANDEMBUS_PORT."""
-    known = {ENVIRONMENT_PREFIX + name.upper(): name for name in _field_names(ServeSettings) if _is_plain(name)}
-    values = {name: environment[variable] for variable, name in known.items() if variable in environment}
-    limits = {
-        variable.removeprefix(LIMITS_PREFIX).lower(): text
-        for variable, text in environment.items()
-        if variable.startswith(LIMITS_PREFIX)
-    }
+    """Names that are not known are left to `unknown_variables`."""
+    given = {name: text for name, text in environment.items() if not text.startswith(_ADDRESS_OF_KUBERNETES)}
+    values = {name: given[variable] for variable, name in _variables(ServeSettings).items() if variable in given}
+    limits = {name: given[variable] for variable, name in _variables(Limits).items() if variable in given}
     return _Source("environment variable TANDEMBUS_", values, limits, "LIMITS_")
 
 
-def _is_plain(name: str) -> bool:
-    return name not in ("limits", "policies")
+def _variables(owner: type) -> dict[str, str]:
+    """Setting by environment variable."""
+    prefix = LIMITS_PREFIX if owner is Limits else ENVIRONMENT_PREFIX
+    return {prefix + name.upper(): name for name in _field_names(owner) if name not in _TABLES}
+
+
+def known_variables() -> list[str]:
+    return [*_variables(ServeSettings), *_variables(Limits)]
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The TANDEMBUS_ variables that nothing reads, each with advice. Those that Kubernetes makes for a service named
+    tandembus are not among them."""
+    known = [*known_variables(), *[ENVIRONMENT_PREFIX + name for name in OTHER_VARIABLES]]
+    return [
+        (variable, _advice_about(variable, known))
+        for variable, text in sorted(environment.items())
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in known
+        if not _OF_KUBERNETES.fullmatch(variable) and not text.startswith(_ADDRESS_OF_KUBERNETES)
+    ]
+
+
+def _advice_about(variable: str, known: Sequence[str]) -> str:
+    name = variable.removeprefix(ENVIRONMENT_PREFIX)[:80].upper()
+    if name.lower() in _TABLES:
+        return "Put it into a file, as a table: --config."
+    alike = difflib.get_close_matches(name, [one.removeprefix(ENVIRONMENT_PREFIX) for one in known], 1, 0.0)
+    return f"Is {ENVIRONMENT_PREFIX}{alike[0]} meant?"
+
+
+def _from_emulator(environment: Mapping[str, str]) -> dict[str, object]:
+    """What the official emulator's container takes from its surroundings; its other variables change nothing here."""
+    values: dict[str, object] = {}
+    if os.path.lexists(EMULATOR_CONFIG):
+        values["emulator_config"] = EMULATOR_CONFIG
+    port = environment.get("EMULATOR_HTTP_PORT")
+    return values | _converted(ServeSettings, {"http_port": port} if port else {}, "environment variable EMULATOR_")
 
 
 def _field_names(owner: type) -> list[str]:
@@ -303,7 +425,9 @@ def _converted(owner: type, values: Mapping[str, object], origin: str) -> dict[s
     for name, value in values.items():
         where = origin + _as_written(name, origin)
         if name not in fields:
-            raise ConfigurationError(f"{where}: no such setting; there are {', '.join(sorted(fields))}")
+            alike = difflib.get_close_matches(name, fields, 1)
+            advice = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(sorted(fields))}"
+            raise ConfigurationError(f"{where}: no such setting; {advice}")
         converted[name] = _convert(value, hints[name], fields[name].metadata, where)
     return converted
 
@@ -326,10 +450,11 @@ def _convert(value: object, hint: object, metadata: Mapping[str, object], where:
             raise ConfigurationError(f"{where}: {_shown(value, metadata)} is not a list")
         inner = typing.get_args(hint)[0]
         return tuple(_convert(item, inner, metadata, f"{where}[{at}]") for at, item in enumerate(items))
-    if hint is PolicySetting:
+    if hint is PolicySetting or hint is IssuerSetting:
         if not isinstance(value, Mapping):
-            raise ConfigurationError(f"{where}: expected a [[policies]] table")
-        return PolicySetting(**_converted(PolicySetting, value, f"{where}."))  # type: ignore[arg-type]
+            table = "policies" if hint is PolicySetting else "issuers"
+            raise ConfigurationError(f"{where}: expected a [[{table}]] table")
+        return hint(**_converted(hint, value, f"{where}."))  # type: ignore[arg-type]
     return _checked(_scalar(value, hint, metadata, where), metadata, where)
 
 
@@ -395,7 +520,7 @@ def _check_key(name: str, key: str | None) -> None:
     )
 
 
-def _check_policy(policy: PolicySetting) -> None:
+def _check_policy(policy: PolicySetting, accepts_emulator_key: bool) -> None:
     name = f"policies.{policy.name}"
     _check(
         _POLICY_NAME.fullmatch(policy.name),
@@ -404,7 +529,24 @@ def _check_policy(policy: PolicySetting) -> None:
     )
     _check_key(f"{name}.key", policy.key)
     _check_key(f"{name}.secondary_key", policy.secondary_key)
+    for field, key in (("key", policy.key), ("secondary_key", policy.secondary_key or policy.key)):
+        is_good = len(key) >= MIN_KEY_LENGTH or (accepts_emulator_key and key == EMULATOR_KEY)
+        _check(is_good, f"{name}.{field}", f"a key needs at least {MIN_KEY_LENGTH} characters")
     _check(policy.rights, f"{name}.rights", f"at least one of {', '.join(RIGHTS)} is needed")
+
+
+def _check_issuer(issuer: IssuerSetting) -> None:
+    name = f"issuers.{issuer.issuer}"
+    _check(issuer.issuer, "issuers.issuer", "the issuer's name is needed: what its tokens have as `iss`")
+    _check(issuer.audience, f"{name}.audience", "at least one audience is needed")
+    _check(issuer.jwks, f"{name}.jwks", "a URL or a file with the issuer's keys is needed")
+    _check(issuer.role_claim, f"{name}.role_claim", "the name of a claim is needed")
+    url = urlsplit(issuer.jwks)
+    _check(
+        url.scheme != "http" or is_loopback(url.hostname or ""),
+        f"{name}.jwks",
+        "keys that come over plain http could be anybody's; https is needed, except from a loopback address",
+    )
 
 
 def _check_limits(limits: Limits) -> None:

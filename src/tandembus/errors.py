@@ -57,6 +57,10 @@ class SessionLockLost(BusError):
     """The lock on the session lapsed, or its link is gone: what was received under it goes back."""
 
 
+class SessionLockLapsed(SessionLockLost):
+    """The time of the lock on the session is over; its link is still there."""
+
+
 class SessionCannotBeLocked(BusError):
     """Somebody else holds this session."""
 
@@ -115,7 +119,7 @@ class StoreFull(StoreUnavailable):
 
 
 class StoreDamaged(StoreUnavailable):
-    """The store's files are not what they must be: cut short, or of a newer format."""
+    """The store's files are not what they must be."""
 
 
 class FragmentUnavailable(StoreUnavailable):

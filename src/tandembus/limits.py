@@ -46,7 +46,22 @@ class Limits:
 
     # Messages
     max_message_size_bytes: int = setting(
-        256 * KIB, "largest message or batch, all sections together", minimum=KIB, maximum=100 * MIB
+        256 * KIB,
+        "largest message or batch, all sections together, of an entity that has no MaxMessageSizeInKilobytes",
+        minimum=KIB,
+        maximum=100 * MIB,
+    )
+    largest_message_size_bytes: int | None = setting(
+        None,
+        "the most that MaxMessageSizeInKilobytes of an entity may be, in bytes; none = max_message_size_bytes",
+        minimum=KIB,
+        maximum=100 * MIB,
+    )
+    large_message_memory_bytes: int = setting(
+        256 * MIB,
+        "bytes of messages of more than 1 MiB that a process holds; above it clients that send them are not read, "
+        "and no more of them are delivered; one in each direction always goes on",
+        minimum=KIB,
     )
     max_header_size_bytes: int = setting(
         64 * KIB, "header, annotations and properties of a message together", minimum=KIB
@@ -177,8 +192,13 @@ class Limits:
     max_unauthenticated_connections: int = setting(
         1_000, "connections at the same time that have not shown a valid claim yet", minimum=1
     )
+    max_unauthenticated_connections_per_address: int | None = setting(
+        None, "those of one network address; none = a tenth of them, and no cap for loopback addresses", minimum=1
+    )
     pre_auth_timeout_s: float = setting(20.0, "a connection without a valid claim is closed after this", minimum=0.01)
-    pre_auth_bytes: int = setting(256 * KIB, "bytes read from a connection before a valid claim", minimum=KIB)
+    pre_auth_bytes: int = setting(
+        256 * KIB, "bytes read from a connection before a valid claim, without the bodies of HTTP requests", minimum=KIB
+    )
     max_amqp_sessions_per_connection: int = setting(256, "AMQP sessions of one connection", minimum=1, maximum=65_535)
     max_links_per_connection: int = setting(1_000, "links of one connection", minimum=1)
     max_frame_size_bytes: int = setting(65_536, "largest AMQP frame taken", minimum=512, maximum=16 * MIB)
@@ -202,6 +222,9 @@ class Limits:
     )
     link_idle_timeout_s: float | None = setting(
         None, "a link without any activity is detached after this; none = never", minimum=1.0
+    )
+    session_detach_delay_s: float = setting(
+        5.0, "a receiver whose session lock has lapsed is detached after this, and gets nothing meanwhile", minimum=0.0
     )
     token_check_interval_s: float = setting(
         10.0, "how often live links are compared with their claims", minimum=0.01, maximum=30.0
@@ -256,3 +279,8 @@ class Limits:
     # Audit
     audit_file_bytes: int = setting(16 * MIB, "an audit file is rolled at this size", minimum=KIB)
     audit_files: int = setting(64, "audit files kept of each store; the oldest go first", minimum=2)
+
+    @property
+    def largest_message_bytes(self) -> int:
+        """The largest message that any entity may take."""
+        return max(self.max_message_size_bytes, self.largest_message_size_bytes or 0)

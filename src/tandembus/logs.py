@@ -12,7 +12,7 @@ import sys
 import traceback
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, final
 
 from tandembus.printable import printable
@@ -103,7 +103,7 @@ class JsonFormatter(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, timezone.utc)
+        at = datetime.fromtimestamp(record.created, UTC)
         entry: dict[str, object] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,

@@ -104,6 +104,16 @@ def text(data: bytes, at: i64, behind: i64) -> bytes:
     return b""
 
 
+def annotation_name(data: bytes, at: i64, behind: i64) -> bytes:
+    """The name of an annotation. In binary it is none by the specification, but clients read it as one."""
+    code: i64 = data[at]
+    if code == 0xA3 or code == 0xA1 or code == 0xA0:
+        return data[at + 2 : behind]
+    if code == 0xB3 or code == 0xB1 or code == 0xB0:
+        return data[at + 5 : behind]
+    return b""
+
+
 def short_text(data: bytes, at: i64, max_characters: i64, what: str) -> str | None:
     value, _ = decode(data, int(at))
     if value is None:
@@ -113,6 +123,21 @@ def short_text(data: bytes, at: i64, max_characters: i64, what: str) -> str | No
     if len(value) > max_characters:
         raise InvalidArgument(f"{what} is longer than {max_characters} characters")
     return value
+
+
+def key_text(data: bytes, at: i64, max_characters: i64, what: str) -> str | None:
+    """A key that may also come as binary, as SDKs send what they have received."""
+    code: i64 = data[at]
+    if code != 0xA0 and code != 0xB0:
+        return short_text(data, at, max_characters, what)
+    value, _ = decode(data, int(at))
+    try:
+        key = value.decode() if isinstance(value, bytes) else ""
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{what} must be text in UTF-8") from None
+    if len(key) > max_characters:
+        raise InvalidArgument(f"{what} is longer than {max_characters} characters")
+    return key
 
 
 def timestamp_at(data: bytes, at: i64) -> i64:

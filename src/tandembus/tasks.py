@@ -53,7 +53,7 @@ async def within(work: Awaitable[T], seconds: float | None) -> T:
     if not future.done():
         await _given_up(future)
         if future.cancelled():
-            raise asyncio.TimeoutError
+            raise TimeoutError
     return future.result()
 
 

@@ -89,7 +89,7 @@ class Administered(ABC):
         return
 
     @abstractmethod
-    async def status(self) -> tuple[str, int]:
+    async def status(self) -> tuple[str, int | None]:
         """Availability, and messages at the outlet, as Get tells them."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Administered(ABC):
         while (found := await self.status())[0] != "Available":
             assert CLOCK.monotonic() < give_up_at, f"{self.name} is still {found[0]}"
             await asyncio.sleep(LOOK_AGAIN_S)
-        return found[1]
+        return found[1] or 0
 
     async def _check_content(self, lock_s: float) -> None:
         """At least one message in each fragment, given out under locks of this duration."""
@@ -196,7 +196,7 @@ class AdministeredQueue(Administered):
     async def lock_s(self) -> float:
         return (await self._administration.get_queue(self.name)).settings.lock_duration_s or 0.0
 
-    async def status(self) -> tuple[str, int]:
+    async def status(self) -> tuple[str, int | None]:
         found = await self._administration.get_queue(self.name)
         return found.availability_status or "", found.counts.active
 
@@ -226,7 +226,7 @@ class AdministeredTopic(Administered):
         await self._administration.get_topic(self.name)
         return LOCKS_S[0]
 
-    async def status(self) -> tuple[str, int]:
+    async def status(self) -> tuple[str, int | None]:
         topic = await self._administration.get_topic(self.name)
         counts = (await self._administration.get_subscription(self.name, self.subscription)).counts
         return topic.availability_status or "", counts.active

@@ -140,7 +140,8 @@ def duplicate_count(history: History) -> int:
 
 
 def duplicate_window(history: History) -> Breaches:
-    """Of sends with one id, as many are stored as windows lie between them: not more, and not less."""
+    """Of sends with one id, as many are stored as windows lie between them: not more, and not less. On partitioned
+    entities that holds for each key by itself."""
     sends: dict[str, set[str]] = defaultdict(set)
     for send in history.sends:
         for entity in history.fed_by(send.event.entity):
@@ -149,7 +150,11 @@ def duplicate_window(history: History) -> Breaches:
     for entity, described in history.entities.items():
         for message_id in sends[entity] if described.duplicate_window_s else ():
             count = len(history.numbers.get((entity, message_id), ()))
-            least, most = _copies(history, history.sends_of(entity, message_id), described.duplicate_window_s)
+            by_key: dict[str | None, list[Operation]] = defaultdict(list)
+            for send in history.sends_of(entity, message_id):
+                by_key[send.event.key if described.fragments > 1 else None].append(send)
+            copies = [_copies(history, own, described.duplicate_window_s) for own in by_key.values()]
+            least, most = sum(one[0] for one in copies), sum(one[1] for one in copies)
             if not least <= count <= most:
                 wanted = f"{least}" if least == most else f"{least} to {most}"
                 breaches.append(f"{name_of((entity, message_id))} is there {count} times instead of {wanted}")
@@ -157,7 +162,7 @@ def duplicate_window(history: History) -> Breaches:
 
 
 def _copies(history: History, sends: list[Operation], window_s: float) -> tuple[int, int]:
-    """How many copies there must be at least, and may be at most. That one id has one key is taken for granted."""
+    """How many copies there must be at least, and may be at most."""
     least, most = 0, 0
     forgotten_at, might_forget_at = -NEVER, -NEVER
     for send in sorted(sends, key=lambda one: one.invoked_at):

@@ -16,7 +16,7 @@ Times (`at`) are wall time in seconds, all taken on the machine that runs the lo
 | healthy | sends to it go to the primary again | entity |
 | renewed | a lock lasts longer | token, locked_until |
 | session | a session was accepted | entity, session, receiver, locked_until |
-| closed | a receiver closes or is lost: from here on it holds nothing for certain | receiver |
+| closed | a receiver closes or is lost: from here on it holds no session for certain | receiver |
 | held | what a syphon had in its hands when it was killed | kill, entity, id |
 | down | for `took_s` these places lose their locks; what is under way is in doubt | kill, broker, places, took_s, |
 | | | how, note |

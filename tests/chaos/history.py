@@ -276,7 +276,8 @@ class History:
         if held is not None:
             held.closed_at = event.at
         for delivery in self._of_receiver.pop(event.receiver, ()):
-            delivery.closed_at = event.at
+            if delivery.event.session is not None:
+                delivery.closed_at = event.at
 
 
 def fragment_of(number: int) -> int:

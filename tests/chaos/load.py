@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from tandembus.client import (
@@ -26,8 +27,9 @@ from tandembus.client import (
 from tandembus.client.administration import Administration
 from tandembus.client.errors import ClientFailure
 from tandembus.errors import BusError
+from tandembus.namespace.partitioning import fragment_of_key
 from tests.chaos.recorder import Recorder
-from tests.chaos.targets import Target
+from tests.chaos.targets import Target, key_in
 
 PATIENCE_S = 60.0
 WAIT_S = 0.5
@@ -41,7 +43,7 @@ RECONNECT_S = 0.02
 FETCH = 20
 IN_A_SESSION = 30
 REPEATS = 8
-"""One in so many messages of a queue with duplicate detection is sent again."""
+"""One in so many messages of a queue with duplicate detection is sent again, and once more under another key."""
 
 
 class Load:
@@ -149,11 +151,14 @@ class Load:
             await self._send_one(sender, target, messages)
             if target.is_deduplicating and chance.randrange(REPEATS) == 0:
                 await self._send_one(sender, target, messages)
+                if target.is_partitioned:  # the same id in the same fragment, and yet another message (P10)
+                    beside = key_in(int(fragment_of_key(messages[0].message_id)), number=1)
+                    await self._send_one(sender, target, [replace(one, partition_key=beside) for one in messages])
 
     async def _until_there_is_room(self, target: Target) -> None:
         while self._is_sending and self._waiting[target.outlets[0]] > MOST_WAITING:
             self._arrival.clear()
-            with suppress(asyncio.TimeoutError):
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._arrival.wait(), WAIT_S)
 
     async def _send_one(self, sender: Sender, target: Target, messages: list[OutgoingMessage]) -> None:

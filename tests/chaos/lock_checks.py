@@ -49,7 +49,7 @@ def _stale_epochs(history: History) -> list[str]:
 
 
 def _lost_early(history: History) -> list[str]:
-    """A settlement refused for a lock that still ran, whose broker lived and whose receiver had not closed."""
+    """A settlement refused for a lock that still ran, and whose broker lived."""
     breaches: list[str] = []
     for delivery in history.deliveries:
         for settlement in delivery.settlements:

@@ -26,7 +26,7 @@ from tests.chaos.recorder import Recorder
 from tests.chaos.targets import Target
 
 PATIENCE_S = 60.0
-TROUBLE = (AzureError, PairingError, OSError, asyncio.TimeoutError)
+TROUBLE = (AzureError, PairingError, OSError)
 """What an application has to expect while the service is away."""
 
 

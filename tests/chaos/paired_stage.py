@@ -169,7 +169,7 @@ class PairedStage:
             return [(await administration.get_queue(queue)).counts for queue in self.backlog_queues]
 
     async def depth(self) -> int:
-        return sum(one.active for one in await self.backlog())
+        return sum(one.active or 0 for one in await self.backlog())
 
     async def until_depth(self, is_so: Callable[[int], bool]) -> int:
         give_up_at = CLOCK.monotonic() + PATIENCE_S

@@ -87,6 +87,10 @@ def deduplicating() -> Story:
     return Story(duplicate_window_s=30.0)
 
 
+def partitioned() -> Story:
+    return Story(duplicate_window_s=30.0, fragments=16)
+
+
 def topic() -> Story:
     written = Story()
     return (
@@ -123,6 +127,7 @@ GOOD: dict[str, Story] = {
     .send("a")
     .receive("a", 1, LOCK)
     .say("closed", receiver=1)
+    .wait(61)
     .take("a", 1, AGAIN, receiver=2),
     "a new epoch ends locks": story().send("a").receive("a", 1, LOCK).down().take("a", 1, LATER, receiver=2),
     "a lock lost with its broker": story()
@@ -135,6 +140,9 @@ GOOD: dict[str, Story] = {
     "a topic's subscriptions": topic().send("a", entity="t").left("a", 1, entity="t/one").left("a", 1, entity="t/two"),
     "a duplicate dropped": deduplicating().send("a").send("a").left("a", 1),
     "a duplicate after the window": deduplicating().send("a").wait(40).send("a").left("a", 1).left("a", 2),
+    "one id under two keys": partitioned().send("a", key="k1").send("a", key="k2").left("a", 1).left("a", 2),
+    "a duplicate under a key": partitioned().send("a", key="k1").send("a", key="k1").left("a", 1),
+    "one id under two keys of a plain queue": deduplicating().send("a", key="k1").send("a", key="k2").left("a", 1),
     "a whole batch": story().send("a", batch=1).send("b", batch=1).left("a", 1).left("b", 2),
     "no batch at all": story().send("a", "unknown", batch=1).send("b", "unknown", batch=1),
 }
@@ -230,6 +238,10 @@ BAD: dict[str, tuple[str, Story]] = {
         .left("a", 1, session="s"),
     ),
     "a duplicate stored": ("duplicate window", deduplicating().send("a").send("a").left("a", 1).left("a", 2)),
+    "dropped under another key": (
+        "duplicate window",
+        partitioned().send("a", key="k1").send("a", key="k2").left("a", 1),
+    ),
     "dropped after the window": ("duplicate window", deduplicating().send("a").wait(40).send("a").left("a", 1)),
     "committed without the send": ("transactions", transaction("ok", is_there=False, is_gone=True)),
     "committed without the settlement": ("transactions", transaction("ok", is_there=True, is_gone=False)),
@@ -240,6 +252,10 @@ BAD: dict[str, tuple[str, Story]] = {
     "two locks on one message": (
         "exclusive locks",
         story().send("a").receive("a", 1, LOCK).take("a", 1, AGAIN, receiver=2),
+    ),
+    "closed and delivered again before the lock was over": (
+        "exclusive locks",
+        story().send("a").receive("a", 1, LOCK).say("closed", receiver=1).take("a", 1, AGAIN, receiver=2),
     ),
     "one lock for two receivers": (
         "exclusive locks",

@@ -80,6 +80,8 @@ async def test_receivers_that_never_read_or_settle_do_not_grow_the_process(names
             await _healthy_round_trip(client)
             assert anonymous_memory_bytes(pid) - before < greedy_count * GROWTH_BYTES_EACH
         # The greedy ones are gone without a word: what they held lapses, and all of it is delivered again.
+        async with Administration(namespace.connection_string) as administration:
+            await administration.update_queue(GREEDY, QueueSettings(lock_duration_s=PATIENCE_S))
         receiver = await client.receiver(GREEDY)
         seen: set[str] = set()
         while len(seen) < MESSAGES:

@@ -96,6 +96,9 @@ def test_partitioning_is_offered_with_the_size_that_comes_of_it(shown: Screen, s
     )
     shown.page.get_by_label("Search").fill("parts")
     expect(shown.row("Entities", "parts")).to_contain_text("of 32 GB")
+    shown.go("entity?path=parts")
+    expect(shown.page.get_by_text("All fragments lie in one messaging store")).to_be_visible()
+    expect(shown.page.get_by_text("--brokers N or --stores N")).to_be_visible()
 
 
 @covers("B4")

@@ -49,6 +49,7 @@ def test_a_partitioned_queue_is_a_map_of_16_fragments_with_their_places_and_dept
     assert sum(one["active"] for one in told) == 32
     expect(shown.figure("Active")).to_have_text("32")
     expect(shown.page.get_by_text("\u00d7 the mean")).to_be_visible()
+    expect(shown.page.get_by_text("All fragments lie in one messaging store")).to_have_count(0)
 
 
 @covers("B4")
@@ -66,16 +67,39 @@ def test_a_fragment_that_is_out_makes_the_entity_limited_and_its_cell_says_so(sh
     shown.go("entity?path=parts")
     title = shown.page.locator(".title")
     expect(title.get_by_text("Available", exact=True)).to_be_visible()
+    depth = stage.entity("parts")["fragments"][5]["active"]
     stage.call("PUT", "/$faults/one", {"target": "fragment/parts/5", "kind": "unavailable"})
     expect(title.get_by_text("Limited", exact=True)).to_be_visible()
     fifth = cells(shown).nth(5)
     expect(fifth).to_contain_text("unavailable")
     expect(shown.page.locator(".fragment.out")).to_have_count(1)
     expect(shown.page.get_by_text("Fragment 5 cannot be used now")).to_be_visible()
+    expect(fifth.locator(".depth")).to_have_text("unknown")
+    left = 32 - depth
+    expect(shown.figure("Active")).to_have_text(f"at least {left}")
     shown.shot("entity-limited")
+    shown.go("entities?search=parts")
+    expect(shown.row("Entities", "parts")).to_contain_text(f"at least {left}")
+    shown.go("entity?path=parts")
     stage.call("DELETE", "/$faults/one")
     expect(title.get_by_text("Available", exact=True)).to_be_visible()
     expect(shown.page.locator(".fragment.out")).to_have_count(0)
+
+
+@covers("B4", "P19", "B3")
+def test_what_cannot_be_counted_is_unknown_and_not_0(shown: Screen, stage: Stage) -> None:
+    stage.call("PUT", "/$faults/one", {"target": "entity/plain", "kind": "unavailable"})
+    shown.go("entity?path=plain")
+    for label in ("Active", "Dead letters", "Scheduled", "Size"):
+        expect(shown.figure(label)).to_have_text("unknown")
+    shown.go("entities?search=plain")
+    row = shown.row("Entities", "plain")
+    expect(row).to_contain_text("Limited")
+    expect(row.get_by_text("unknown")).to_have_count(4)
+    shown.go("overview")
+    expect(shown.figure("Active")).to_have_text("at least 32")
+    stage.call("DELETE", "/$faults/one")
+    expect(shown.figure("Active")).to_have_text("32")
 
 
 @covers("B4", "P19", "B3")

@@ -42,10 +42,10 @@ class Process:
         self._process.stdin.write(text)
         self._process.stdin.flush()
 
-    def until(self, word: str, what: object) -> tuple[str, str]:
+    def until(self, word: str, what: object, within_s: float = WITHIN_S) -> tuple[str, str]:
         """What was said before the line that holds the word, and that line."""
         said: list[str] = []
-        end = time.monotonic() + WITHIN_S
+        end = time.monotonic() + within_s
         line: str | None = ""
         while line is not None and time.monotonic() < end:
             try:

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tandembus.testing import EmbeddedNamespace
+from tests.guides.process import WITHIN_S
 from tests.integration.serving import serving
+from tests.ports import free_ports
+from tests.sdk.foreign import OWN_ADDRESS
 
 SCENES: Mapping[str, str] = {
     "docs/filters.md": """
@@ -27,6 +30,8 @@ SCENES: Mapping[str, str] = {
 UPKEEP = ("docs/backup.md", "docs/cli.md", "docs/doctor.md")
 """Documents that suppose a namespace on this machine, served from a folder."""
 DATA = "var/lib/tandembus"
+COMPILED_WITHIN_S = 600.0
+"""For blocks that download and compile."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Stage:
     commands: str = ""
     ports: list[int] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    within_s: float = WITHIN_S
+    """How long a block may take."""
 
 
 @contextlib.contextmanager
@@ -54,5 +61,10 @@ def stage_of(document: str, folder: Path) -> Iterator[Stage]:
             yield Stage(
                 "tandembus queue create orders; tandembus send orders one; tandembus send orders two", None, environment
             )
+    elif document.startswith("docs/quickstart/"):
+        # SDKs connect to the usual port of TLS, whatever the connection string says.
+        amqp, http = free_ports(2)
+        environment = {"TANDEMBUS_HOST": OWN_ADDRESS, "TANDEMBUS_AMQPS_PORT": "5671"}
+        yield Stage("", [amqp, 5671, http, 0, 0, 0], environment, within_s=COMPILED_WITHIN_S)
     else:
         yield Stage()

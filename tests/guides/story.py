@@ -24,6 +24,8 @@ DONE = "the block is done, with"
 PORTS = (5672, 5671, 5300, 5682, 5681, 5310)
 """The defaults, which documents name. Tests run side by side, so each story has others."""
 JS = ROOT / "tests" / "integration" / "js"
+FILES = {"go": "main.go", "java": "Main.java", "xml": "pom.xml"}
+"""What a block of this language is saved as, for the commands that compile and run it."""
 _PLACES = re.compile(r"(?<![\w./])/(?=backups\b|archive\b|var/lib/|etc/(prometheus|tandembus)|tmp/)")
 """Folders of a machine, which documents name: each story has its own."""
 _DRIVER = f"""
@@ -45,11 +47,12 @@ for line in sys.stdin:
 class Story:
     def __init__(self, folder: Path, stage: Stage) -> None:
         self._folder = folder
+        self._within_s = stage.within_s
         self._ports = dict(zip(PORTS, stage.ports or free_ports(len(PORTS)), strict=True))
         self._kept: list[Process] = []
         self._number = 0
         self._environment = {**os.environ, **self._settings(), **stage.environment}
-        _write_commands(folder / "bin", self._ports)
+        write_commands(folder / "bin", self._ports)
         self._shell = Process(["bash"], folder, self._environment)
         self._python: Process | None = None
 
@@ -72,6 +75,8 @@ class Story:
             self._run_python(block)
         elif block.language == "js":
             self._run_node(block)
+        elif block.language in FILES:
+            (self._folder / FILES[block.language]).write_text(self._here(block.text))
         elif block.language == "console":
             self._run_transcript(block)
         else:
@@ -96,7 +101,7 @@ class Story:
         # In the shell itself, since a block may set variables; an error ends it, unless it is what the block shows.
         command = f"set -e\n. {file}" if order is Order.RUN else f"bash -e {file}"
         self._shell.write(f"{command}\necho {shlex.quote(DONE)} $?\nset +e\n")
-        said, end = self._shell.until(DONE, what)
+        said, end = self._shell.until(DONE, what, self._within_s)
         assert order is Order.END_ANYHOW or end.endswith(" 0\n") is (order is Order.RUN), f"{what} ended so: {said}"
         return said
 
@@ -183,7 +188,7 @@ def alike(line: str) -> str:
     return re.sub(r"\S*\d\S*", "#", " ".join(line.split()))
 
 
-def _write_commands(folder: Path, ports: dict[int, int]) -> None:
+def write_commands(folder: Path, ports: dict[int, int]) -> None:
     """`tandembus`, `python` and so on as an installation has them. `up` takes the ports of the story, and a
     process for each namespace instead of six. What would install does nothing: the tests run on what is installed."""
     python = shlex.quote(sys.executable)
@@ -198,6 +203,7 @@ def _write_commands(folder: Path, ports: dict[int, int]) -> None:
         "python": f'exec {python} "$@"',
         "pytest": f'exec {python} -m pytest "$@"',
         "pip": "exit 0",
+        "pipx": "exit 0",
         "git": "exit 0",
     }
     for name, text in scripts.items():

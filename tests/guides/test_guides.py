@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.guides.blocks import ROOT, Block, Order, blocks_of, without_fences
 from tests.guides.stages import stage_of
-from tests.guides.story import JS, telling
+from tests.guides.story import FILES, JS, telling
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-RUN = ("sh", "python", "js", "console")
+RUN = ("sh", "python", "js", "console", *FILES)
 READ = ("json", "toml")
-SHOWN = ("text", "yaml")
-"""Diagrams, what a program prints, and files of other programs."""
+SHOWN = ("text", "yaml", "csharp")
+"""Diagrams, what a program prints, files of other programs, and a language whose tools cannot be had here."""
 ELSEWHERE = {
     "docs/faults.md": "tests/integration/test_fault_guide.py",
     "docs/pairing.md": "tests/integration/test_pairing_guide.py",
@@ -31,9 +27,12 @@ ELSEWHERE = {
     "docs/spark-jobs.md": "tests/spark/test_guide.py",
     "docs/usage.md": "tests/spark/test_guide.py",
     "docs/reconciliation.md": "tests/spark/test_guide.py",
+    "docs/quickstart/java.md": "tests/sdk/java/test_java.py",
+    "docs/quickstart/go.md": "tests/sdk/go/test_go.py",
 }
 """Documents that other tests run: with Spark, with pytest itself, or line by line."""
-DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/guides/*.md"))]
+FOLDERS = ("docs", "docs/guides", "docs/quickstart")
+DOCUMENTS = [ROOT / "README.md", *(path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md")))]
 
 
 def name_of(path: Path) -> str:
@@ -52,6 +51,8 @@ def test_a_document_works_for_whoever_pastes_it(path: Path, tmp_path: Path) -> N
     blocks = to_run(path)
     if any(block.language == "js" for block in blocks) and not (JS / "node_modules" / "ws").exists():
         pytest.skip("a block needs the JavaScript SDK, which is not installed")
+    if any(re.search(r"\bcurl ", block.text) for block in blocks) and shutil.which("curl") is None:
+        pytest.skip("a block needs curl, which is not installed")
     with stage_of(name_of(path), tmp_path) as stage, telling(tmp_path, stage) as story:
         for block in blocks:
             story.run(block)

@@ -29,6 +29,7 @@ SCOPES = (
     SUBSCRIPTION,
     f"{SUBSCRIPTION}/$deadletterqueue",
     f"{SUBSCRIPTION}/$management",
+    "orders/sub",
     "order",
     "orders2",
 )
@@ -41,6 +42,10 @@ RIGHTS: Mapping[str, frozenset[str]] = {
 COVERED_BY: Mapping[str, frozenset[str]] = {
     "orders": frozenset({"", "orders"}),
     "orders2": frozenset({"", "orders2"}),
+    "orders/sub": frozenset({"", "orders", "orders/sub"}),
+    "orders/sub/$deadletterqueue": frozenset({"", "orders", "orders/sub"}),
+    "orders/messages": frozenset({"", "orders"}),
+    "orders/sub/$management": frozenset({"", "orders", "orders/sub"}),
     "orders/$deadletterqueue": frozenset({"", "orders", "orders/$deadletterqueue"}),
     "orders/$transfer/$deadletterqueue": frozenset({"", "orders", "orders/$transfer/$deadletterqueue"}),
     "orders/$management": frozenset({"", "orders", "orders/$management"}),
@@ -88,15 +93,20 @@ class Credential:
         return make_token(f"{HOST}/{self.scope}", self.policy, self.key, SystemClock().now() + 600.0)
 
     def allows(self, right: str, target: str) -> bool:
-        """What must be: an entity's policy is worth nothing outside of it, and Manage is everything."""
-        if not self.rights or (self.place and self.scope not in WITHIN[self.place]):
+        """What must be: an entity's policy is worth nothing outside of it, so also not for other entities below its
+        path, and Manage is everything."""
+        if not self.rights or (self.place and (self.scope not in WITHIN[self.place] or is_other(target, self.place))):
             return False
         rights = RIGHTS[self.rights]
         return (right in rights or "Manage" in rights) and self.scope in COVERED_BY[target]
 
 
+def is_other(target: str, place: str) -> bool:
+    return place == "orders" and target.startswith(("orders/sub", "orders/messages"))
+
+
 WITHIN: Mapping[str, frozenset[str]] = {
-    "orders": frozenset(scope for scope in SCOPES if scope == "orders" or scope.startswith("orders/")),
+    "orders": frozenset({"orders"} | {scope for scope in SCOPES if scope.startswith("orders/$")}),
     "news": frozenset(scope for scope in SCOPES if scope == "news" or scope.startswith("news/")),
 }
 NOBODY = Credential("", "", "")
@@ -232,6 +242,11 @@ RULE = {"rule-name": "r", "rule-description": {"sql-filter": {"expression": "no 
 AMQP_ATTEMPTS: Sequence[Attempt] = (
     send("orders"),
     send("orders2"),
+    send("orders/sub"),
+    send("orders/messages"),
+    receive("orders/sub"),
+    receive("orders/sub/$deadletterqueue"),
+    request("peek-message", "Listen", "orders/sub/$management", {"from-sequence-number": 1, "message-count": int_(1)}),
     send("news"),
     send_via("orders", "orders2"),
     send_via("orders", "orders"),
@@ -323,6 +338,12 @@ HTTP_ATTEMPTS: Sequence[HttpAttempt] = (
     HttpAttempt("PUT", "/orders", "Manage", "orders", NO_XML, (("If-Match", "*"),)),
     HttpAttempt("PUT", "/orders2", "Manage", "orders2", NO_XML),
     HttpAttempt("GET", "/orders/$policies", "Manage", "orders"),
+    HttpAttempt("GET", "/orders/sub", "Manage", "orders/sub"),
+    HttpAttempt("PUT", "/orders/sub", "Manage", "orders/sub", NO_XML),
+    HttpAttempt("GET", "/orders/sub/$policies", "Manage", "orders/sub"),
+    HttpAttempt("POST", "/orders/sub/messages", "Send", "orders/sub", b"hello"),
+    HttpAttempt("DELETE", "/orders/sub/messages/head?timeout=0", "Listen", "orders/sub"),
+    HttpAttempt("POST", "/orders/messages/messages", "Send", "orders/messages", b"hello"),
     HttpAttempt("DELETE", "/orders/$policies/nobody", "Manage", "orders"),
     HttpAttempt("GET", "/news", "Manage", "news"),
     HttpAttempt("PUT", "/news", "Manage", "news", NO_XML),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 OPENING = ("accepted", "scheduled", "copied", "arrived", "activated", "dead_letter")
+MARKS = ("stream", "rolled", "ended")
 PASSING = ("duplicate", "published", "began", "nothing")
 
 
@@ -19,12 +20,22 @@ class Audit:
         self.ids: dict[str, list[str]] = {}
         """Accepted, by entity."""
         self.open: dict[tuple[str, int, int], dict[int, str]] = {}
+        self.last: dict[str, int] = {}
+        """The newest record, by folder."""
+        self.ended: dict[str, int | None] = {}
+        """The record at which the files say that they end, by folder."""
+        self.stores: dict[str, set[int]] = {}
+        """How many stores the files say that there are, by folder."""
         self._names: dict[tuple[str, int, int], str] = {}
         for folder in sorted((data / "audit").iterdir()):
             self._read(folder)
 
     def _read(self, folder: Path) -> None:
         lines = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.open()]
+        self.ended[folder.name] = lines[-1]["number"] if lines and lines[-1]["kind"] == "ended" else None
+        self.stores[folder.name] = {line["stores"] for line in lines if line["kind"] == "stream"}
+        lines = [line for line in lines if line["kind"] not in MARKS]
+        self.last[folder.name] = lines[-1]["number"] if lines else 0
         places = [(line["number"], line["part"]) for line in lines]
         assert places == sorted(set(places)), "each record once, in order"
         numbers = sorted({number for number, _ in places})

@@ -127,7 +127,9 @@ class Processes:
 
     async def counts(self, queue: str) -> int:
         async with self.administration() as administration:
-            return (await administration.get_queue(queue)).counts.active
+            count = (await administration.get_queue(queue)).counts.active
+        assert count is not None
+        return count
 
 
 def is_ready(topology: Topology) -> bool:

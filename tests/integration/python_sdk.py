@@ -13,10 +13,17 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
-from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+    ServiceBusSender,
+)
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 
 ARRIVES_WITHIN_S = 20.0
@@ -214,6 +221,15 @@ def receive(receiver: ServiceBusReceiver, count: int, **options: Any) -> list[Se
         assert arrived, f"{len(messages)} of {count} messages came"
         messages += arrived
     return messages
+
+
+def short_lived(body: str, **options: Any) -> ServiceBusMessage:
+    """A message that expires after a millisecond. The SDK's own times to live are whole seconds."""
+    message = ServiceBusMessage(body, time_to_live=timedelta(seconds=1), **options)
+    header = message.raw_amqp_message.header
+    assert header is not None
+    header.time_to_live = 1
+    return message
 
 
 def body_of(message: ServiceBusReceivedMessage) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
@@ -281,22 +281,27 @@ class RawAmqp:
         return self.expect(codes.DISPOSITION)
 
     def receive_message(self) -> tuple[Frame, MessageSections]:
+        first, payload = self.receive_payload()
+        return first, decode_message(payload, typed=True)
+
+    def receive_payload(self) -> tuple[Frame, bytes]:
         """One delivery, its frames joined; the first of them is returned."""
         first = found = self.expect(codes.TRANSFER)
-        payload = found.payload
+        pieces = [found.payload]
         while found.plain(5) is True:
             found = self.expect(codes.TRANSFER)
-            payload += found.payload
-        return first, decode_message(payload, typed=True)
+            pieces.append(found.payload)
+        return first, b"".join(pieces)
 
     # Request and response.
 
-    def attach_node(self, address: str, handle: int = 50, channel: int = 0) -> Node:
+    def attach_node(self, address: str, handle: int = 50, channel: int = 0, reply_to: str = "client") -> Node:
         """Both links of a request/response node: the request's on `handle`, the reply's on the next."""
         self.attach_sender(handle, address, channel)
-        self.attach_receiver(handle + 1, address, (SETTLED, FIRST), channel)
+        self.attach(handle + 1, True, source_of(address), target_of(reply_to), (SETTLED, FIRST), channel)
+        self.expect(codes.ATTACH)
         self.flow(handle + 1, CREDIT, channel=channel)
-        return Node(self, handle, channel)
+        return Node(self, handle, channel, reply_to)
 
     def put_token(self, audience: str, token: str | None = None, node: Node | None = None) -> MessageSections:
         if token is None:
@@ -308,14 +313,17 @@ class RawAmqp:
 class Node:
     """A client's side of `$cbs` or of a management node."""
 
-    def __init__(self, client: RawAmqp, handle: int, channel: int) -> None:
+    def __init__(self, client: RawAmqp, handle: int, channel: int, reply_to: str = "client") -> None:
         self._client = client
         self._handle = handle
         self._channel = channel
+        self._reply_to = reply_to
+        self.replied_on = -1
+        """The handle of the link that the last reply came on."""
         self._count = 0
 
     def ask(self, properties: Mapping[str, object], body: object, message_id: object = None) -> MessageSections:
-        payload = properties_section(message_id=message_id or uuid.uuid4(), reply_to="client")
+        payload = properties_section(message_id=message_id or uuid.uuid4(), reply_to=self._reply_to)
         payload += application_properties_section(dict(properties)) + amqp_value_section(body)
         return self.ask_encoded(payload)
 
@@ -325,6 +333,7 @@ class Node:
         assert answer.described(4)[0] == codes.ACCEPTED
         frame, reply = self._client.receive_message()
         assert (frame.channel, frame.plain(4)) == (answer.channel, True)
+        self.replied_on = frame.number(0)
         return reply
 
     def post(self, payload: bytes) -> Frame:
@@ -358,13 +367,17 @@ def transfer_frames(
     handle: int, delivery_id: int, payload: bytes, settled: bool = False, message_format: int = 0, channel: int = 0
 ) -> bytes:
     """One delivery, in as many frames as it needs."""
+    return b"".join(frames_of_transfer(handle, delivery_id, payload, settled, message_format, channel))
+
+
+def frames_of_transfer(
+    handle: int, delivery_id: int, payload: bytes, settled: bool = False, message_format: int = 0, channel: int = 0
+) -> Iterator[bytes]:
+    """The same frame by frame."""
     fields: list[object] = [uint(handle), uint(delivery_id), delivery_id.to_bytes(4, "big"), uint(message_format)]
-    pieces = [payload[at : at + PIECE_BYTES] for at in range(0, len(payload), PIECE_BYTES)] or [b""]
-    frames = [
-        frame(AMQP_FRAME, channel, codes.TRANSFER, [*fields, settled, at < len(pieces) - 1], piece)
-        for at, piece in enumerate(pieces)
-    ]
-    return b"".join(frames)
+    for at in range(0, len(payload) or 1, PIECE_BYTES):
+        end = at + PIECE_BYTES
+        yield frame(AMQP_FRAME, channel, codes.TRANSFER, [*fields, settled, end < len(payload)], payload[at:end])
 
 
 def texts(entries: dict[object, object] | None) -> dict[str, object]:

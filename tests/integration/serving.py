@@ -79,7 +79,7 @@ def start_namespace(
     module: str = "tandembus",
 ) -> RunningNamespace:
     """Returns when the ready line is there."""
-    command = [sys.executable, "-m", module, "serve", "--data", str(data), "--key", KEY]
+    command = [sys.executable, "-m", module, "serve", "--data", str(data), "--key", KEY, "--show-key"]
     command += ["--amqp-port", str(port), "--http-port", "0", "--amqps-port", "off", *options]
     process = subprocess.Popen(
         command,

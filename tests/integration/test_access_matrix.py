@@ -50,6 +50,8 @@ def port(tmp_path_factory: pytest.TempPathFactory, loop_thread: LoopThread) -> I
     rules = policies_of("orders")
     loop_thread.call(namespace.create_queue, QueueDescription("orders", authorization_rules=rules))
     loop_thread.call(namespace.create_queue, QueueDescription("orders2"))
+    loop_thread.call(namespace.create_queue, QueueDescription("orders/sub"))
+    loop_thread.call(namespace.create_queue, QueueDescription("orders/messages"))
     loop_thread.call(namespace.create_queue, QueueDescription("baskets", requires_session=True))
     loop_thread.call(namespace.create_topic, TopicDescription("news", authorization_rules=policies_of("news")))
     loop_thread.call(namespace.create_subscription, SubscriptionDescription("news", "audit"))

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -203,7 +203,7 @@ def test_runtime_properties_count_the_messages(
 
 
 def _in_an_hour() -> datetime:
-    return datetime.now(timezone.utc) + timedelta(hours=1)
+    return datetime.now(UTC) + timedelta(hours=1)
 
 
 @covers("B1")
@@ -345,7 +345,10 @@ def test_plain_http_works_on_the_same_port(running_namespace: RunningNamespace) 
 
 
 def test_health_is_told_to_anybody(running_namespace: RunningNamespace) -> None:
-    assert plain(running_namespace, "GET", "/health", None) == (200, b"ok")
+    assert plain(running_namespace, "GET", "/health", None) == (
+        200,
+        b'{"status":"healthy","message":"Service is healthy."}',
+    )
 
 
 def test_a_purge_empties_a_queue_and_its_dead_letters_one_by_one(

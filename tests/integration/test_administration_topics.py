@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -37,7 +37,7 @@ VALUES: dict[str, Any] = {
     "double": 1.5,
     "yes": True,
     "no": False,
-    "moment": datetime(2030, 1, 31, 12, 0, 1, tzinfo=timezone.utc),
+    "moment": datetime(2030, 1, 31, 12, 0, 1, tzinfo=UTC),
     "span": timedelta(days=1, hours=2, seconds=3),
 }
 
@@ -245,7 +245,7 @@ def test_runtime_properties_count_the_messages(
         sender.send_messages([ServiceBusMessage(f"message {number}") for number in range(5)])
         (dead,) = receiver.receive_messages(max_message_count=1)
         receiver.dead_letter_message(dead, reason="counted")
-        sender.schedule_messages(ServiceBusMessage("later"), datetime.now(timezone.utc) + timedelta(hours=1))
+        sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
     counted = client.get_subscription_runtime_properties(topic, "audit")
     assert (counted.active_message_count, counted.dead_letter_message_count) == (4, 1)
     assert counted.total_message_count == 5
@@ -331,7 +331,7 @@ def test_a_topic_s_own_policy_is_good_for_its_subscriptions(
     client: ServiceBusAdministrationClient, running_namespace: RunningNamespace, topic: str
 ) -> None:
     found = client.get_topic(topic)
-    key = "Ym90aCB3YXlz"
+    key = "Ym90aCB3YXlzIHdvcms="
     found.authorization_rules = [
         AuthorizationRule(
             type="SharedAccessAuthorizationRule",

@@ -17,7 +17,7 @@ from azure.servicebus import ServiceBusMessage
 from tandembus.client.entities import QueueSettings
 from tandembus.client.messages import OutgoingMessage
 from tandembus.descriptions.changes import FRAGMENT_COUNT
-from tandembus.errors import BusError
+from tandembus.errors import BusError, OperationTimeout, StoreUnavailable
 from tandembus.namespace.partitioning import fragment_of_key
 from tandembus.store.messaging_store import NUMBER_BITS
 from tests.covers import covers
@@ -166,6 +166,36 @@ async def test_a_broker_that_is_stopped_is_killed_and_another_owns_its_store(
         assert await processes.receive_all(name, len(MESSAGES)) == MESSAGES
 
 
+@covers("P14", "P15")
+async def test_keyed_sends_to_fragments_that_are_known_to_be_silent_fail_with_a_known_outcome(
+    tmp_path: Path, start: StartProcesses
+) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[limits]\nfragment_timeout_s = 5.0\n")
+    processes = start("--brokers", "2", "--heartbeat-timeout", "300", "--config", str(settings))
+    await processes.make_queues("parts", partitioning=True)
+    stores = await processes.stores_of("parts")
+    (silent, other), up = (
+        [KEYS[index] for index in range(FRAGMENT_COUNT) if stores[index] == 1][:2],
+        KEYS[stores.index(0)],
+    )
+    async with processes.client() as bus:
+        sender = await bus.sender("parts")
+        pid = await processes.signal_broker(1, signal.SIGSTOP)
+        try:
+            with pytest.raises(OperationTimeout):
+                await sender.send(OutgoingMessage("in doubt", partition_key=silent))
+            for key in (silent, other):
+                with pytest.raises(StoreUnavailable, match="nothing was changed") as refused:
+                    await (await bus.sender("parts")).send(OutgoingMessage("refused", partition_key=key))
+                assert refused.value.retryable
+            await (await bus.sender("parts")).send(OutgoingMessage("taken", partition_key=up))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert sorted(await processes.receive_all("parts", 2)) == ["in doubt", "taken"]
+    assert await processes.counts("parts") == 0
+
+
 @EVERY_BROKER
 @covers("P3", "M1")
 async def test_after_a_kill_of_the_whole_an_immediate_restart_finds_its_stores_free(
@@ -310,7 +340,7 @@ async def _stop_and_catch_up(processes: Processes, index: int) -> None:
     assert 1.0 < time.monotonic() - began < 20.0
     assert (await processes.topology()).brokers[index]["state"] == "starting", "it has to catch up first"
     async with processes.administration() as administration:
-        with pytest.raises(BusError, match="out of reach"):
+        with pytest.raises(BusError, match="can be reached"):
             await administration.update_queue(there, QueueSettings(max_delivery_count=3))
     os.kill(pid, signal.SIGCONT)
     after = await processes.until_ready()

@@ -32,7 +32,6 @@ def test_a_fault_is_added_listed_felt_and_cleared(run: Run) -> None:
     assert table[1].split()[:5] == ["entity-drilled-unavailable", "entity/drilled", "unavailable", "-", "always"]
     failed = run("send", "drilled", "x", exit_code=7)
     assert "tandembus fault clear" in failed.stderr
-    assert "Limited" in run("queue", "show", "drilled").stdout
     assert "Limited" in run("queue", "list").stdout
     assert "cleared 1 fault" in run("fault", "clear", "entity-drilled-unavailable").stdout
     run("send", "drilled", "x")
@@ -88,6 +87,42 @@ def test_a_partitioned_entity_is_created_and_shown_with_its_fragments_and_size(r
     assert fields["availability"] == "Available"
     run("fault", "add", f"fragment/{name}/7", "unavailable")
     assert one(run(kind, "show", name, "--json"))["availability_status"] == "Limited"
+
+
+@covers("P19")
+def test_counts_that_are_not_known_are_not_shown_as_0(run: Run) -> None:
+    for name in ("partly", "wholly"):
+        run("queue", "create", name, "--enable-partitioning")
+        run("send", name, "x", "--count", "16")
+    run("fault", "add", "fragment/partly/7", "unavailable")
+    run("fault", "add", "entity/wholly", "unavailable")
+    table = run("queue", "list").stdout.splitlines()
+    partly, wholly = (
+        re.split(r"  +", next(row for row in table if row.startswith(name))) for name in ("partly", "wholly")
+    )
+    assert partly[2:6] == ["at least 15", "at least 0", "at least 0", "Limited"]
+    assert wholly[2:7] == ["unknown", "unknown", "unknown", "Limited", "unknown"]
+    shown = dict(
+        re.split(r"  +", line.strip(), maxsplit=1) for line in run("queue", "show", "partly").stdout.splitlines()
+    )
+    assert (shown["active messages"], shown["availability"]) == ("at least 15", "Limited")
+    listed = {each["name"]: each for each in lines(run("queue", "list", "--json"))}
+    assert set(listed["wholly"]["counts"].values()) == {None}
+    assert listed["wholly"]["availability_status"] == "Limited"
+    assert listed["partly"]["counts"]["active"] == 15
+    failed = run("queue", "show", "wholly", "--json", exit_code=7)
+    assert json.loads(failed.stderr)["error"]["kind"] == "StoreUnavailable"
+
+
+@covers("P3", "M7")
+@pytest.mark.parametrize(("name", "options"), [("one", ()), ("many", ("--enable-partitioning",))])
+def test_sessions_that_cannot_be_listed_are_not_shown_as_none(run: Run, name: str, options: tuple[str, ...]) -> None:
+    run("queue", "create", name, "--requires-session", *options)
+    run("send", name, "x", "--session-id", "s")
+    run("fault", "add", f"entity/{name}", "unavailable")
+    assert "is unavailable" in run("session", "list", name, exit_code=7).stderr
+    run("fault", "clear")
+    assert run("session", "list", name).stdout.split() == ["s"]
 
 
 @covers("P8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from click.testing import CliRunner, Result
 
 from tandembus.cli import main
-from tandembus.client import connect
-from tandembus.pairing.syphon_rules import SPARK_OWNER
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 
@@ -108,28 +105,6 @@ def test_a_syphon_is_told_by_who_receives(primary: EmbeddedNamespace, secondary:
     assert status(primary.connection_string, secondary)["syphon"] == "not at work"
 
 
-@covers("N11", "D2")
-def test_what_the_syphon_on_spark_has_reserved_is_told(
-    primary: EmbeddedNamespace, secondary: EmbeddedNamespace
-) -> None:
-    make_backlog(secondary, 0, 1)
-    send(secondary, 1, 3)
-
-    async def reserve() -> None:
-        async with (
-            await connect(secondary.connection_string) as bus,
-            await bus.reservations("contoso/x-servicebus-transfer/1") as backlog,
-        ):
-            await backlog.reserve(SPARK_OWNER, await backlog.open_owner(SPARK_OWNER), 1, 2, 1 << 20)
-
-    asyncio.run(reserve())
-    found = status(primary.connection_string, secondary)
-    assert (found["syphon"], found["reserved"]) == ("perhaps on Spark", 2)
-    assert [queue["reserved"] for queue in found["queues"]] == [None, 2]
-    told = run(primary.connection_string, secondary).stdout
-    assert "perhaps on Spark (nobody receives; 2 messages reserved by a syphon on Spark" in " ".join(told.split())
-
-
 @covers("N2")
 def test_it_works_while_the_primary_is_away(secondary: EmbeddedNamespace) -> None:
     """The only backlog there names it."""
@@ -169,7 +144,33 @@ def test_people_are_told_in_words(primary: EmbeddedNamespace, secondary: Embedde
     send(secondary, 0, 1)
     text = run(primary.connection_string, secondary).stdout
     assert "1 message, 0 dead letters" in text
+    assert "`tandembus syphon` brings them home" in text
+    with (
+        ServiceBusClient.from_connection_string(secondary.connection_string) as client,
+        client.get_queue_receiver("contoso/x-servicebus-transfer/0"),
+    ):
+        assert "`tandembus syphon`" not in run(primary.connection_string, secondary).stdout
     assert "fabrikam: backlogs of other primaries" in text
+
+
+@covers("P19")
+def test_what_cannot_be_counted_is_unknown_and_not_0(primary: EmbeddedNamespace, secondary: EmbeddedNamespace) -> None:
+    make_backlog(secondary, 0, 1)
+    send(secondary, 0, 2)
+    with secondary.fault("entity/contoso/x-servicebus-transfer/1", "unavailable"):
+        found = status(primary.connection_string, secondary)
+        assert (found["messages"], found["dead_letters"], found["is_limited"]) == (2, 0, True)
+        known, unknown = found["queues"]
+        assert (known["messages"], known["is_limited"]) == (2, False)
+        assert (unknown["messages"], unknown["dead_letters"], unknown["is_limited"]) == (None, None, True)
+        text = run(primary.connection_string, secondary).stdout
+        assert "backlog  at least 2 messages, at least 0 dead letters" in text
+        assert re.search(r"x-servicebus-transfer/1 +unknown +- +unknown", text)
+        with secondary.fault("entity/contoso/x-servicebus-transfer/0", "unavailable"):
+            found = status(primary.connection_string, secondary)
+            assert (found["messages"], found["dead_letters"], found["is_limited"]) == (None, None, True)
+            text = run(primary.connection_string, secondary).stdout
+            assert "backlog  unknown number of messages, unknown number of dead letters" in text
 
 
 @covers("N2")

@@ -55,10 +55,11 @@ class TestPolicies:
 
     def test_a_policy_of_an_entity_is_good_for_it_only(self, run: Run, queue: str) -> None:
         assert "no policies" in run("policy", "list", "--entity", queue).stdout
-        created = run("policy", "create", "shop", "--rights", "Send,Listen", "--entity", queue, "--primary-key", "mine")
+        own = ("--entity", queue, "--primary-key", "my-own-key-0123456789")
+        created = run("policy", "create", "shop", "--rights", "Send,Listen", *own)
         assert f"EntityPath={queue}" in created.stdout
         shown = one(run("policy", "show", "shop", "--entity", queue, "--json"))
-        assert (shown["primary_key"], shown["rights"], shown["entity"]) == ("mine", ["Listen", "Send"], queue)
+        assert (shown["primary_key"], shown["rights"], shown["entity"]) == (own[-1], ["Listen", "Send"], queue)
         mine = shown["primary_connection_string"]
         run("send", queue, "x", "--connection-string", mine)
         assert [each["body"] for each in received(run, queue, "--connection-string", mine)] == ["x"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,10 @@ from tandembus.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
+from tandembus.namespace.partitioning import fragment_of_key
 from tests.covers import covers
-from tests.integration.serving import RunningNamespace
-from tests.integration.shapes import on_every_shape
+from tests.integration.serving import RunningNamespace, start_namespace
+from tests.integration.shapes import PARTITIONED, PLAIN, Shape, on_every_shape, on_shapes
 
 pytestmark = on_every_shape
 
@@ -160,3 +162,32 @@ async def test_a_lock_that_is_not_renewed_is_lost(small_namespace: RunningNamesp
             await session.renew()
         again = await client.accept_session(name, "blue")
         assert bodies(await again.receive(1, PATIENCE_S)) == [b"1"]
+
+
+@covers("M7")
+@on_shapes(PLAIN, PARTITIONED)
+async def test_after_a_restart_every_receiver_of_many_long_sessions_gets_messages_at_once(
+    tmp_path: Path, shape: Shape
+) -> None:
+    sessions = [name for number in range(1000) if fragment_of_key(name := f"session-{number}") == 3][:16]
+    running = start_namespace(tmp_path, *shape.topology.options)
+    async with Administration(running.connection_string) as administration:
+        settings = QueueSettings(requires_session=True, lock_duration_s=300.0, partitioning=shape.is_partitioned)
+        await administration.create_queue("long", settings)
+    async with await connect(running.connection_string, timeout_s=PATIENCE_S) as client:
+        sender = await client.sender("long")
+        for name in sessions:
+            await sender.send_batches([OutgoingMessage("x", session_id=name) for _ in range(700)], 350)
+    running.stop_in_peace()
+    running = start_namespace(tmp_path, *shape.topology.options)
+
+    async def take_some(client: ServiceBus, name: str) -> int:
+        session = await client.accept_session("long", name)
+        taken = 0
+        while taken < 200 and (messages := await session.receive(200 - taken, PATIENCE_S)):
+            taken += len(messages)
+        return taken
+
+    async with await connect(running.connection_string, timeout_s=PATIENCE_S) as client:
+        assert await asyncio.gather(*(take_some(client, name) for name in sessions)) == [200] * 16
+    running.stop_in_peace()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -31,7 +31,7 @@ from tests.integration.shapes import on_every_shape
 pytestmark = on_every_shape
 
 PATIENCE_S = 20.0
-NOON = datetime(2024, 2, 29, 12, 0, tzinfo=timezone.utc)
+NOON = datetime(2024, 2, 29, 12, 0, tzinfo=UTC)
 
 
 def a_name() -> str:

@@ -15,9 +15,10 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from click.testing import CliRunner
 
 from tandembus.cli import main
+from tandembus.config import EMULATOR_CONFIG
 from tests.covers import covers
 from tests.integration.bus import Bus
-from tests.integration.serving import RunningNamespace, start_namespace
+from tests.integration.serving import RunningNamespace, serving, start_namespace
 
 CONFIG: dict[str, Any] = {
     "UserConfig": {
@@ -218,3 +219,11 @@ def test_a_wrong_file_ends_the_start_before_there_is_anything(tmp_path: Path) ->
     assert f"{path}: UserConfig.Namespaces[0].Queues[0].Properties.LockDuration: " in result.output
     assert "5 s to 300 s" in result.output
     assert not (tmp_path / "data").exists()
+
+
+@covers("B2")
+@pytest.mark.skipif(EMULATOR_CONFIG.exists(), reason="this machine has such a file")
+def test_without_a_file_where_the_emulator_has_it_the_start_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--emulator") as running:
+        told = [record["message"] for record in running.told_at("WARNING")]
+    assert f"no Config.json at {EMULATOR_CONFIG}; name one with --config" in told

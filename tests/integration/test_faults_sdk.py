@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Literal, cast
 
 import pytest
@@ -242,7 +242,7 @@ def test_requests_to_what_is_unavailable_fail(stage: Stage) -> None:
         with pytest.raises(ServiceBusError):
             receiver.peek_messages()
         with pytest.raises(ServiceBusError):
-            stage.sender.schedule_messages(stage.pinned(), datetime.now(timezone.utc) + timedelta(hours=1))
+            stage.sender.schedule_messages(stage.pinned(), datetime.now(UTC) + timedelta(hours=1))
 
 
 @covers("B3")
@@ -324,6 +324,17 @@ def test_settling_over_http_fails_during_an_outage_and_works_after_it(
     assert namespace.counts(queue).active == 0
 
 
+COUNTS = (
+    "total_message_count",
+    "active_message_count",
+    "dead_letter_message_count",
+    "scheduled_message_count",
+    "transfer_message_count",
+    "transfer_dead_letter_message_count",
+    "size_in_bytes",
+)
+
+
 @covers("B3", "P18", "P19")
 @pytest.mark.parametrize("target", ["entity/{}", "fragment/{}/0", "broker/0", "broker/1", "store/0", "store/1"])
 @pytest.mark.parametrize("is_partitioned", [False, True], ids=["plain", "partitioned"])
@@ -339,8 +350,19 @@ def test_get_says_limited_and_nothing_is_changed_while_a_part_is_out(
             break
         name += "x"
     before = admin.get_queue(name)
+    is_out_as_a_whole = not is_partitioned or target.startswith("entity")
     with namespace.fault(target.format(name), "unavailable"):
-        assert str(admin.get_queue(name).availability_status) == "Limited"
+        listed = {queue.name: queue for queue in admin.list_queues()}[name]
+        assert (str(listed.availability_status), listed.max_delivery_count) == ("Limited", 10)
+        counts = {queue.name: queue for queue in admin.list_queues_runtime_properties()}[name]
+        unknown_or_empty = -1 if is_out_as_a_whole else 0
+        assert {getattr(counts, field) for field in COUNTS} == {unknown_or_empty}
+        if is_out_as_a_whole:
+            with pytest.raises(HttpResponseError) as look:
+                admin.get_queue_runtime_properties(name)
+            assert look.value.status_code == 503, "retryable, and no count"
+        else:
+            assert str(admin.get_queue(name).availability_status) == "Limited"
         before.max_delivery_count = 3
         with pytest.raises(HttpResponseError) as update:
             admin.update_queue(before)

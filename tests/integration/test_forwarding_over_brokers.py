@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tandembus.errors import StoreUnavailable
 from tests.covers import covers
 from tests.integration.bus import Bus
 from tests.integration.processes import Processes, is_ready
@@ -42,9 +43,16 @@ async def kill(processes: Processes, broker: int) -> None:
     await processes.until(lambda found: is_ready(found) and found.brokers[broker]["restarts"] != restarts)
 
 
+async def _has_arrived(processes: Processes, queue: str, count: int) -> bool:
+    try:
+        return await processes.counts(queue) >= count
+    except StoreUnavailable:
+        return False  # its broker is not back yet
+
+
 async def until_arrived(processes: Processes, queue: str, count: int) -> None:
     give_up_at = time.monotonic() + COMES_WITHIN_S
-    while await processes.counts(queue) < count:
+    while not await _has_arrived(processes, queue, count):
         assert time.monotonic() < give_up_at, "they did not arrive"
         await asyncio.sleep(0.05)
 

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from tandembus.amqp.encoding.sections import data_section, properties_section
+from tandembus.node.metrics import families
 from tandembus.security.sas import ROOT_POLICY, make_token
 from tests.covers import covers
 from tests.integration.bus import Bus
@@ -20,6 +23,7 @@ from tests.integration.processes import Processes
 from tests.integration.raw_amqp import FIRST, RECEIVER, SENDER, UNSETTLED, RawAmqp
 from tests.integration.serving import KEY, RunningNamespace, serving
 from tests.integration.syphons import numbered, pair
+from tests.integration.test_metrics import scraped
 from tests.integration.test_syphon_program import ended, program
 from tests.integration.test_up import Up
 
@@ -120,6 +124,41 @@ async def test_what_is_told_of_a_connection_or_a_link_names_it(chatty: RunningNa
     assert connected == ended
     tokens = [record for record in told if record["message"].startswith("a token")]
     assert {record["connection"] for record in tokens} < connected
+
+
+@covers("B5")
+async def test_the_log_says_what_is_refused_and_why_where_the_sdk_does_not(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as running:
+        bus = Bus(running)
+        bus.admin.create_queue("orders")
+        for target, connection_string in (
+            ("ordrs", running.connection_string),
+            ("orders", bus.connection_string_of(ROOT_POLICY, WRONG_KEY)),
+        ):
+            client = ServiceBusClient.from_connection_string(connection_string, retry_total=0)
+            with client, pytest.raises(ServiceBusError), client.get_queue_sender(target) as sender:
+                sender.send_messages(ServiceBusMessage(BODY))
+        bus.close()
+        use_amqp(running)
+        await use_http(running)
+        counted = await scraped(running)
+        running.stop_in_peace()
+    wrong_key = f"The token was not signed with a key of policy '{ROOT_POLICY}'."
+    endpoint = f"sb://localhost:{running.port}"
+    expected = (
+        f"a token for '{endpoint}/ordrs': The messaging entity 'sb://tandembus/ordrs' could not be found.",
+        f"a token for '{endpoint}/orders': {wrong_key}",
+        f"a connection by SASL PLAIN with the policy '{ROOT_POLICY}': The policy name or its key is wrong.",
+        f"a sender of 'nowhere{FORGED}': The address contains spaces",
+        "POST /nowhere/messages: The messaging entity 'sb://tandembus/nowhere' could not be found.",
+        f"POST /orders/messages: {wrong_key} TrackingId:",
+        "PUT /$policies/p: 400 TrackingId:",
+    )
+    warned = [one["message"] for one in records(running) if one["level"] == "WARNING"]
+    for start in expected:
+        assert len([one for one in warned if one.startswith(f"refused: {start}")]) == 1, f"{start} is not in {warned}"
+    assert counted.of(families.REFUSALS, protocol="amqp", reason="unauthorized") >= 4
+    assert counted.of(families.REFUSALS, protocol="http", reason="entity_not_found") >= 1
 
 
 @covers("B5")

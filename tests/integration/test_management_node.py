@@ -65,6 +65,16 @@ def scheduled(*payloads: object) -> dict[str, object]:
     return {"messages": [{"message-id": None, "message": payload} for payload in payloads]}
 
 
+@covers("B1")
+def test_replies_of_one_node_go_where_the_request_wants_them(raw: RawAmqp, queue: str) -> None:
+    """Clients that have a node for each of their links may share an AMQP session: fe2o3-amqp."""
+    first = raw.attach_node(f"{queue}/$management", 50, reply_to="first")
+    second = raw.attach_node(f"{queue}/$management", 60, reply_to="second")
+    for node, handle in ((second, 61), (first, 51)):
+        assert node.manage(PEEK, {"message-count": int_(1), "from-sequence-number": 1})[0] == 204
+        assert node.replied_on == handle
+
+
 @pytest.fixture
 def node(raw: RawAmqp, queue: str) -> Node:
     return raw.attach_node(f"{queue}/$management")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -94,12 +94,12 @@ def test_messages_of_every_state_are_shown_as_the_sdk_left_them(api: Api, sdk: P
         "whole": -5,
         "broken": 1.5,
         "yes": True,
-        "at": datetime(2025, 1, 31, 12, tzinfo=timezone.utc),
+        "at": datetime(2025, 1, 31, 12, tzinfo=UTC),
         "id": uuid.UUID(int=7),
     }
     sender.send_messages(message(0, subject="s", application_properties=properties, time_to_live=timedelta(hours=1)))
     sender.send_messages([message(1)])
-    sender.schedule_messages(message(2), datetime.now(timezone.utc) + timedelta(hours=1))
+    sender.schedule_messages(message(2), datetime.now(UTC) + timedelta(hours=1))
     receiver = sdk.receiver(queue)
     received = {str(one): one for _ in range(2) for one in receiver.receive_messages(1, max_wait_time=20)}
     receiver.defer_message(received["001"])
@@ -182,7 +182,7 @@ def test_dead_letters_of_a_subscription_go_back_through_its_topic(api: Api, sdk:
 @covers("B4")
 def test_what_was_exported_is_sent_again_the_same(api: Api, sdk: PythonSdk, bus: Bus) -> None:
     queue, other = bus.make_queue(), bus.make_queue()
-    properties = {"n": 2**31 - 1, "u": uuid.UUID(int=3), "f": 0.1, "t": datetime.now(timezone.utc)}
+    properties = {"n": 2**31 - 1, "u": uuid.UUID(int=3), "f": 0.1, "t": datetime.now(UTC)}
     sender = sdk.sender(queue)
     sender.send_messages(message(0, application_properties=properties, subject="s", content_type="text/plain"))
     sender.send_messages(ServiceBusMessage(bytes(range(256)) * 300, partition_key="p", to="t", reply_to="r"))
@@ -266,7 +266,7 @@ def test_a_message_sent_as_json_is_an_ordinary_message_to_the_sdk(api: Api, sdk:
         b"i": 5,
         b"l": 2**60,
         b"u": uuid.UUID(int=7),
-        b"d": int(datetime(2025, 1, 31, 12, 0, 0, 500_000, timezone.utc).timestamp() * 1000),
+        b"d": int(datetime(2025, 1, 31, 12, 0, 0, 500_000, UTC).timestamp() * 1000),
         b"b": b"\x00\xff",
         b"t": True,
         b"f": 1.5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,24 @@ async def test_a_scrape_tells_every_metric_that_is_documented(alone: RunningName
                 {f"{one.name}{end}" for end in ("_bucket", "_sum", "_count")} if one.kind == HISTOGRAM else {one.name}
             )
     assert told == expected
+
+
+@covers("B5", "F18")
+async def test_connections_that_are_refused_are_counted_and_logged(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[limits]\nmax_unauthenticated_connections_per_address = 2\n")
+    with serving(tmp_path / "data", "--config", str(tmp_path / "config.toml")) as running:
+        address = ("127.0.0.1", running.port)
+        peers = [socket.create_connection(address, source_address=("127.0.0.2", 0)) for _ in range(5)]
+
+        async def knows_them() -> bool:
+            """What is told may be a second old."""
+            return (await scraped(running)).of(families.REFUSED_CONNECTIONS, reason="address") == 3.0
+
+        await until(knows_them)
+        for peer in peers:
+            peer.close()
+        (line,) = [one for one in running.log if "max_unauthenticated_connections_per_address" in one]
+        assert "a connection from 127.0.0.2 is refused" in line
 
 
 @covers("B5")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,13 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
     ServiceBusServerBusyError,
 )
-from azure.servicebus.management import ServiceBusAdministrationClient
+from azure.servicebus.management import AccessRights, AuthorizationRule, ServiceBusAdministrationClient
 
+from tandembus.client.administration import Administration
+from tandembus.client.meter import since_start
 from tandembus.config import Limits
+from tandembus.metering.slot import PING
+from tandembus.namespace.partitioning import fragment_of_key
 from tandembus.pairing import (
     BacklogMessageTooLarge,
     BacklogQueueDropped,
@@ -39,8 +44,8 @@ from tandembus.pairing import (
     SendAvailabilityBacklogError,
     closing,
 )
-from tandembus.pairing.sync import closing as blocking_closing
 from tandembus.testing import EmbeddedNamespace
+from tandembus.testing.asynchronous import FaultKind
 from tests.covers import covers
 from tests.integration.pairs import COMES_WITHIN_S, INTERVAL, Form, Pair
 from tests.integration.python_sdk import Closer, LoopThread
@@ -50,7 +55,7 @@ HEALTHY, FAILING, FAILED_OVER = EntityState.HEALTHY, EntityState.FAILING, Entity
 
 @pytest.fixture
 def form(request: pytest.FixtureRequest, loop_thread: LoopThread, own_closer: Closer) -> Iterator[Form]:
-    """One form is enough where the text is the same: the blocking one is generated from the other."""
+    """One form is enough where the blocking one only waits for the other."""
     form = Form(getattr(request, "param", "async"), loop_thread)
     yield form
     own_closer.close(form.close)
@@ -108,9 +113,7 @@ def test_on_a_healthy_primary_nothing_reaches_the_secondary(
         sender.send_messages(batch)
         sender.send_messages(ServiceBusMessage(text) for text in ("five", "six"))
         sender.send_messages([])
-        (number,) = sender.schedule_messages(
-            ServiceBusMessage("later"), datetime.now(timezone.utc) + timedelta(hours=1)
-        )
+        (number,) = sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
         sender.cancel_scheduled_messages(number)
     assert primary.counts(orders).active == 6
     assert primary.counts(orders).scheduled == 0
@@ -146,6 +149,7 @@ def test_sends_fail_then_go_to_the_backlog_and_return_after_a_ping(
     primary.heal()
     healthy = pair.events.wait_for(EntityHealthy)
     assert (healthy.path, healthy.because) == (orders, "ping")
+    assert _metered_pings(primary, orders) == 1, "those that were refused cost nothing"
     sender.send_messages(ServiceBusMessage("after"))
     other.send_messages(ServiceBusMessage("after, too"))
     assert primary.counts(orders).active == 3
@@ -233,6 +237,32 @@ def test_throttling_does_not_count(pair: Pair, primary: EmbeddedNamespace, order
     assert pair.state(orders) is HEALTHY
 
 
+@both_forms
+@covers("N5")
+def test_a_busy_primary_and_a_revoked_key_stop_the_timer_that_a_failure_has_started(
+    make_pair: MakePair, form: Form, primary: EmbeddedNamespace, orders: str
+) -> None:
+    sends_only = form.client(_allow_to_send(primary, orders))
+    pair = make_pair(failover_interval=timedelta(minutes=10), primary=sends_only)
+    sender = pair.sender(orders)
+    sender.send_messages(ServiceBusMessage("accepted"))
+
+    def fails_while(fault: FaultKind, error: type[ServiceBusError]) -> None:
+        with primary.fault(f"entity/{orders}", fault), pytest.raises(error):
+            sender.send_messages(ServiceBusMessage("raised"))
+
+    fails_while("unavailable", ServiceBusError)
+    assert pair.state(orders) is FAILING
+    fails_while("throttled", ServiceBusServerBusyError)
+    assert pair.state(orders) is HEALTHY
+    fails_while("unavailable", ServiceBusError)
+    assert pair.state(orders) is FAILING
+    _revoke(primary, orders)
+    with pytest.raises(ServiceBusAuthenticationError):
+        sender.send_messages(ServiceBusMessage("raised"))
+    assert pair.state(orders) is HEALTHY
+
+
 @covers("N5")
 def test_a_wrong_key_and_an_unknown_entity_do_not_count(
     make_pair: MakePair, form: Form, primary: EmbeddedNamespace, orders: str
@@ -266,6 +296,31 @@ def test_bad_messages_do_not_count(make_pair: MakePair, orders: str, message: Se
     with pytest.raises((ServiceBusError, TypeError, ValueError)):
         pair.sender(orders).send_messages(message)
     assert pair.state(orders) is HEALTHY
+
+
+@covers("N6", "N10")
+@pytest.mark.parametrize("kind", ["session_id", "partition_key", "message_id"])
+def test_a_keyed_sender_stays_in_the_backlog_until_the_fragment_of_its_key_is_back(
+    make_pair: MakePair, primary: EmbeddedNamespace, secondary: EmbeddedNamespace, kind: str
+) -> None:
+    entity = primary.create_queue(
+        f"orders-{uuid.uuid4().hex[:8]}", enable_partitioning=True, requires_duplicate_detection=kind == "message_id"
+    )
+    key = "Order-7"
+    assert fragment_of_key(key) != fragment_of_key(key.casefold())
+    fragment = fragment_of_key(key if kind == "message_id" else key.casefold())
+    pair = make_pair(failover_interval=timedelta(0))
+    sender = pair.sender(entity)
+    with primary.fault(f"fragment/{entity}/{fragment}", "unavailable"):
+        for number in range(2):
+            sender.send_messages({"body": str(number), kind: key})
+            pair.events.wait_for(PingFailed, count=number + 1)
+        assert pair.state(entity) is FAILED_OVER
+    pair.events.wait_for(EntityHealthy)
+    assert len(pair.events.of(FailoverEngaged)) == 1
+    assert _in_backlog(pair, secondary) == 2
+    sender.send_messages({"body": "at home", kind: key})
+    assert primary.counts(entity).active == 1
 
 
 @covers("N6", "N16")
@@ -339,11 +394,13 @@ def test_with_no_backlog_queue_left_the_message_is_still_the_callers(
     assert again.value.causes == caught.value.causes
     dropped_at = pair.events.of(BacklogQueueDropped)[-1].at
     secondary.heal()
-    while time.time() < dropped_at + 1.0:
-        with pytest.raises(SendAvailabilityBacklogError):
-            sender.send_messages(messages[0])
-        threading.Event().wait(0.2)
-    sender.send_messages(messages)
+    while True:
+        try:
+            sender.send_messages(messages)
+            break
+        except SendAvailabilityBacklogError:
+            threading.Event().wait(0.2)
+    assert time.time() >= dropped_at + 1.0
     assert _in_backlog(pair, secondary) == 2
 
 
@@ -415,7 +472,7 @@ def test_by_key_messages_of_a_session_share_a_backlog_queue_and_keep_their_order
 @covers("N17")
 def test_scheduling_needs_the_primary(make_pair: MakePair, primary: EmbeddedNamespace, orders: str) -> None:
     pair = make_pair(failover_interval=timedelta(0))
-    sender, later = pair.sender(orders), datetime.now(timezone.utc) + timedelta(hours=1)
+    sender, later = pair.sender(orders), datetime.now(UTC) + timedelta(hours=1)
     (number,) = sender.schedule_messages(ServiceBusMessage("later"), later)
     primary.inject_fault(f"entity/{orders}", "unavailable")
     with pytest.raises(SchedulingUnavailable):
@@ -496,8 +553,7 @@ def test_with_a_syphon_a_client_follows_its_partner_after_five_seconds(
 def test_with_a_syphon_a_primary_that_refuses_its_key_for_good_takes_its_partner_along(
     make_pair: MakePair, form: Form, primary: EmbeddedNamespace, orders: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for rules in (closing, blocking_closing):
-        monkeypatch.setattr(rules, "REFUSED_FOR_S", 2.0)  # the whole minute is waited for on a manual clock
+    monkeypatch.setattr(closing, "REFUSED_FOR_S", 2.0)  # the whole minute is waited for on a manual clock
     wrong = primary.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
     pair = make_pair(enable_syphon=True, primary=form.client(wrong))
     sender = pair.sender(orders)
@@ -591,10 +647,47 @@ def _peek_queue(secondary: EmbeddedNamespace, queue: str) -> list[Any]:
     return found
 
 
+def _metered_pings(namespace: EmbeddedNamespace, queue: str) -> int:
+    async def ask() -> int:
+        async with Administration(namespace.connection_string) as administration:
+            counted = [row async for row in since_start(administration.requests, queue)]
+        return sum([row.operations for row in counted if row.reason == PING])
+
+    return asyncio.run(ask())
+
+
 def _set_status(namespace: EmbeddedNamespace, queue: str, status: str) -> None:
     with _admin(namespace) as admin:
         found = admin.get_queue(queue)
         found.status = status
+        admin.update_queue(found)
+
+
+def _allow_to_send(namespace: EmbeddedNamespace, queue: str) -> str:
+    """A connection string with a key of the queue's own."""
+    key = "c2VuZHMgdW50aWwgaXQgaXMgcmV2b2tlZCEhISEhIQ=="
+    policy = AuthorizationRule(
+        type="SharedAccessAuthorizationRule",
+        claim_type="SharedAccessKey",
+        claim_value="None",
+        rights=[AccessRights.SEND],
+        key_name="sender",
+        primary_key=key,
+        secondary_key=key,
+    )
+    _set_policies(namespace, queue, [policy])
+    endpoint = namespace.connection_string.partition(";")[0]
+    return f"{endpoint};SharedAccessKeyName=sender;SharedAccessKey={key};UseDevelopmentEmulator=true"
+
+
+def _revoke(namespace: EmbeddedNamespace, queue: str) -> None:
+    _set_policies(namespace, queue, [])
+
+
+def _set_policies(namespace: EmbeddedNamespace, queue: str, policies: list[AuthorizationRule]) -> None:
+    with _admin(namespace) as admin:
+        found = admin.get_queue(queue)
+        found.authorization_rules = policies
         admin.update_queue(found)
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tandembus.pairing import EntityHealthy, FailoverEngaged
@@ -113,8 +113,10 @@ def test_what_was_accepted_is_in_one_of_the_namespaces(form: Form) -> None:
 def _all_in(namespace: EmbeddedNamespace, queue: str) -> list[str]:
     client = ServiceBusClient.from_connection_string(namespace.connection_string)
     found: list[str] = []
-    receiver = client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
-    with client, receiver:
-        while namespace.counts(queue).active:
-            found += [str(message) for message in receiver.receive_messages(500, max_wait_time=1)]
+    with client, client.get_queue_receiver(queue) as receiver:
+        following = 1
+        while messages := receiver.peek_messages(250, sequence_number=following):
+            found += [str(message) for message in messages]
+            following = (messages[-1].sequence_number or 0) + 1
+    assert len(found) == namespace.counts(queue).active
     return found

@@ -10,14 +10,18 @@ from typing import Any
 
 import certifi
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from tandembus.pairing import PairingFailed
+from tandembus.pairing import EntityState, PairingFailed
+from tandembus.pairing.aliases import backlog_path
 from tests.covers import covers
 from tests.integration.bus import Bus
 from tests.integration.conftest import LISTENS_KEY, SENDS_KEY
 from tests.integration.pairs import Form, Pair
 from tests.integration.python_sdk import LoopThread
+from tests.integration.unreachable import unreachable_queue
 
 FOREVER = timedelta(days=10675199, seconds=10085, microseconds=477581)
 PRIMARY = "Endpoint=sb://contoso.example;SharedAccessKeyName=a;SharedAccessKey=b"
@@ -108,23 +112,50 @@ def test_a_namespace_that_calls_itself_as_the_primary_on_this_machine_is_not_its
     assert not [queue for queue in bus.admin.list_queues() if queue.name.startswith(name.upper())]
 
 
+def behind_custom_endpoint(form: Form, bus: Bus, connection_string: str) -> Any:
+    return form.client(
+        connection_string.replace(";UseDevelopmentEmulator=true", ""),
+        connection_verify=str(bus.running.ca_path),
+        custom_endpoint_address=f"sb://localhost:{bus.running.port}",
+    )
+
+
 @both_forms
 @covers("N1")
 def test_namespaces_on_one_machine_are_paired_over_tls_by_their_custom_endpoints(
     form: Form, bus: Bus, small_bus: Bus
 ) -> None:
-    primary, secondary = (
-        form.client(
-            each.connection_string.replace(";UseDevelopmentEmulator=true", ""),
-            connection_verify=str(each.running.ca_path),
-            custom_endpoint_address=f"sb://localhost:{each.running.port}",
-        )
-        for each in (small_bus, bus)
-    )
+    primary, secondary = (behind_custom_endpoint(form, each, each.connection_string) for each in (small_bus, bus))
     assert primary.fully_qualified_namespace == secondary.fully_qualified_namespace == "localhost"
     pair = Pair(form, primary, secondary, form.admin(bus.connection_string, bus.running.ca_path))
     assert form.call(lambda: pair.client.backlog_queues) == tuple(pair.queues)
     pair.close()
+
+
+@covers("N5")
+def test_a_refused_key_is_raised_behind_a_custom_endpoint_too(form: Form, bus: Bus, small_bus: Bus) -> None:
+    """There the SDK calls it a connection error."""
+    wrong = small_bus.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
+    primary = behind_custom_endpoint(form, small_bus, wrong)
+    admin = form.admin(bus.connection_string, bus.running.ca_path)
+    pair = Pair(form, primary, form.client(bus.connection_string), admin, failover_interval=timedelta(0))
+    queue = small_bus.make_queue()
+    with pytest.raises(ServiceBusConnectionError):
+        pair.sender(queue).send_messages(ServiceBusMessage("raised"))
+    assert pair.state(queue) is EntityState.HEALTHY
+    pair.close()
+
+
+@both_forms
+@covers("N3", "P19")
+def test_a_backlog_queue_that_is_there_and_out_of_reach_does_not_keep_anybody_from_pairing(
+    form: Form, bus: Bus
+) -> None:
+    name = f"outage-{form.kind}"
+    with unreachable_queue(bus.connection_string, backlog_path(name, 1)):
+        pair = pair_with(form, bus, primary_name=name)
+        assert form.call(lambda: pair.client.backlog_queues) == tuple(pair.queues)
+        pair.close()
 
 
 @covers("N1")
@@ -176,4 +207,7 @@ def test_clients_of_the_other_form_are_refused(form: Form, bus: Bus, loop_thread
     assert isinstance(admin, ServiceBusAdministrationClient)
     with pytest.raises(TypeError, match=r"tandembus\.pairing\.sync its blocking ones"):
         form.pairing.SendAvailabilityPairedNamespaceOptions(admin, form.client(bus.connection_string))
+    options = form.pairing.SendAvailabilityPairedNamespaceOptions(admin, blocking.client(bus.connection_string))
+    with pytest.raises(TypeError, match=r"tandembus\.pairing\.sync its blocking ones"):
+        form.call(form.pairing.pair_namespace, form.client(bus.connection_string), options)
     blocking.close()

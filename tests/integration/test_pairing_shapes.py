@@ -8,7 +8,7 @@ import copy
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,7 @@ def _times_to_live() -> list[Any]:
 
 
 def _schedules() -> list[Any]:
-    soon, now = datetime(2031, 5, 17, 12, 30, 15, 250_999), datetime.now(timezone.utc)
+    soon, now = datetime(2031, 5, 17, 12, 30, 15, 250_999), datetime.now(UTC)
     times = (soon, soon.replace(tzinfo=timezone(timedelta(hours=3))), now + timedelta(days=1), now - timedelta(days=1))
     return [ServiceBusMessage("x", scheduled_enqueue_time_utc=one) for one in times]
 

@@ -33,8 +33,12 @@ SAME_FRAGMENT = ("key-1", "key-5")
 """Two keys of one fragment: that they meet is chance, so they are two keys all the same."""
 
 
-def keyed(key: str | None = None, session_id: str | None = None, message_id: str | None = None) -> bytes:
+def keyed(
+    key: str | None = None, session_id: str | None = None, message_id: str | None = None, via_key: str | None = None
+) -> bytes:
     annotations: dict[str, object] = {} if key is None else {"x-opt-partition-key": key}
+    if via_key is not None:
+        annotations["x-opt-via-partition-key"] = via_key
     return message_annotations_section(annotations) + properties_section(message_id, group_id=session_id) + MESSAGE
 
 
@@ -54,21 +58,25 @@ def transacting(raw: RawAmqp) -> Transacting:
     return Transacting(raw)
 
 
-def refused(transacting: Transacting, payloads: list[bytes], handle: int = SENDER) -> None:
-    """The last of these sends cannot be part of the transaction, which is then rolled back as a whole."""
+def refused(transacting: Transacting, payloads: list[bytes], reason: str = "", handle: int = SENDER) -> None:
+    """The last of these sends cannot be part of the transaction, which is then rolled back as a whole. Both say why."""
     txn_id = transacting.declare()
     for payload in payloads[:-1]:
         assert is_accepted(transacting.transfer(handle, payload, txn_id))
-    assert_has_three_fields(rejection(transacting.transfer(handle, payloads[-1], txn_id)), NOT_ALLOWED)
-    assert_has_three_fields(rejection(transacting.discharge(txn_id)), ROLLBACK)
+    send = rejection(transacting.transfer(handle, payloads[-1], txn_id))
+    discharge = rejection(transacting.discharge(txn_id))
+    assert_has_three_fields(send, NOT_ALLOWED)
+    assert_has_three_fields(discharge, ROLLBACK)
+    assert reason in str(send[1])
+    assert reason in str(discharge[1])
 
 
 @covers("P16")
 def test_messages_with_one_key_are_one_transaction(transacting: Transacting, bus: Bus, queue: str) -> None:
     transacting.raw.attach_sender(SENDER, queue)
     txn_id = transacting.declare()
-    for _ in range(3):
-        assert is_accepted(transacting.transfer(SENDER, keyed("a"), txn_id))
+    for key in ("Straße", "STRASSE", "strasse"):
+        assert is_accepted(transacting.transfer(SENDER, keyed(key), txn_id))
     assert bus.counts(queue) == Counts(0)
     transacting.commit(txn_id)
     assert bus.counts(queue) == Counts(3)
@@ -117,19 +125,26 @@ def test_two_sessions_are_refused_on_a_partitioned_entity_and_fine_on_a_plain_on
     refused(transacting, payloads)
     assert bus.counts(partitioned) == Counts(0)
     plain = bus.make_queue(enable_partitioning=False, requires_session=True)
-    transacting.raw.attach_sender(SENDER + 2, plain)
-    txn_id = transacting.declare()
-    for payload in payloads:
-        assert is_accepted(transacting.transfer(SENDER + 2, payload, txn_id))
-    transacting.commit(txn_id)
+    with RawAmqp(bus.running.port) as raw:
+        raw.log_in()
+        other = Transacting(raw)
+        raw.attach_sender(SENDER, plain)
+        txn_id = other.declare()
+        for payload in payloads:
+            assert is_accepted(other.transfer(SENDER, payload, txn_id))
+        other.commit(txn_id)
     assert bus.counts(plain) == Counts(2)
 
 
 @covers("P16")
-def test_with_sessions_a_partition_key_alone_is_not_enough(transacting: Transacting, bus: Bus) -> None:
+def test_with_sessions_a_missing_session_id_is_named_whatever_other_key_there_is(
+    transacting: Transacting, bus: Bus
+) -> None:
     queue = bus.make_queue(requires_session=True)
     transacting.raw.attach_sender(SENDER, queue)
-    refused(transacting, [keyed("a")])
+    for last in (keyed("a"), keyed(), keyed(message_id="m")):
+        refused(transacting, [keyed(session_id="a"), last], "every message sent to it needs a SessionId")
+        refused(transacting, [last], "every message sent to it needs a SessionId")
     assert bus.counts(queue) == Counts(0)
 
 
@@ -185,15 +200,18 @@ def test_a_settlement_in_another_fragment_is_refused(transacting: Transacting, b
 
 
 @covers("P16", "P17")
-def test_what_only_passes_through_needs_no_key_of_its_own(transacting: Transacting, bus: Bus, queue: str) -> None:
+def test_what_only_passes_through_needs_a_key_for_its_way(transacting: Transacting, bus: Bus, queue: str) -> None:
     destination = bus.make_queue()
     raw = transacting.raw
     properties: dict[str, object] = {"com.microsoft:transfer-destination-address": destination}
     raw.attach(SENDER, False, source_of("client"), target_of(queue), properties=properties)
     raw.expect(codes.ATTACH)
+    refused = transacting.declare()
+    assert is_accepted(transacting.transfer(SENDER, keyed("b"), refused))
+    assert_has_three_fields(rejection(transacting.discharge(refused)), NOT_ALLOWED)
     txn_id = transacting.declare()
-    for key in (None, "b"):
-        assert is_accepted(transacting.transfer(SENDER, keyed(key), txn_id))
+    for key, via_key in (("a", "way"), ("b", "WAY")):
+        assert is_accepted(transacting.transfer(SENDER, keyed(key, via_key=via_key), txn_id))
     transacting.commit(txn_id)
     assert bus.comes_to(destination, Counts(2))
     assert bus.counts(queue) == Counts(0)

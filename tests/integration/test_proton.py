@@ -48,6 +48,8 @@ class Connections:
         return self._connect(f"amqp://localhost:{bus.running.port}", allowed_mechs="ANONYMOUS")
 
     def in_tls(self, bus: Bus) -> Any:
+        if not proton.SSL.present():
+            pytest.skip("python-qpid-proton was built without the headers of OpenSSL")
         domain = proton.SSLDomain(proton.SSLDomain.MODE_CLIENT)
         domain.set_trusted_ca_db(str(bus.running.ca_path))
         domain.set_peer_authentication(proton.SSLDomain.VERIFY_PEER_NAME)
@@ -102,7 +104,7 @@ def put_token(connection: Any, path: str) -> tuple[int, str]:
 def test_a_message_goes_to_a_queue_and_back(connections: Connections, bus: Bus, queue: str, way: str) -> None:
     connection = getattr(connections, way)(bus)
     if way == "anonymous":
-        assert put_token(connection, queue)[0] == 200
+        assert put_token(connection, queue)[0] == 202
     send(connection, queue, "hello", b"\x00\xff" * 100_000)
     receiver = connection.create_receiver(queue, credit=2)
     assert receiver.receive().body == "hello"
@@ -247,13 +249,14 @@ def test_a_receiver_may_take_messages_for_good(connection: Any, bus: Bus, queue:
 
 
 @covers("M2")
-def test_what_was_delivered_and_not_settled_when_the_link_ends_comes_again(connection: Any, queue: str) -> None:
-    send(connection, queue, "held")
-    receiver = connection.create_receiver(queue, credit=1)
-    assert receiver.receive().delivery_count == 0
-    receiver.close()
-    again = connection.create_receiver(queue, credit=1).receive()
-    assert (again.body, again.delivery_count) == ("held", 1)
+def test_what_was_delivered_and_not_settled_when_the_link_ends_stays_locked(connection: Any, queue: str) -> None:
+    send(connection, queue, "held", "free")
+    bodies = set()
+    for _ in range(2):
+        receiver = connection.create_receiver(queue, credit=0)
+        bodies.add(receiver.receive().body)
+        receiver.close()
+    assert bodies == {"held", "free"}
 
 
 @covers("M12", "M13")

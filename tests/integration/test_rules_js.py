@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -125,4 +125,4 @@ def test_the_administration_over_http_sees_the_same_rules(seen: Seen) -> None:
     assert seen["lifeOfRules"]["left"] == [rule.name for rule in seen.bus.admin.list_rules(seen.topic, "managed")]
     dated = seen.bus.admin.get_rule(seen.topic, "filtered", "dated")
     assert isinstance(dated.filter, CorrelationRuleFilter)
-    assert dated.filter.properties == {"at": datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)}
+    assert dated.filter.properties == {"at": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)}

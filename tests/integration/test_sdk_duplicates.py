@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from azure.servicebus import ServiceBusMessage
@@ -47,7 +47,7 @@ def test_the_first_of_each_id_arrives_and_the_rest_is_accepted_silently(sdk: Pyt
 def test_scheduling_the_same_id_again_schedules_nothing(sdk: PythonSdk, bus: Bus) -> None:
     queue = bus.make_queue(requires_duplicate_detection=True)
     sender = sdk.sender(queue)
-    at = datetime.now(timezone.utc) + timedelta(hours=1)
+    at = datetime.now(UTC) + timedelta(hours=1)
     (first,) = sender.schedule_messages(numbered("1", "first"), at)
     assert first > 0
     again, second = sender.schedule_messages([numbered("1", "again"), numbered("2", "second")], at)

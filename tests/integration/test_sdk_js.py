@@ -32,6 +32,7 @@ pytestmark = [
 SCENARIOS: dict[str, dict[str, Any]] = {
     "properties": {},
     "bodiesOfAllKinds": {},
+    "sections": {},
     "anIdForEachMessage": {},
     "batches": {},
     "tooLarge": {},
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "complete": {},
     "abandon": {},
     "defer": {},
+    "deferredInVain": {"max_delivery_count": 1},
     "renew": {},
     "lapse": {"lock_duration": timedelta(seconds=1)},
     "peek": {},
@@ -61,7 +63,12 @@ class Seen:
         self._prefix = f"javascript-{uuid.uuid4().hex[:8]}-"
         for name, settings in SCENARIOS.items():
             bus.admin.create_queue(self._prefix + name, **settings)
-        environment = {**os.environ, "CONNECTION_STRING": bus.connection_string, "QUEUE_PREFIX": self._prefix}
+        environment = {
+            **os.environ,
+            "CONNECTION_STRING": bus.connection_string,
+            "QUEUE_PREFIX": self._prefix,
+            "SCENARIOS": ",".join(SCENARIOS),
+        }
         assert NODE is not None
         run = subprocess.run(
             [NODE, "messaging.mjs"], cwd=JS, env=environment, capture_output=True, text=True, timeout=120
@@ -125,6 +132,21 @@ def test_bodies_of_every_kind_and_size_arrive(seen: Seen) -> None:
         {"type": "value", "body": "a value"},
         {"type": "sequence", "body": [1, "two"]},
         {"type": "data", "body": 200_000},
+    ]
+
+
+@covers("B1")
+def test_the_sections_of_a_message_arrive_as_they_were_sent_with_the_lock_token(seen: Seen) -> None:
+    found = sorted(seen["sections"], key=lambda one: len(one["own"]))
+    for one in found:
+        assert one.pop("token") == one.pop("lockToken").replace("-", "")
+    assert found == [
+        {"header": {}, "own": {}},
+        {
+            "header": {"durable": True, "priority": 7, "firstAcquirer": True},
+            "own": {"x-hop": "first"},
+            "footer": {"x-foot": "note"},
+        },
     ]
 
 
@@ -207,12 +229,28 @@ def test_an_abandoned_message_comes_back_with_changed_properties(seen: Seen) -> 
 def test_deferred_messages_are_fetched_by_number_and_settled(seen: Seen) -> None:
     found = seen["defer"]
     assert found["fetched"] == [
-        {"body": f"message {number}", "state": "deferred", "applicationProperties": {"why": "later"}}
+        {
+            "body": f"message {number}",
+            "state": "deferred",
+            "deliveryCount": 1,
+            "applicationProperties": {"why": "later"},
+        }
         for number in range(2)
     ]
     assert found["completed"]["code"] == "MessageNotFound"
-    assert found["abandoned"] == 1
+    assert found["abandoned"] == 2
     assert seen.counts("defer") == Counts(1)
+
+
+@covers("M2", "M3")
+def test_a_defer_that_was_the_last_delivery_makes_a_dead_letter_with_the_changes_asked_for(seen: Seen) -> None:
+    assert seen["deferredInVain"] == {
+        "reason": "MaxDeliveryCountExceeded",
+        "description": "Message could not be consumed after 1 delivery attempts.",
+        "count": 1,
+        "why": "later",
+    }
+    assert seen.counts("deferredInVain") == Counts(0, dead=1)
 
 
 @covers("M2")
@@ -249,4 +287,9 @@ def test_messages_are_scheduled_and_cancelled(seen: Seen) -> None:
 
 @covers("M5")
 def test_scheduled_messages_come_when_they_are_due(seen: Seen) -> None:
-    assert seen["due"] == {"bodies": ["annotated", "scheduled"], "inTime": True, "told": True}
+    assert seen["due"] == {
+        "bodies": ["annotated", "scheduled"],
+        "states": ["scheduled", "scheduled"],
+        "inTime": True,
+        "told": True,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import (
@@ -177,7 +177,7 @@ def test_deferred_messages_of_a_session_are_received_by_its_holder(sdk: PythonSd
 def test_scheduled_and_dead_letters_of_a_partitioned_topic(sdk: PythonSdk, bus: Bus) -> None:
     topic = bus.make_topic("sub")
     sender = sdk.topic_sender(topic)
-    soon = datetime.now(timezone.utc) + timedelta(seconds=1)
+    soon = datetime.now(UTC) + timedelta(seconds=1)
     for body in numbered(FRAGMENTS):
         sender.schedule_messages(ServiceBusMessage(body), soon)
     receiver = sdk.subscription_receiver(topic, "sub")

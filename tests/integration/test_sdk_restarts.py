@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSender
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceivedMessage, ServiceBusSender
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
 from tests.covers import covers
@@ -57,8 +57,8 @@ def test_clients_go_on_after_a_crash_and_nothing_is_lost(connect: Connect, names
     queue = namespace.bus.make_queue(lock_duration=timedelta(minutes=5))
     sender, receiver = connect(namespace.connection_string).pair(queue)
     sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
-    sender.schedule_messages(ServiceBusMessage("due"), datetime.now(timezone.utc) + timedelta(seconds=1))
-    sender.schedule_messages(ServiceBusMessage("later"), datetime.now(timezone.utc) + timedelta(hours=1))
+    sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
+    sender.schedule_messages(ServiceBusMessage("due"), datetime.now(UTC) + timedelta(seconds=2))
     completed, deferred, abandoned, held = receive(receiver, 4)
     number = deferred.sequence_number or 0
     receiver.complete_message(completed)
@@ -74,9 +74,11 @@ def test_clients_go_on_after_a_crash_and_nothing_is_lost(connect: Connect, names
     )
     counts = {body_of(message): message.delivery_count for message in messages}
     assert counts[b"2"] == 1
+    assert {body_of(message) for message in messages if message.state == ServiceBusMessageState.SCHEDULED} == {b"due"}
     with pytest.raises(MessageLockLostError):
         receiver.complete_message(held)
-    assert bodies_of(receiver.receive_deferred_messages(number)) == [b"1"]
+    (fetched,) = receiver.receive_deferred_messages(number)
+    assert (body_of(fetched), fetched.delivery_count) == (b"1", 1)
     assert namespace.bus.counts(queue) == Counts(11, scheduled=1)
 
 

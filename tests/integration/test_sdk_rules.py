@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ from tests.integration.shapes import on_every_shape
 
 pytestmark = on_every_shape
 
-NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 Filter = SqlRuleFilter | CorrelationRuleFilter | TrueRuleFilter | FalseRuleFilter
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -104,7 +104,7 @@ VALUES: dict[str, Any] = {
 @covers("B1")
 def test_application_properties_keep_their_types(sdk: PythonSdk, bus: Bus) -> None:
     sender, receiver = sdk.pair(bus.make_queue())
-    moment = datetime(2024, 2, 29, 12, 30, 15, 250_000, tzinfo=timezone.utc)
+    moment = datetime(2024, 2, 29, 12, 30, 15, 250_000, tzinfo=UTC)
     values: dict[str | bytes, Any] = {"time": moment}
     values.update(VALUES)
     sender.send_messages(ServiceBusMessage("typed", application_properties=values))
@@ -177,9 +177,9 @@ def test_annotations_header_and_footer_travel_along(sdk: PythonSdk, bus: Bus) ->
     sender.send_messages(
         AmqpAnnotatedMessage(
             data_body=b"annotated",
-            header=AmqpMessageHeader(durable=True, priority=7),
+            header=AmqpMessageHeader(durable=True, priority=7, first_acquirer=True),
             annotations={"x-mine": 7, "x-opt-sequence-number": 1_000_000},
-            delivery_annotations={"x-hop": "first"},
+            delivery_annotations={"x-hop": "first", "x-opt-lock-token": "forged"},
             footer={"x-foot": "note"},
         )
     )
@@ -191,6 +191,23 @@ def test_annotations_header_and_footer_travel_along(sdk: PythonSdk, bus: Bus) ->
     assert annotations[b"x-mine"] == 7
     assert annotations[b"x-opt-sequence-number"] == message.sequence_number != 1_000_000
     assert (raw.footer or {})[b"x-foot"] == b"note"
+    assert raw.header.first_acquirer is True
+    own = raw.delivery_annotations or {}
+    assert own == {b"x-hop": b"first", b"x-opt-lock-token": uuid.UUID(str(message.lock_token))}
+
+
+@covers("B1")
+def test_a_plain_message_brings_its_lock_token_and_nothing_else_of_the_hop(sdk: PythonSdk, bus: Bus) -> None:
+    sender, receiver = sdk.pair(bus.make_queue())
+    sender.send_messages(ServiceBusMessage(b"plain"))
+    (message,) = receive(receiver, 1)
+    raw = message.raw_amqp_message
+    assert raw.header is not None
+    assert (raw.header.durable, raw.header.priority, raw.header.first_acquirer) == (None, None, None)
+    assert raw.delivery_annotations == {b"x-opt-lock-token": uuid.UUID(str(message.lock_token))}
+    assert raw.footer is None
+    (peeked,) = receiver.peek_messages(1, sequence_number=1)
+    assert not peeked.raw_amqp_message.delivery_annotations
 
 
 @covers("M12")
@@ -286,7 +303,7 @@ def test_only_an_empty_message_is_a_ping(sdk: PythonSdk, bus: Bus) -> None:
 def test_a_message_may_name_the_time_at_which_it_is_to_be_enqueued(sdk: PythonSdk, bus: Bus) -> None:
     queue = bus.make_queue()
     sender, receiver = sdk.pair(queue)
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     later = ServiceBusMessage("later", scheduled_enqueue_time_utc=now + timedelta(hours=1))
     soon = ServiceBusMessage("soon", scheduled_enqueue_time_utc=now + timedelta(seconds=1))
     past = ServiceBusMessage("past", scheduled_enqueue_time_utc=now - timedelta(hours=1))

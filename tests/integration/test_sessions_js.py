@@ -39,6 +39,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "settling": {},
     "renew": SHORT,
     "lost": SHORT,
+    "quiet": SHORT,
     "subscribing": {},
     "receiveAndDelete": {},
     "mismatches": {},
@@ -128,6 +129,11 @@ def test_a_lost_session_goes_to_the_next_with_its_messages(seen: Seen) -> None:
     assert found["deliveryCount"] == 1
     assert found["settling"]["code"] == "SessionLockLost"
     assert found["state"]["code"] == "SessionLockLost"
+
+
+@covers("M7", "B1")
+def test_a_receiver_that_waits_longer_than_its_lock_ends_quietly(seen: Seen) -> None:
+    assert seen["quiet"] == []
 
 
 @covers("M7", "B1")

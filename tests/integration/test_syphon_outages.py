@@ -80,7 +80,7 @@ class Namespaces:
 
     async def home_count(self) -> int:
         async with Administration(self.primary.connection_string) as primary:
-            return (await primary.get_queue("orders")).counts.active
+            return (await primary.get_queue("orders")).counts.active or 0
 
     async def are_home(self, count: int) -> bool:
         return await self.home_count() >= count

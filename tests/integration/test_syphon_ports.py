@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
-from azure.servicebus import ServiceBusClient as BlockingClient
-from azure.servicebus import ServiceBusMessage
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 
 from tandembus.client import Disposition, OutgoingMessage, ReceivedMessage, ReceiveMode, connect
+from tandembus.client.access_policies import AccessPolicy
 from tandembus.client.administration import Administration
-from tandembus.clock import SystemClock
+from tandembus.client.errors import TokenRefused
+from tandembus.client.policies import EntityPolicies
+from tandembus.errors import OperationTimeout, Unauthorized
 from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
 from tandembus.pairing.payloads import browsed, from_backlog
-from tandembus.pairing.runtime import Runtime
-from tandembus.pairing.sdk_ports import SdkBacklog, SdkPrimary
-from tandembus.pairing.sync.runtime import Runtime as BlockingRuntime
-from tandembus.pairing.sync.sdk_ports import SdkBacklog as BlockingBacklog
+from tandembus.pairing.sdk_connection import connect as connect_as_sdk
 from tandembus.pairing.syphon_messages import Delivery, LocksLost
 from tandembus.pairing.syphon_ports import BacklogPort, PrimaryPort
-from tandembus.pairing.syphon_rules import Verdict
+from tandembus.pairing.syphon_rules import Verdict, verdict_on
+from tandembus.testing.asynchronous import AsyncEmbeddedNamespace
 from tests.covers import covers
 from tests.integration.syphons import Pair, bodies, numbered, pair, until
 from tests.unit.pairing.sdk_messages import wire
@@ -46,39 +46,26 @@ async def client_backlog(both: Pair) -> AsyncIterator[BacklogPort]:
         await connection.close()
 
 
+def over_web_sockets(namespace: AsyncEmbeddedNamespace) -> SharedConnection:
+    """As a client of the SDK connects that may use no other protocol."""
+    client = ServiceBusClient.from_connection_string(
+        namespace.tls_connection_string,
+        connection_verify=str(namespace.ca_path),
+        transport_type=TransportType.AmqpOverWebsocket,
+        custom_endpoint_address=f"sb://localhost:{namespace.port}",
+    )
+    return SharedConnection(partial(connect_as_sdk, client, 5.0))
+
+
 @asynccontextmanager
 async def sdk_backlog(both: Pair) -> AsyncIterator[BacklogPort]:
-    async with ServiceBusClient.from_connection_string(both.secondary.connection_string) as client:
-        backlog = SdkBacklog(client, both.queues[0], Runtime(SystemClock()))
-        try:
-            yield backlog
-        finally:
-            await backlog.close()
-
-
-class InThreads:
-    """A blocking port, each call in a thread of its own."""
-
-    def __init__(self, port: BlockingBacklog) -> None:
-        self._port = port
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._port, name)
-        does_wait = callable(found) and name != "has_lost"
-        return partial(asyncio.to_thread, found) if does_wait else found
-
-
-@asynccontextmanager
-async def blocking_backlog(both: Pair) -> AsyncIterator[BacklogPort]:
-    client = BlockingClient.from_connection_string(both.secondary.connection_string)
-    runtime = BlockingRuntime(SystemClock())
-    backlog: Any = InThreads(BlockingBacklog(client, both.queues[0], runtime))
+    connection = over_web_sockets(both.secondary)
+    backlog = ClientBacklog(connection, both.queues[0])
     try:
         yield backlog
     finally:
         await backlog.close()
-        await asyncio.to_thread(client.close)
-        await asyncio.to_thread(runtime.close, WAIT_S)
+        await connection.close()
 
 
 @asynccontextmanager
@@ -91,27 +78,15 @@ async def client_primary(both: Pair) -> AsyncIterator[PrimaryPort]:
 
 @asynccontextmanager
 async def sdk_primary(both: Pair) -> AsyncIterator[PrimaryPort]:
-    async with ServiceBusClient.from_connection_string(both.primary.connection_string) as client:
-        primary = SdkPrimary(client, 20.0, Runtime(SystemClock()), MAX_SENDERS)
-        yield primary
-        await primary.close()
+    primary = ClientPrimary(over_web_sockets(both.primary), MAX_SENDERS)
+    yield primary
+    await primary.close()
 
 
 Backlog: TypeAlias = Callable[[Pair], AbstractAsyncContextManager[BacklogPort]]
 Primary: TypeAlias = Callable[[Pair], AbstractAsyncContextManager[PrimaryPort]]
-on_every_backlog_port = pytest.mark.parametrize(
-    "backlog_of", [client_backlog, sdk_backlog, blocking_backlog], ids=["client", "sdk", "blocking-sdk"]
-)
+on_every_backlog_port = pytest.mark.parametrize("backlog_of", [client_backlog, sdk_backlog], ids=["client", "sdk"])
 on_every_primary_port = pytest.mark.parametrize("primary_of", [client_primary, sdk_primary], ids=["client", "sdk"])
-
-
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    """Threads take turns so often that what two of them must not do at once goes wrong within seconds."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(usual)
 
 
 async def take(backlog: BacklogPort, count: int) -> list[Delivery]:
@@ -302,7 +277,7 @@ async def test_a_long_poll_that_is_woken_ends_with_nothing_and_the_next_one_work
 
 @covers("N11", "N12")
 @on_every_backlog_port
-async def test_locks_are_renewed_while_messages_of_many_frames_come(backlog_of: Backlog, hasty_threads: None) -> None:
+async def test_locks_are_renewed_while_messages_of_many_frames_come(backlog_of: Backlog) -> None:
     async with pair("orders") as both, backlog_of(both) as backlog:
         await both.divert("orders", numbered(1))
         (lead,) = await take(backlog, 1)
@@ -339,11 +314,11 @@ async def test_a_destination_that_does_not_exist_is_told_from_one_that_does_not_
         payloads = [message.encode() for message in numbered(2)]
         with pytest.raises(Exception, match="could not be found") as raised:
             await primary.send("nobody", payloads)
-        assert primary.verdict_on(raised.value) is Verdict.GONE
+        assert verdict_on(raised.value) is Verdict.GONE
         async with both.primary.fault("entity/orders", "unavailable"):
             with pytest.raises(Exception, match="unavailable") as raised:
                 await primary.send("orders", payloads)
-            assert primary.verdict_on(raised.value) is Verdict.LATER
+            assert verdict_on(raised.value) is Verdict.LATER
         await primary.send("orders", payloads)
         assert bodies(await both.at_home("orders")) == [0, 1]
 
@@ -357,3 +332,39 @@ async def test_what_is_brought_home_is_metered_as_the_syphons(primary_of: Primar
         assert [(total.reason, total.count.operations) for total in totals if total.operation == "send"] == [
             ("syphon", 3)
         ]
+
+
+@covers("N12", "N14")
+async def test_a_key_that_was_replaced_is_told_as_refused_and_the_new_one_is_used_by_the_next_link() -> None:
+    async with pair("orders") as both, Administration(both.primary.connection_string) as administration:
+        policies = EntityPolicies(administration, "orders")
+        key = AzureNamedKeyCredential("sends", (await policies.create(AccessPolicy("sends", ("Send",)))).primary_key)
+        client = ServiceBusClient(f"localhost:{both.primary.port}", key, use_tls=False)
+        async with await connect_as_sdk(client, 5.0) as bus:
+            await (await bus.sender("orders")).send(OutgoingMessage("with the old key"))
+            renewed = await policies.regenerate("sends", secondary=False)
+
+            async def is_refused() -> bool:
+                try:
+                    await (await bus.sender("orders")).send(OutgoingMessage("with the old key"))
+                except Unauthorized as error:
+                    return isinstance(error, TokenRefused)
+                return False
+
+            await until(is_refused)
+            key.update("sends", renewed.primary_key)
+            await (await bus.sender("orders")).send(OutgoingMessage("with the new key"))
+            assert bus.connection.failure is None
+
+
+@covers("N14")
+async def test_a_web_socket_that_nobody_answers_is_given_up_in_time() -> None:
+    async with await asyncio.start_server(lambda reader, writer: None, "localhost", 0) as silent:
+        port = silent.sockets[0].getsockname()[1]
+        client = ServiceBusClient.from_connection_string(
+            "Endpoint=sb://localhost;SharedAccessKeyName=any;SharedAccessKey=any",
+            custom_endpoint_address=f"sb://localhost:{port}",
+        )
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(OperationTimeout, match=r"did not answer within 0\.2 s"):
+                await connect_as_sdk(client, 0.2)

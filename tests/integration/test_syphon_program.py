@@ -12,6 +12,7 @@ from asyncio.subprocess import PIPE, Process
 
 import aiohttp
 
+from tandembus.client import connect
 from tandembus.pairing.aliases import backlog_path
 from tests.covers import covers
 from tests.integration.syphons import PATIENCE_S, PRIMARY, Pair, bodies, numbered, pair, until
@@ -87,6 +88,33 @@ async def test_once_tells_why_queues_cannot_be_drained_without_a_traceback() -> 
         assert code not in (None, 0, 7), err
         assert "Error: " in err
         assert "Traceback" not in err
+
+
+@covers("N11", "B4")
+async def test_the_figures_come_with_every_exit_code() -> None:
+    async with pair("orders", queues=1) as both:
+        both.queues.append(backlog_path(PRIMARY, 1))
+        await both.divert("orders", numbered(5))
+
+        async def figures(expected: int, *options: str, primary: str | None = None) -> int:
+            code, out, err = await ended(await program(both, "--once", "--json", *options, primary=primary))
+            assert code == expected, err
+            moved: int = json.loads(out)["moved"]
+            return moved
+
+        assert await figures(5, "--secondary", ABSENT) == 0
+        await both.secondary.create_queue(backlog_path("fabrikam", 0))
+        assert await figures(2, primary=ABSENT) == 0, "whose backlog is it?"
+        await both.secondary.create_queue(both.queues[1], requires_session=True)
+        assert await figures(1) == 5, "one queue is emptied, the other one cannot be"
+        await both.divert("orders", numbered(5))
+        async with await connect(both.secondary.connection_string) as bus:
+            await (await bus.receiver(both.queues[0])).receive(2)
+            process = await program(both, "--once", "--json", "--backlog-queues", "1")
+            await line_with(process, "in the hands of another syphon")
+            process.send_signal(signal.SIGINT)
+            code, out, err = await ended(process)
+            assert (code, json.loads(out)["moved"]) == (130, 3), err
 
 
 @covers("N12")

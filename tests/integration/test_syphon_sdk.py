@@ -12,7 +12,7 @@ import pytest
 from tandembus.amqp.encoding.sections import decode_message
 from tandembus.client import OutgoingMessage, ReceivedMessage
 from tandembus.client.messages import as_new
-from tandembus.pairing import ClientFaulted, PairFaulted, PairingFailed, SyphonMoved, closing, sdk_payloads
+from tandembus.pairing import ClientFaulted, PairFaulted, PairingFailed, SyphonMoved, closing, sdk_connection
 from tandembus.pairing.payloads import to_backlog
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
@@ -108,7 +108,7 @@ def test_what_nobody_takes_becomes_a_dead_letter(
 def test_a_version_of_the_sdk_that_a_syphon_cannot_work_with_is_an_error_of_pairing(
     form: Form, primary: EmbeddedNamespace, secondary: EmbeddedNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk_payloads, "LINK_FIELDS", (*sdk_payloads.LINK_FIELDS, "is_gone_in_this_version"))
+    monkeypatch.setattr(sdk_connection, "NEEDED", (*sdk_connection.NEEDED, "_is_gone_in_this_version"))
     with pytest.raises(PairingFailed, match="run `tandembus syphon` in place of enable_syphon"):
         Pair(
             form,

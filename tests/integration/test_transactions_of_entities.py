@@ -61,17 +61,37 @@ def test_settlements_on_a_subscription_are_carried_out_together(client: ProtonCl
 
 
 @covers("M11", "M9")
-def test_a_topic_and_its_subscription_are_two_entities(client: ProtonClient, bus: Bus) -> None:
-    topic = bus.make_topic("red")
+def test_a_topic_and_its_subscriptions_are_one_entity(client: ProtonClient, bus: Bus) -> None:
+    topic = bus.make_topic("red", "blue")
     fill(client, topic, "a")
     sender = client.sender(topic)
-    _, (delivery,) = client.receive(f"{topic}/Subscriptions/red", 1)
+    _, (red,) = client.receive(f"{topic}/Subscriptions/red", 1)
+    _, (blue,) = client.receive(f"{topic}/Subscriptions/blue", 1)
     transaction = client.declare()
-    transaction.accept(delivery)
-    refused = transaction.send(sender, "b")
-    assert (refused.remote_state, refused.remote.condition.name) == (REJECTED, "amqp:not-allowed")
-    assert transaction.commit() == "rolled back"
+    transaction.accept(red)
+    transaction.send(sender, "b")
+    transaction.settle(blue, REJECTED)
     assert bus.counts_of_subscription(topic, "red") == Counts(1)
+    assert transaction.commit() == "committed"
+    assert bus.counts_of_subscription(topic, "red") == Counts(1)
+    assert bus.counts_of_subscription(topic, "blue") == Counts(1, dead=1)
+    assert client.receive(f"{topic}/Subscriptions/red", 1)[0] == ["b"]
+
+
+@covers("M11", "M9")
+def test_subscriptions_of_two_topics_are_two_entities(client: ProtonClient, bus: Bus) -> None:
+    one, other = bus.make_topic("red"), bus.make_topic("red")
+    fill(client, one, "a")
+    fill(client, other, "b")
+    _, (first,) = client.receive(f"{one}/Subscriptions/red", 1)
+    _, (second,) = client.receive(f"{other}/Subscriptions/red", 1)
+    transaction = client.declare()
+    transaction.accept(first)
+    transaction.accept(second)
+    assert second.remote.condition.name == "amqp:not-allowed"
+    assert transaction.commit() == "rolled back"
+    assert bus.counts_of_subscription(one, "red") == Counts(1)
+    assert bus.counts_of_subscription(other, "red") == Counts(1)
 
 
 @covers("M11", "M7")

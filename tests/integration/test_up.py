@@ -6,6 +6,7 @@ import ast
 import asyncio
 import json
 import os
+import pty
 import queue
 import signal
 import socket
@@ -22,7 +23,7 @@ import aiohttp
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from tandembus.cli.up import SNIPPET
+from tandembus.cli.up import SDK, SNIPPET
 from tandembus.client.administration import Administration
 from tests.covers import covers
 from tests.integration.command_line import listen_to_ctrl_c
@@ -39,8 +40,9 @@ ANY_PORTS = [
 class Up:
     """A running `tandembus up`, and what it has said."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, is_key_shown: bool = True) -> None:
         command = [sys.executable, "-m", "tandembus", "up", *ANY_PORTS, *options]
+        command += ["--show-key"] if is_key_shown else []
         self.process = subprocess.Popen(
             command,
             cwd=folder,
@@ -157,26 +159,50 @@ async def test_both_are_there_each_with_its_own_data_and_one_interruption_stops_
 
 
 @covers("B2")
-async def test_a_person_is_shown_both_connection_strings_and_a_paired_client_that_works_as_pasted(
+async def test_a_person_is_shown_what_to_try_next_and_a_paired_client_and_both_work_as_pasted(
     tmp_path: Path, started: list[Up]
 ) -> None:
-    up = start(started, tmp_path, "--brokers", "0", "--primary-name", "contoso", "--secondary-data", "elsewhere")
+    options = ("--brokers", "0", "--primary-name", "contoso", "--primary-data", "here", "--secondary-data", "elsewhere")
+    up = start(started, tmp_path, *options)
+    commands = [line.strip() for line in until(up, "With the SDK") if line.startswith("  ")]
+    example = [up.next_line() or "" for _ in range(1 + len(SDK.splitlines()))]
     strings = []
-    for label in ("primary", "secondary"):
-        ready, said_label, connection_string = (up.next_line() or "").split()
+    for label, line in zip(("primary", "secondary"), until(up, "The pair")[-3:], strict=False):
+        ready, said_label, connection_string = line.split()
         assert (ready, said_label) == ("ready", label)
         strings.append(connection_string)
-    send_to = [ServiceBusClient.from_connection_string(each) for each in strings]
-    assert len({client.fully_qualified_namespace for client in send_to}) == 2
-    while "python -m asyncio" not in (up.next_line() or ""):
-        pass
     lines = [up.next_line() or "" for _ in range(1 + len(SNIPPET.splitlines()))]
     assert str(tmp_path / "elsewhere" / "tls" / "ca.pem") in "\n".join(lines)
+    script = "\n".join(["set -e", *commands, "python - <<'END'", *example, "END"])
+    shell = await asyncio.to_thread(run_in_shell, script, tmp_path)
+    assert shell.stdout.splitlines()[-1] == "hello", shell.stderr
     names = await pasted("\n".join(lines))
     async with names["paired"], names["primary"], names["secondary"], names["admin"]:
         pass
     assert "contoso/x-servicebus-transfer/9" in await queues({"connection_string": strings[1]})
     assert await asyncio.to_thread(up.interrupt) == 0
+
+
+def until(up: Up, text: str) -> list[str]:
+    """The lines of its standard output before the one that begins so."""
+    lines: list[str] = []
+    while not (line := up.next_line() or "").startswith(text):
+        lines.append(line)
+    return lines
+
+
+def run_in_shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """With the commands of this environment, installed or not."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    for name, arguments in (("tandembus", "-m tandembus"), ("python", "")):
+        (bin_folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
+        (bin_folder / name).chmod(0o755)
+    path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PATH": path}
+    return subprocess.run(
+        ["bash"], input=script, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @covers("B2")
@@ -201,7 +227,10 @@ def test_when_one_cannot_start_the_other_is_stopped_and_the_reason_is_told(tmp_p
         port = taken.getsockname()[1]
         up = start(started, tmp_path, "--brokers", "1", f"--secondary-amqp-port={port}")
         assert "secondary | tandembus cannot start" in up.until_told("cannot start")
-        assert "--primary-amqp-port" in up.until_told("the secondary could not be started")
+        assert f"secondary | port {port}: taken by" in up.until_told("taken by")
+        assert "secondary | Try: --secondary-amqp-port 0 " in up.until_told("Try: ")
+        told = up.until_told("the secondary could not be started")
+        assert all(f"{option.partition('=')[0]} 0" in told for option in ANY_PORTS)
         assert up.process.wait(WITHIN_S) == 1
     assert up.next_line() is None
     assert list(tmp_path.rglob("meter/**/running")) == [], "neither has served: the next start misses nothing"
@@ -229,6 +258,66 @@ def test_an_early_interruption_leaves_nothing_behind(tmp_path: Path, started: li
         assert time.monotonic() < give_up_at
     assert up.interrupt() == 130
     until_gone(*[int(pid) for pid in pids])
+
+
+@covers("B2", "F17")
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_keys_and_links_stay_out_of_a_pipe_unless_they_are_asked_for(
+    tmp_path: Path, started: list[Up], options: list[str]
+) -> None:
+    up = Up(tmp_path, "--brokers", "0", *options, is_key_shown=False)
+    started.append(up)
+    if options:
+        found = up.found()
+        assert [side["connection_string"] for side in found.values()] == [None, None]
+        assert [side["dashboard"] for side in found.values()] == [None, None]
+    else:
+        lines = until(up, "Ctrl-C stops both")
+        ready = [line.split()[:2] for line in lines if line.startswith("ready")]
+        assert ready == [["ready", "primary"], ["ready", "secondary"]]
+        assert "  tandembus receive orders" in lines
+        check_is_secret("\n".join(lines), tmp_path / "tandembus-data")
+        assert "tandembus connection-string --data tandembus-data" in "\n".join(lines)
+    assert up.interrupt() == 0
+    told = []
+    while (line := up.told.get(timeout=WITHIN_S)) is not None:
+        told.append(line)
+    check_is_secret("\n".join(told), tmp_path / "tandembus-data")
+
+
+def check_is_secret(said: str, data: Path) -> None:
+    assert (data / "key").read_text().strip() not in said
+    assert "SharedAccessKey=" not in said
+    assert "sign-in=" not in said
+
+
+@covers("F17", "B4")
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_one_namespace_prints_its_key_and_its_link_to_a_terminal_only(tmp_path: Path, is_terminal: bool) -> None:
+    reading, writing = pty.openpty() if is_terminal else os.pipe()
+    ports = ["--amqp-port", "0", "--amqps-port", "off", "--http-port", "0"]
+    command = [sys.executable, "-m", "tandembus", "serve", "--data", str(tmp_path), *ports]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, stdout=writing, stderr=subprocess.DEVNULL, env=environment)
+    os.close(writing)
+    try:
+        said = b""
+        while said.count(b"\n") < 2:
+            more = os.read(reading, 65_536)
+            assert more, "it has ended"
+            said += more
+        text = said.decode()
+        assert text.startswith("ready ")
+        if is_terminal:
+            assert (tmp_path / "key").read_text().strip() in text
+            assert "dashboard http://" in text
+            assert "sign-in=" in text
+        else:
+            check_is_secret(text, tmp_path)
+    finally:
+        process.terminate()
+        process.wait(WITHIN_S)
+        os.close(reading)
 
 
 @covers("B2", "B4")

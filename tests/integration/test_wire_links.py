@@ -14,7 +14,19 @@ from tandembus.amqp.encoding.sections import (
     message_annotations_section,
     properties_section,
 )
-from tandembus.amqp.encoding.values import ULONG, Array, Described, Typed, int_, symbol, timestamp, ubyte, uint, ulong
+from tandembus.amqp.encoding.values import (
+    SHORT,
+    ULONG,
+    Array,
+    Described,
+    Typed,
+    int_,
+    symbol,
+    timestamp,
+    ubyte,
+    uint,
+    ulong,
+)
 from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.raw_amqp import (
@@ -211,6 +223,7 @@ def test_what_the_broker_adds_to_a_message_has_the_types_that_clients_read(raw: 
     _, message = raw.receive_message()
     annotations = texts(message.message_annotations)
     kinds = {name: value.code if isinstance(value, Typed) else type(value) for name, value in annotations.items()}
+    assert kinds.pop("x-opt-partition-id", SHORT) == SHORT  # of a partitioned entity
     assert kinds == {
         "x-opt-sequence-number": int,
         "x-opt-enqueue-sequence-number": int,

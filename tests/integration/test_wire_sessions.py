@@ -152,7 +152,7 @@ def test_a_lost_connection_frees_its_sessions_at_once(bus: Bus, raw: RawAmqp, se
     raw.flow(RECEIVER, 1)
     _, received = raw.receive_message()
     assert received.header is not None
-    assert plain(received.header[4]) == 1, "a delivery that came to nothing"
+    assert plain(received.header[4]) == 0
 
 
 @covers("M7")
@@ -194,7 +194,7 @@ def test_a_waiting_receiver_is_refused_when_its_queue_is_deleted(bus: Bus, raw: 
 
 
 @covers("M7")
-def test_a_lapsed_session_detaches_its_link(small_bus: Bus) -> None:
+def test_a_lapsed_session_detaches_its_link_in_the_end(small_bus: Bus) -> None:
     queue = small_bus.make_queue(requires_session=True, lock_duration="PT1S")
     with RawAmqp(small_bus.running.port) as raw:
         raw.log_in()
@@ -276,8 +276,6 @@ def test_session_requests_to_a_plain_queue_are_not_allowed(raw: RawAmqp, queue: 
         assert node.manage(f"com.microsoft:{operation}", {"session-id": "a"})[:2] == not_allowed
     listing = {"last-updated-time": EVERY_SESSION, "skip": int_(0), "top": int_(10)}
     assert node.manage("com.microsoft:get-message-sessions", listing)[:2] == not_allowed
-    peek = {"from-sequence-number": 1, "message-count": int_(1), "session-id": "a"}
-    assert node.manage("com.microsoft:peek-message", peek)[:2] == not_allowed
 
 
 @covers("M7")
@@ -335,13 +333,13 @@ def test_a_filter_that_is_no_session_id_is_an_argument_error(raw: RawAmqp, sessi
 
 
 @covers("M7")
-def test_a_described_session_filter_is_taken(raw: RawAmqp, session_queue: str) -> None:
+def test_a_described_session_filter_is_answered_with_its_descriptor(raw: RawAmqp, session_queue: str) -> None:
     attached = accept(raw, session_queue, Described(symbol(SESSION_FILTER), "a"))
-    assert session_of(attached) == "a"
+    assert session_of(attached) == Described(SESSION_FILTER, "a")
 
 
 @covers("M7")
-@pytest.mark.parametrize("timeout", ["soon", True, int_(-1), b"x"])
+@pytest.mark.parametrize("timeout", ["soon", True, int_(-1), -0.5, float("nan"), b"x", [uint(1)]])
 def test_a_time_out_that_is_none_is_an_argument_error(raw: RawAmqp, session_queue: str, timeout: object) -> None:
     ask(raw, session_queue, None, timeout=timeout)
     assert refusal(raw) == "com.microsoft:argument-error"

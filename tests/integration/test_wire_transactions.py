@@ -113,7 +113,9 @@ def test_a_dead_letter_of_a_transaction_has_its_reason(transacting: Transacting,
     assert (code, outcome) == (codes.TRANSACTIONAL_STATE, Described(codes.REJECTED, [None]))
     transacting.commit(txn_id)
     echo = raw.expect(codes.DISPOSITION)
-    assert (echo[0], echo[3], echo.described(4)) == (False, True, (codes.REJECTED, [None]))
+    # Still as part of the transaction: Java's SDK closes its connection over a rejection without an error.
+    final = (codes.TRANSACTIONAL_STATE, [txn_id, Described(codes.REJECTED, [None])])
+    assert (echo[0], echo[3], echo.described(4)) == (False, True, final)
     raw.attach_receiver(RECEIVER + 1, f"{queue}/$DeadLetterQueue")
     raw.flow(RECEIVER + 1, 1)
     _, dead = raw.receive_message()

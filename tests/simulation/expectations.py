@@ -105,18 +105,19 @@ def settled(settlement: int, mark: int, is_past: bool, dead_letter_expired: bool
         marked = fate._replace(mark=mark or fate.mark)
         if settlement == COMPLETE:
             return GONE
-        if settlement == DEFER:
-            return marked._replace(state=DEFERRED)
         if settlement == DEAD_LETTER:
             return Fate(DEAD_LETTER_LANE, ACTIVE, fate.delivery_count, fate.mark)
         if settlement == RELEASE:
             return fate
-        assert settlement in (ABANDON, LAPSE)
-        if fate.lane == MAIN and is_past and fate.state == ACTIVE:
+        assert settlement in (ABANDON, DEFER, LAPSE)
+        state = DEFERRED if settlement == DEFER else fate.state
+        if fate.lane != MAIN:
+            return marked._replace(state=state)
+        if is_past and state == ACTIVE:
             return expired(marked if dead_letter_expired else fate, dead_letter_expired, 1)
-        if fate.lane == MAIN and fate.delivery_count + 1 >= MAX_DELIVERY_COUNT:
+        if fate.delivery_count + 1 >= MAX_DELIVERY_COUNT:
             return Fate(DEAD_LETTER_LANE, ACTIVE, fate.delivery_count + 1, marked.mark)
-        return marked._replace(delivery_count=fate.delivery_count + 1)
+        return marked._replace(delivery_count=fate.delivery_count + 1, state=state)
 
     return change
 

@@ -18,7 +18,7 @@ from tandembus.errors import EntityDisabled
 from tandembus.pairing.aliases import IS_HOME, PATH
 from tandembus.pairing.payloads import browsed, to_backlog
 from tandembus.pairing.syphon_messages import Delivery, LocksLost
-from tandembus.pairing.syphon_rules import PrimaryUnreachable, Verdict, verdict_on
+from tandembus.pairing.syphon_rules import PrimaryUnreachable
 
 LOCK_S = 60.0
 
@@ -304,9 +304,6 @@ class SimulatedPrimary:
         self.arrived.setdefault(path, []).extend([body_of(payload) for payload in payloads])
         if self._dice.random() < self.unknown_rate:
             raise OSError("nobody knows what became of it")
-
-    def verdict_on(self, error: Exception) -> Verdict:
-        return verdict_on(error)
 
     async def close(self) -> None: ...
 

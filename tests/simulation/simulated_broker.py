@@ -92,7 +92,7 @@ class SimulatedBroker:
 
     def wait_until_open(self) -> None:
         for _ in range(REOPENS_WITHIN_S):
-            if self.broker.failure is None and not self.fragment.is_void:
+            if self.broker.failure is None and not self.fragment.is_void and self.fragment.failure is None:
                 return
             self.pass_time(1.0)
         raise AssertionError("the store is not opened again")

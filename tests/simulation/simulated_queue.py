@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tandembus.broker import browsing
-from tandembus.broker.changes import IS_SCHEDULED
 from tandembus.broker.lapsing import release_consumer
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.broker.locks import LAPSE, OPEN, CallbackSettleReply, LockTable, MessageLock
@@ -25,7 +24,7 @@ from tandembus.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from tandembus.message import Message, parse_message
+from tandembus.message import IS_SCHEDULED, Message, parse_message
 from tandembus.store.messaging_store import ACTIVE, DEAD_LETTER, DEFERRED, MAIN, SCHEDULED, MessagingStore
 from tests.simulation.expectations import GONE, Expected, Fate, drifted, expired, gone, settled
 from tests.simulation.messages import MARK, build_message, build_ping, key_of, mark_of
@@ -202,10 +201,10 @@ class SimulatedQueue(SimulatedBroker):
         self.receivers.append(receiver)
         return receiver
 
-    def detach(self, receiver: Receiver, is_orderly: bool) -> None:
+    def detach(self, receiver: Receiver) -> None:
         self.receivers.remove(receiver)
         self._may_have_removed = self._may_have_removed or receiver.is_destructive
-        release_consumer(self.fragment, receiver.link, receiver.lane, is_orderly)
+        release_consumer(self.fragment, receiver.link, receiver.lane)
         self.take_note()
 
     def flow(self, receiver: Receiver, credit: int, is_drain: bool = False) -> None:
@@ -471,7 +470,7 @@ class SimulatedQueue(SimulatedBroker):
     def drain_everything(self) -> None:
         """Nothing is stuck: when all locks are over, all that waits is received, in order."""
         for receiver in list(self.receivers):
-            self.detach(receiver, is_orderly=False)
+            self.detach(receiver)
         self.come_to_rest()
         self.pass_time(LOCK_DURATION_S + 1.0)
         self.check()
@@ -486,5 +485,5 @@ class SimulatedQueue(SimulatedBroker):
             for _ in range(50):
                 self.turn(40)
             assert receiver.received == waiting
-            self.detach(receiver, is_orderly=True)
+            self.detach(receiver)
         self.check()

@@ -23,7 +23,7 @@ from tandembus.broker.session_locks import (
     stir_session,
 )
 from tandembus.broker.settings import FragmentSettings
-from tandembus.errors import BusError
+from tandembus.errors import BusError, OperationTimeout
 from tandembus.message import Message, parse_message
 from tandembus.store.messaging_store import MAIN, MessagingStore
 from tests.simulation.messages import build_message, key_of
@@ -208,6 +208,9 @@ class SimulatedSessions(SimulatedBroker):
 
         try:
             self.fragment.settle(lock, settlement, CallbackSettleReply(answered))
+        except OperationTimeout:
+            holder.open[key] = lock  # the store hangs: the message stays, and stays locked
+            return
         except BusError:
             return  # the session is lost, or the store is: the message stays
         if settlement == COMPLETE:

@@ -74,10 +74,12 @@ class Script(Steps):
             lambda: self.receive_deferred(is_destructive=True),
             lambda: queue.send([(None, 0)] * 4),
             lambda: queue.purge(2),
-            lambda: self.let_go(is_orderly=True),
             lambda: self.receive(MAIN, 2),
-            lambda: self.let_go(is_orderly=False),
+            lambda: self.let_go(),
             lambda: queue.pass_time(LOCK_DURATION_S + 1.0),
+            lambda: self.receive(MAIN, 2),
+            lambda: self.settle(RELEASE, 1),
+            lambda: self.settle(COMPLETE, 1),
             lambda: queue.send([(None, 0), (1_000, 0)]),
         )
 
@@ -98,9 +100,9 @@ class Script(Steps):
     def cancel(self) -> None:
         self.queue.cancel([one for one in self.queue.messages.values() if one.is_surely(MAIN, SCHEDULED)][:1])
 
-    def let_go(self, is_orderly: bool) -> None:
+    def let_go(self) -> None:
         for receiver in list(self.queue.receivers):
-            self.queue.detach(receiver, is_orderly)
+            self.queue.detach(receiver)
 
 
 def new_script() -> Script:

@@ -106,7 +106,7 @@ class ChainModel:
             b=Placed(settings("t"), (2, 0, 1, 1)),
             t=Placed(settings(), (1, 2), subscriptions=[(950, settings("end"), ALL)], is_topic=True),
             end=Placed(settings(), (0,)),
-            twice=Placed(settings(duplicate_window_ms=600_000), (2, 1)),
+            twice=Placed(settings(duplicate_window_ms=600_000, is_partitioned=True), (2, 1)),
             small=Placed(settings(max_size_bytes=400), (1,)),
         )
         for store in self.stores.stores:

@@ -89,11 +89,11 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.flow(receiver, credit, is_drain)
             self.go_on()
 
-    @rule(pick=PICK, is_orderly=st.booleans())
-    def detach(self, pick: int, is_orderly: bool) -> None:
+    @rule(pick=PICK)
+    def detach(self, pick: int) -> None:
         receiver = self.a_receiver(pick)
         if receiver is not None:
-            self.queue.detach(receiver, is_orderly)
+            self.queue.detach(receiver)
             self.go_on()
 
     @rule(pick=PICK, settlement=SETTLEMENTS, mark=st.sampled_from([0, 0, 1, 2]))

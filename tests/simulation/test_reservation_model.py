@@ -112,7 +112,7 @@ class Model:
             assert answer.is_accepted
             if settlement == COMPLETE:
                 self.states[int(lock.number)] = GONE
-        receiver.leave(True)
+        receiver.leave()
         await self.queue.quiet()
 
     async def check(self) -> None:

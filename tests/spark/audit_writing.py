@@ -11,13 +11,21 @@ START_MS = 1_700_000_000_000
 class WrittenAudit:
     """The audit of one store. Every call is a commit of its own, a second after the one before."""
 
-    def __init__(self, folder: Path, namespace: str = "contoso", store: str = "ab") -> None:
+    def __init__(
+        self, folder: Path, namespace: str = "contoso", store: str = "ab", index: int = 0, store_count: int = 1
+    ) -> None:
         self._path = folder / "00000001.jsonl"
         self._namespace = namespace
         self._store = store
+        self._places = {"index": index, "stores": store_count}
+        self._begins = True
+        self.version = 2
+        """Before 2, there are no marks."""
         self._fragments: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self.record = 0
+        self.trimmed = 0
+        """Records that have given way."""
         self.epoch = 1
         self.now_ms = START_MS
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,13 +53,35 @@ class WrittenAudit:
     def line(
         self, kind: str, entity: str, columns: dict[str, object], repeats: int = 1, part: int = 0, parts: int = 1
     ) -> None:
+        if self._begins and self.version > 1:
+            self._mark("stream", **self._places, trimmed=self.trimmed)
+        self._begins = False
         self.record += 1
         self.now_ms += 1000
         fragment = self._fragments.setdefault(entity, len(self._fragments) + 1)
-        line = {"audit": 1, "namespace": self._namespace, "store": self._store, "number": self.record, "part": part}
+        line = {**self._head(), "part": part}
         line |= {"parts": parts, "at": self.now_ms, "epoch": self.epoch, "kind": kind}
         line |= {"fragment": fragment, "lane": _lane(entity)}
         self.text((json.dumps({**line, "entity": entity, **columns}) + "\n") * repeats)
+
+    def stop(self) -> Path:
+        """In order. Returns the newest file."""
+        self._mark("ended")
+        return self._path
+
+    def roll(self) -> Path:
+        """Returns the file that is full."""
+        self._mark("rolled")
+        full = self._path
+        self._path = self._path.with_stem(f"{int(self._path.stem) + 1:08d}")
+        self._begins = True
+        return full
+
+    def _mark(self, kind: str, **facts: int) -> None:
+        self.text(json.dumps({**self._head(), "kind": kind, **facts}) + "\n")
+
+    def _head(self) -> dict[str, object]:
+        return {"audit": self.version, "namespace": self._namespace, "store": self._store, "number": self.record}
 
     def text(self, text: str) -> None:
         with self._path.open("a") as file:

@@ -16,7 +16,7 @@ from tests.spark.starting import quick_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FIRST_FILES = ("test_cluster", "test_batches", "test_kills", "test_without_java")
+FIRST_FILES = ("test_cluster", "test_batches", "test_kills", "test_memory", "test_without_java")
 CONNECTION_VARIABLE = "BUS"
 """Holds the connection string of `namespace`, for the option `connectionEnv`."""
 

@@ -33,6 +33,7 @@ def keep_classes() -> None:
     archive = class_archive()
     if archive.exists():
         return
+    print("starting Java once for an archive of its classes", flush=True)
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         command = [sys.executable, "-c", "from tests.spark.starting import train; train()"]

@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
+from tests.spark.conftest import CONNECTION_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,6 +70,39 @@ def test_the_connection_string_shows_nowhere(
     texts += [file.read_text() for file in events.rglob("events_*")]
     assert queue in texts[-1]
     assert all(key not in text for text in texts)
+
+
+@covers("D1")
+def test_a_table_of_the_catalog_is_read_written_and_streamed(
+    spark: SparkSession, namespace: EmbeddedNamespace, tmp_path: Path
+) -> None:
+    queue = namespace.create_queue(f"q-{uuid.uuid4().hex}")
+    table = f"orders_{uuid.uuid4().hex}"
+    options = f"connectionEnv '{CONNECTION_VARIABLE}', entities '{queue}', entity '{queue}'"
+    spark.sql(f"create table {table} using servicebus options ({options})")
+    spark.sql(f"insert into {table} (body, message_id) select binary('x'), concat('m', id) from range(3)")
+    found = spark.sql(f"select message_id, string(body) as body, state from {table} where message_id > 'm0'")
+    assert {tuple(row) for row in found.collect()} == {("m1", "x", "active"), ("m2", "x", "active")}
+    assert spark.sql(f"select * from {table} with (fromSequence = 3)").count() == 1
+    stream = spark.readStream.option("owner", "tables").table(table).select("message_id").writeStream.format("parquet")
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    assert stream.start(str(tmp_path / "rows")).awaitTermination(120)
+    assert spark.read.parquet(str(tmp_path / "rows")).count() == 3
+    assert spark.table(table).count() == 0
+    spark.sql(f"drop table {table}")
+
+
+def test_a_table_that_cannot_keep_its_options_says_so(spark: SparkSession, namespace: EmbeddedNamespace) -> None:
+    table = f"orders_{uuid.uuid4().hex}"
+    secret = f"options (connection '{namespace.connection_string}', entities 'q')"
+    with pytest.raises(PySparkException, match="shows its options to everybody"):
+        spark.sql(f"create table {table} using servicebus {secret}")
+    with pytest.raises(PySparkException, match="which entities"):
+        spark.sql(f"create table {table} using servicebus options (connectionEnv 'BUS')")
+    spark.sql(f"create table {table} (body binary) using servicebus options (connectionEnv 'BUS', entities 'q')")
+    with pytest.raises(PySparkException, match="only if CREATE TABLE named no columns"):
+        spark.table(table).count()
+    spark.sql(f"drop table {table}")
 
 
 def test_mistakes_are_told_in_words(spark: SparkSession, namespace: EmbeddedNamespace) -> None:

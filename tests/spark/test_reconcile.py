@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ def test_planted_losses_duplicates_and_phantoms_are_found_and_named(spark: Spark
     primary.leave("late", second, first)
     # The same line twice, and one that is still being written.
     primary.line("accepted", "other", {"numbers": [1], "ids": ["once"]}, repeats=2)
+    primary.stop()
+    secondary.stop()
     primary.text('{"audit":1,"names')
     (tmp_path / "mine").write_text("of somebody else's")
     paths = (tmp_path / "primary", tmp_path / "secondary")
@@ -93,7 +96,8 @@ def test_planted_losses_duplicates_and_phantoms_are_found_and_named(spark: Spark
 def test_what_cannot_be_judged_is_neither_lost_nor_well(spark: SparkSession, tmp_path: Path) -> None:
     # The primary's oldest file is gone: what came home may have been in it.
     rolled = WrittenAudit(tmp_path / "rolled", store="ef")
-    rolled.record, rolled.now_ms = 100, rolled.now_ms + 5000
+    rolled.record = rolled.trimmed = 100
+    rolled.now_ms += 5000
     rolled.leave("orders", 12)
     secondary = WrittenAudit(tmp_path / "secondary", "fabrikam", "cd")
     secondary.leave(BACKLOG, *secondary.take(BACKLOG, "came home?", path="orders"))
@@ -118,10 +122,12 @@ def test_what_cannot_be_judged_is_neither_lost_nor_well(spark: SparkSession, tmp
     lines = [json.dumps({"entity": entity, "message_id": i, "outcome": o}) + "\n" for entity, i, o in sends]
     (tmp_path / "sends.jsonl").write_text("".join(lines))
     holed.take("holed", "after the cut-off")
-    cut_off = datetime.fromtimestamp((holed.now_ms + 60_000) / 1000, timezone.utc)
+    cut_off = datetime.fromtimestamp((holed.now_ms + 60_000) / 1000, UTC)
     late = WrittenAudit(tmp_path / "paused" / "more", "paused", "dd")
     late.now_ms += 600_000
     late.take("paused", "after the cut-off")
+    for audit in (rolled, secondary, paused, holed, late):
+        audit.stop()
     folders = [tmp_path / name for name in ("rolled", "secondary", "paused", "holed")]
     arguments = ("--sends", tmp_path / "sends.jsonl", "--cut-off", cut_off.isoformat())
     answer = reconciled(NOT_PROVEN, *folders, *arguments)
@@ -131,11 +137,108 @@ def test_what_cannot_be_judged_is_neither_lost_nor_well(spark: SparkSession, tmp
     assert figures(answer, "holed", "holed") == {"accepted": 2, "unjudged": 2, "before_audit": 2}
     assert found(answer, "unknown_outcome") == [("orders", "doubt")]
     assert figures(answer, "orders", "nowhere") == {"accepted": 1, "unjudged": 1}
-    missing, damaged, unrecorded = answer["exceptions"][:3]
+    interrupted, missing, damaged, unrecorded = answer["exceptions"][:4]
+    assert interrupted == {"kind": "paused", "namespace": "paused", "store": "aa", "index": 0, "count": 1}
     assert unrecorded == {"kind": "unrecorded", "namespace": "nowhere"}
-    assert missing == {"kind": "missing_records", "namespace": "holed", "store": "bb", "count": 2}
+    assert missing == {"kind": "missing_records", "namespace": "holed", "store": "bb", "index": 0, "count": 2}
     assert damaged == {"kind": "damaged_file", "file": str(tmp_path / "holed" / "00000001.jsonl"), "count": 1}
     assert answer["skipped_sends"] == 1
+
+
+@covers("D5")
+def test_where_records_may_be_missing_it_is_named_and_nothing_is_called_well(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def audit(namespace: str, index: int = 0, store_count: int = 1) -> WrittenAudit:
+        """Of one settled message."""
+        folder = tmp_path / namespace / "audit" / f"store-{index}"
+        written = WrittenAudit(folder, namespace, f"{namespace}-{index}", index, store_count)
+        written.leave("orders", *written.take("orders", "m"))
+        return written
+
+    def go_on(written: WrittenAudit) -> None:
+        written.leave("orders", *written.take("orders", f"{written.record}"))
+
+    # All of it is there: two stores, one that gave way to the limit, one that was killed and served again, an upgrade.
+    audit("whole", 0, 2).stop()
+    other = WrittenAudit(tmp_path / "whole" / "audit" / "store-1", "whole", "whole-1", 1, 2)
+    other.leave("orders", *other.take("orders", "other"))
+    other.stop()
+    trimmed = audit("trimmed")
+    gone = trimmed.roll()
+    trimmed.trimmed = trimmed.record
+    go_on(trimmed)
+    trimmed.stop()
+    gone.unlink()
+    killed = audit("killed-and-served")
+    killed.epoch += 1
+    go_on(killed)
+    killed.stop()
+    upgraded = WrittenAudit(tmp_path / "upgraded" / "audit", "upgraded", "upgraded-0")
+    upgraded.version = 1
+    go_on(upgraded)
+    upgraded.version, upgraded.epoch = 2, 2
+    upgraded.roll()
+    go_on(upgraded)
+    upgraded.stop()
+    answer = reconciled(0, tmp_path)
+    assert (answer["verdict"], answer["exceptions"]) == ("well", [])
+
+    # A folder of a store that is not given.
+    audit("half", 0, 2).stop()
+    # A file that is cut off: the newest, one that was full, one that is compressed.
+    path = audit("cut").stop()
+    path.write_bytes(path.read_bytes()[:-200])
+    cut = audit("cut-between")
+    path = cut.roll()
+    path.write_bytes(path.read_bytes()[:-200])
+    go_on(cut)
+    cut.stop()
+    path = audit("packed").stop()
+    packed = gzip.compress(path.read_bytes(), mtime=0)
+    path.with_suffix(".jsonl.gz").write_bytes(packed[:-40])
+    path.unlink()
+    # A file that is gone: the oldest, the newest.
+    for name in ("no-oldest", "no-newest"):
+        written = audit(name)
+        oldest = written.roll()
+        go_on(written)
+        newest = written.stop()
+        (oldest if name == "no-oldest" else newest).unlink()
+    # Killed, or still served; and by a version that has not said where it ends.
+    audit("killed")
+    older = WrittenAudit(tmp_path / "older" / "audit", "older", "older-0")
+    older.version = 1
+    go_on(older)
+    # What came home may be among what is missing.
+    secondary = WrittenAudit(tmp_path / "secondary" / "audit", "secondary", "secondary-0")
+    for name in ("half", "killed"):
+        backlog = f"{name}/x-servicebus-transfer/0"
+        secondary.leave(backlog, *secondary.take(backlog, "came home?", path="orders"))
+    secondary.stop()
+    # A backlog was held for a namespace that is not given; what was in it was accepted in a file that gave way.
+    secondary = WrittenAudit(tmp_path / "emptied" / "audit", "emptied", "emptied-0")
+    secondary.record = secondary.trimmed = 100
+    secondary.leave("not-given/x-servicebus-transfer/0", 7)
+    secondary.stop()
+    send = {"entity": "elsewhere", "message_id": "m", "outcome": "accepted"}
+    (tmp_path / "sends").write_text(json.dumps(send) + "\n")
+    answer = reconciled(NOT_PROVEN, tmp_path, "--sends", tmp_path / "sends")
+    lacking = [one for one in answer["exceptions"] if "message_id" not in one]
+    assert {(one["kind"], one["namespace"], one.get("index"), one.get("count")) for one in lacking} == {
+        ("missing_store", "half", 1, None),
+        ("unknown_end", "cut", 0, None),
+        ("missing_records", "cut-between", 0, 1),
+        ("unknown_end", "packed", 0, None),
+        ("missing_records", "no-oldest", 0, 2),
+        ("unknown_end", "no-newest", 0, None),
+        ("unknown_end", "killed", 0, None),
+        ("completeness_unknown", "older", None, None),
+        ("unrecorded", "not-given", None, None),
+    }
+    assert figures(answer, "orders", "half") == {"accepted": 2, "settled": 1, "unjudged": 1}
+    assert figures(answer, "orders", "killed") == {"accepted": 2, "settled": 1, "unjudged": 1}
+    assert figures(answer, "elsewhere", "") == {"accepted": 1, "unjudged": 1}
 
 
 @covers("D5")

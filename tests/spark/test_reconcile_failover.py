@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,6 +15,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from tandembus.cli.failures import NOT_PROVEN
+from tandembus.node.waiting import comes_true
 from tandembus.pairing import FailoverEngaged, SendAvailabilityBacklogError
 from tests.covers import covers
 from tests.integration.bus import Bus
@@ -42,7 +46,8 @@ def test_after_a_failover_the_records_of_both_namespaces_show_that_nothing_was_l
 ) -> None:
     homes = [tmp_path / "primary", tmp_path / "secondary"]
     primary = start_namespace(homes[0], "--audit", "--name", "contoso")
-    secondary = start_namespace(homes[1], "--audit", "--name", "fabrikam")
+    # One of its stores has nothing to be browsed.
+    secondary = start_namespace(homes[1], "--audit", "--name", "fabrikam", "--stores", "2")
     bus = Bus(primary)
     bus.admin.create_queue("orders", requires_duplicate_detection=True)
     bus.close()
@@ -77,6 +82,48 @@ def test_after_a_failover_the_records_of_both_namespaces_show_that_nothing_was_l
     assert {*orders} <= {"accepted", "settled", "pending", "dropped_as_duplicate", "late"}
     primary.stop_in_peace()
     secondary.stop_in_peace()
+
+
+@covers("D5", "F2")
+def test_records_are_complete_after_an_orderly_stop_and_not_after_a_kill(
+    spark: SparkSession, tmp_path: Path, form: Form
+) -> None:
+    for name in ("stopped", "killed"):
+        namespace = start_namespace(tmp_path / name, "--audit", "--stores", "2", "--name", name)
+        bus = Bus(namespace)
+        bus.admin.create_queue("orders")
+        bus.close()
+        with form.client(namespace.connection_string).get_queue_sender("orders") as sender:
+            send(sender, "a")
+        namespace.stop_in_peace()
+    start_namespace(tmp_path / "killed", "--audit", "--stores", "2", "--name", "killed").kill()
+    answer = reconciled(NOT_PROVEN, tmp_path)
+    assert [(one["kind"], one["namespace"]) for one in answer["exceptions"]] == [("unknown_end", "killed")] * 2
+
+
+@covers("D5")
+def test_records_of_a_running_namespace_that_lack_the_newest_are_not_called_complete(
+    spark: SparkSession, tmp_path: Path, form: Form
+) -> None:
+    data, copy = tmp_path / "running", tmp_path / "copy"
+    namespace = start_namespace(data, "--audit", "--name", "running")
+    bus = Bus(namespace)
+    bus.admin.create_queue("orders")
+    bus.close()
+    client = form.client(namespace.connection_string)
+    with client.get_queue_sender("orders") as sender, client.get_queue_receiver("orders") as receiver:
+        send(sender, "a")
+        recorded = comes_true(lambda: any(b'"ids":["a"]' in each.read_bytes() for each in data.rglob("*.jsonl")), 30.0)
+        assert asyncio.run(recorded)
+        shutil.copytree(data / "audit", copy / "audit")
+        for message_id in ("b", "c"):
+            send(sender, message_id)
+        for message in receiver.receive_messages(2, max_wait_time=20):
+            receiver.complete_message(message)
+    answer = reconciled(NOT_PROVEN, copy, "--browse", "--primary", namespace.connection_string)
+    assert [one["kind"] for one in answer["exceptions"]][:2] == ["missing_records", "unknown_end"]
+    assert figures(answer, "orders", "running") == {"accepted": 1, "unjudged": 1}
+    namespace.stop_in_peace()
 
 
 def send(sender: object, message_id: str) -> str:

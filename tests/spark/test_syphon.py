@@ -16,7 +16,7 @@ from tandembus.pairing.aliases import backlog_path
 from tandembus.pairing.payloads import to_backlog
 from tandembus.spark.jobs.streaming import JobFailed
 from tandembus.spark.jobs.syphon import SyphonOptions, SyphonResult, run_syphon
-from tandembus.spark.jobs.syphon_home import Pair
+from tandembus.spark.jobs.syphon_task import Pair
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.integration.syphons import bodies, everything_in, numbered, send_all

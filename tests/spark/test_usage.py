@@ -26,7 +26,7 @@ from tandembus.client.meter import Counted, in_total
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook
 from tandembus.metering.failover_costs import failover_bill
-from tandembus.metering.paired_costs import diverted
+from tandembus.metering.paired_costs import HOUR_S, diverted, pings_accepted
 from tandembus.metering.price_files import load_prices
 from tandembus.metering.prices import Counting
 from tandembus.pairing import EntityHealthy
@@ -163,7 +163,7 @@ def test_live_counters_job_and_calculator_agree_about_a_failover(
     assert made.diverted.charges == expected.charges
     assert made.diverted.further_operations == expected.further_operations
     assert made.diverted.normal_operations == expected.normal_operations
-    assert made.pings > 0
+    assert made.pings == pings_accepted(entities=1, clients=1, outage_s=HOUR_S)
     assert made.waiting == 0
     assert sum(point.operations for point in result.points) == sum(each.operations for each in result.used)
     # What the demonstration does with its outage.

@@ -15,6 +15,7 @@ from tandembus.client.reservations import MAX_RANGES
 from tandembus.config import (
     EMULATOR_KEY,
     ConfigurationError,
+    IssuerSetting,
     Limits,
     PolicySetting,
     ServeSettings,
@@ -101,12 +102,13 @@ def test_the_tls_port_can_be_switched_off_in_every_way(tmp_path: Path, value: ob
 def test_policies_come_from_tables(tmp_path: Path) -> None:
     file = write(
         tmp_path,
-        '[[policies]]\nname = "shop"\nkey = "k"\nrights = ["send", "Listen"]\n'
-        '[[policies]]\nname = "till"\nkey = "k"\nsecondary_key = "l"\nrights = ["Manage"]\n',
+        '[[policies]]\nname = "shop"\nkey = "0123456789abcdef"\nrights = ["send", "Listen"]\n'
+        '[[policies]]\nname = "till"\nkey = "0123456789abcdef"\nsecondary_key = "fedcba9876543210"\n'
+        'rights = ["Manage"]\n',
     )
     assert load_settings(file).policies == (
-        PolicySetting("shop", "k", None, ("Send", "Listen")),
-        PolicySetting("till", "k", "l", ("Manage",)),
+        PolicySetting("shop", "0123456789abcdef", None, ("Send", "Listen")),
+        PolicySetting("till", "0123456789abcdef", "fedcba9876543210", ("Manage",)),
     )
 
 
@@ -120,7 +122,8 @@ def test_lists_come_from_text_too() -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("nmae = 'x'", ["nmae", "no such setting", "name"]),
+        ("nmae = 'x'", ["nmae", "no such setting; did you mean name?"]),
+        ("colour = 'x'", ["colour", "no such setting; there are", "amqp_port"]),
         ("[limits]\nmax_lock = 5", ["limits.max_lock", "no such setting", "max_locks"]),
         ("[limit]\nx = 5", ["limit", "no such setting", "limits"]),
         ("amqp_port = 'x'", ["amqp_port", "'x'", "whole number"]),
@@ -134,6 +137,12 @@ def test_lists_come_from_text_too() -> None:
         ("name = ''", ["name"]),
         ("host = ''", ["host"]),
         ("log_level = 'loud'", ["log_level", "'loud'", "debug, info, warning, error"]),
+        ("[[issuers]]\nissuer = 'a'\njwks = 'k.json'", ["issuers.a.audience", "at least one"]),
+        ("[[issuers]]\nissuer = 'a'\naudience = ['b']", ["issuers.a.jwks", "URL or a file"]),
+        ("[[issuers]]\nissuer = 'a'\naudience = ['b']\njwks = 'http://keys.example/'", ["issuers.a.jwks", "https"]),
+        ("[[issuers]]\naudience = ['b']\njwks = 'k.json'", ["issuers.issuer"]),
+        ("issuers = ['a']", ["expected a [[issuers]] table"]),
+        ("accept_any_jwt = true\n[[issuers]]\nissuer = 'a'\naudience = ['b']\njwks = 'k'", ["accept_any_jwt"]),
         ("accept_any_jwt = 'perhaps'", ["accept_any_jwt", "true nor false"]),
         ("accept_any_jwt = true\nhost = '0.0.0.0'", ["accept_any_jwt", "loopback"]),
         ("tls_certificate = 'x.pem'", ["tls_certificate", "tls_private_key", "together"]),
@@ -142,17 +151,26 @@ def test_lists_come_from_text_too() -> None:
         ("limits = 5", ["limits", "table"]),
         ("policies = [5]", ["policies[0]", "table"]),
         ("policies = {}", ["policies", "list"]),
-        ("[[policies]]\nname = 'a'\nkey = 'k'\nrights = []", ["policies.a.rights", "Send, Listen, Manage"]),
         (
-            "[[policies]]\nname = 'a'\nkey = 'k'\nrights = ['All']",
+            "[[policies]]\nname = 'a'\nkey = '0123456789abcdef'\nrights = []",
+            ["policies.a.rights", "Send, Listen, Manage"],
+        ),
+        (
+            "[[policies]]\nname = 'a'\nkey = '0123456789abcdef'\nrights = ['All']",
             ["rights[0]", "'All'", "Send, Listen, Manage"],
         ),
         ("[[policies]]\nname = 'a'\nrights = ['Send']", ["policies.a.key", "printable"]),
-        ("[[policies]]\nname = 'a;b'\nkey = 'k'\nrights = ['Send']", ["policies.name"]),
+        ("[[policies]]\nname = 'a'\nkey = '0123456789abcde'\nrights = ['Send']", ["policies.a.key", "at least 16"]),
+        (
+            "[[policies]]\nname = 'a'\nkey = '0123456789abcdef'\nsecondary_key = 'k'\nrights = ['Send']",
+            ["policies.a.secondary_key", "at least 16"],
+        ),
+        ("[[policies]]\nname = 'a'\nkey = 'SAS_KEY_VALUE'\nrights = ['Send']", ["policies.a.key", "at least 16"]),
+        ("[[policies]]\nname = 'a;b'\nkey = '0123456789abcdef'\nrights = ['Send']", ["policies.name"]),
         ("[[policies]]\nname = 'a'\nkeys = 'k'", ["policies[0].keys", "no such setting"]),
         (
-            "[[policies]]\nname = 'a'\nkey = 'k'\nrights = ['Send']\n"
-            "[[policies]]\nname = 'A'\nkey = 'k'\nrights = ['Send']",
+            "[[policies]]\nname = 'a'\nkey = '0123456789abcdef'\nrights = ['Send']\n"
+            "[[policies]]\nname = 'A'\nkey = '0123456789abcdef'\nrights = ['Send']",
             ["policies", "same name"],
         ),
         ("[limits]\nmax_entities = 0", ["limits.max_entities", "0", "1"]),
@@ -174,7 +192,6 @@ def test_a_mistake_in_the_file_is_named_with_what_is_allowed(tmp_path: Path, tex
     ("environment", "parts"),
     [
         ({"TANDEMBUS_AMQP_PORT": "x"}, ["TANDEMBUS_AMQP_PORT", "whole number"]),
-        ({"TANDEMBUS_LIMITS_MAX_LOCK": "5"}, ["TANDEMBUS_LIMITS_MAX_LOCK", "no such setting"]),
         ({"TANDEMBUS_LIMITS_MAX_LOCKS": "0"}, ["TANDEMBUS_LIMITS_MAX_LOCKS", "1"]),
     ],
 )
@@ -193,6 +210,8 @@ def test_variables_that_others_make_up_are_left_alone() -> None:
     environment = {
         "TANDEMBUS_PORT": "tcp://10.0.0.1:5672",
         "TANDEMBUS_SERVICE_HOST": "10.0.0.1",
+        "TANDEMBUS_AMQP_PORT": "tcp://10.0.0.1:5672",  # of a service `tandembus-amqp`
+        "TANDEMBUS_LIMITS_MAX_LOCK": "5",
         "TANDEMBUS_CONNECTION_STRING": "Endpoint=sb://x/",
     }
     assert load_settings(environment=environment) == ServeSettings()
@@ -218,21 +237,35 @@ def test_a_configuration_of_the_emulator_can_stand_beside_settings(tmp_path: Pat
 
 @covers("M15", "F17")
 @pytest.mark.parametrize(
-    ("config", "host", "expected"),
+    ("given", "host", "expected"),
     [
-        (Path("Config.json"), "127.0.0.1", True),
-        (Path("Config.json"), "localhost", True),
-        (Path("Config.json"), "0.0.0.0", False),
-        (None, "127.0.0.1", False),
+        ({"emulator_config": Path("Config.json")}, "127.0.0.1", True),
+        ({"emulator_config": Path("Config.json")}, "localhost", True),
+        ({"emulator_config": Path("Config.json")}, "0.0.0.0", False),
+        ({"emulator_config": Path("Config.json"), "open_emulator_key": True}, "0.0.0.0", True),
+        ({"emulator": True}, "127.0.0.1", True),
+        ({"emulator": True}, "0.0.0.0", False),
+        ({"emulator": True, "open_emulator_key": True}, "0.0.0.0", True),
+        ({}, "127.0.0.1", False),
     ],
 )
-def test_the_emulators_key_counts_only_with_its_file_and_on_this_machine(
-    config: Path | None, host: str, expected: bool
+def test_the_emulators_key_counts_only_for_an_emulator_and_off_this_machine_only_on_demand(
+    given: dict[str, typing.Any], host: str, expected: bool
 ) -> None:
-    settings = ServeSettings(emulator_config=config, host=host)
+    settings = ServeSettings(host=host, **given)
     assert settings.accepts_emulator_key is expected
     (root,) = fixed_policies(settings, KEY)
     assert (root.primary_key, root.secondary_key) == (KEY, EMULATOR_KEY if expected else "")
+
+
+@covers("B2")
+def test_the_emulators_variable_moves_the_http_port_unless_a_setting_does() -> None:
+    moved = {"EMULATOR_HTTP_PORT": "5301", "TANDEMBUS_EMULATOR": "1"}
+    assert load_settings(environment=moved).http_port == 5301
+    assert load_settings(environment={**moved, "TANDEMBUS_HTTP_PORT": "5302"}).http_port == 5302
+    assert load_settings(environment={"EMULATOR_HTTP_PORT": "5301"}).http_port == 5300
+    with pytest.raises(ConfigurationError, match="EMULATOR_HTTP_PORT: 'many' is not a whole number"):
+        load_settings(environment={**moved, "EMULATOR_HTTP_PORT": "many"})
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -280,7 +313,7 @@ def test_loopback_addresses_are_recognised(host: str, expected: bool) -> None:
 def documented_row(owner: type, one: dataclasses.Field[object]) -> str:
     """One line of the table in the documentation: name, default, range, meaning."""
     default = one.default
-    if one.name in ("limits", "policies", "rights"):
+    if one.name in ("limits", "policies", "issuers", "rights", "audience"):
         shown = ""
     elif default is None:
         shown = "off" if "off" in str(one.metadata["about"]) else "none"
@@ -299,7 +332,7 @@ def documented_row(owner: type, one: dataclasses.Field[object]) -> str:
 
 ROWS = [
     pytest.param(documented_row(owner, one), id=f"{owner.__name__}.{one.name}")
-    for owner in (ServeSettings, PolicySetting, Limits)
+    for owner in (ServeSettings, PolicySetting, IssuerSetting, Limits)
     for one in typing.cast("tuple[dataclasses.Field[object], ...]", dataclasses.fields(owner))
 ]
 

@@ -22,7 +22,16 @@ from tandembus.amqp.encoding.sections import (
     section,
 )
 from tandembus.errors import BusError, InvalidArgument, MalformedData
-from tandembus.message import MAX_TTL_MS, UINT_MAX, Message, copy_of, message_id_of, parse_message, session_id_of
+from tandembus.message import (
+    MAX_TTL_MS,
+    UINT_MAX,
+    Message,
+    copy_of,
+    delivery_annotations_at,
+    message_id_of,
+    parse_message,
+    session_id_of,
+)
 from tandembus.message_sections import split_batch
 from tests.covers import covers
 from tests.unit.amqp.mutation import MESSAGE, Mutator
@@ -53,10 +62,14 @@ def test_annotations_properties_and_body_are_kept_as_the_bytes_that_came() -> No
     assert parse_message(header_section(priority=9) + kept).sections == kept
 
 
-def test_header_and_delivery_annotations_are_the_hops_own_and_dropped() -> None:
-    rest = with_id(data_section(b"body"))
-    payload = header_section(ttl_ms=5) + map_section(DELIVERY_ANNOTATIONS, {"x": 1}) + rest
-    assert parse_message(payload).sections == rest
+def test_delivery_annotations_are_kept_behind_all_others_and_the_header_is_not() -> None:
+    own, rest = (
+        map_section(DELIVERY_ANNOTATIONS, {"x": 1}),
+        with_id(data_section(b"body"), map_section(FOOTER, {"f": 1})),
+    )
+    message = parse_message(header_section(ttl_ms=5) + own + rest)
+    assert message.sections == rest + own
+    assert delivery_annotations_at(message) == len(rest)
 
 
 def test_the_ends_of_the_sections_are_where_the_next_one_starts() -> None:
@@ -85,10 +98,9 @@ def test_sections_in_any_order_are_brought_into_ours() -> None:
     assert message.annotations_end == len(annotations)
 
 
-def test_delivery_annotations_behind_the_body_are_dropped_too() -> None:
-    rest = with_id(data_section(b"body"))
-    message = parse_message(rest + map_section(DELIVERY_ANNOTATIONS, {"x": 1}))
-    assert message.sections == rest
+def test_delivery_annotations_may_come_behind_the_body() -> None:
+    payload = with_id(data_section(b"body")) + map_section(DELIVERY_ANNOTATIONS, {"x": 1})
+    assert parse_message(payload).sections == payload
 
 
 def test_a_reordered_message_keeps_the_wire_size_of_what_came() -> None:
@@ -184,6 +196,7 @@ def test_ids_of_every_type_are_legal_and_shown_as_text(given_id: object, shown: 
 
 
 OWNED = (
+    "x-opt-lock-token",
     "x-opt-sequence-number",
     "x-opt-enqueued-time",
     "x-opt-locked-until",
@@ -201,12 +214,33 @@ def test_an_annotation_that_only_the_broker_may_set_is_left_out(name: str) -> No
     assert message.annotations_end == len(message_annotations_section({"x-opt-own": 1}))
 
 
-@pytest.mark.parametrize("constructor", [b"\xa1", b"\xb1\x00\x00\x00", b"\xb3\x00\x00\x00"])
-def test_such_an_annotation_is_left_out_however_its_name_is_written(constructor: bytes) -> None:
+@pytest.mark.parametrize("section_code", [DELIVERY_ANNOTATIONS, 0x72])
+@pytest.mark.parametrize(
+    "constructor",
+    [b"\xa0", b"\xa1", b"\xa3", b"\xb0\x00\x00\x00", b"\xb1\x00\x00\x00", b"\xb3\x00\x00\x00"],
+)
+def test_such_an_annotation_is_left_out_however_its_name_is_written(constructor: bytes, section_code: int) -> None:
     name = b"x-opt-sequence-number"
     entry = constructor + bytes((len(name),)) + name + b"\x55\x05"
-    annotations = b"\x00\x53\x72\xc1" + bytes((len(entry) + 1, 2)) + entry
+    annotations = b"\x00\x53" + bytes((section_code, 0xC1, len(entry) + 1, 2)) + entry
     assert parse_message(annotations + with_id()).sections == with_id()
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_it_is_left_out_of_delivery_annotations_as_well(name: str) -> None:
+    mine: dict[str, object] = {"a": Described("t", uint(1)), "b": timestamp(2)}
+    forged: dict[object, object] = {"a": mine["a"], name: 5, "b": mine["b"]}
+    message = parse_message(map_section(DELIVERY_ANNOTATIONS, forged) + with_id())
+    assert message.annotations_end == 0
+    assert sections_of(message).delivery_annotations == {symbol(key): value for key, value in mine.items()}
+
+
+@pytest.mark.parametrize("code", [DELIVERY_ANNOTATIONS, FOOTER], ids=["delivery annotations", "footer"])
+@pytest.mark.parametrize("value", [b"\x45", b"\xa1\x01a", b"\xc1\x03\x01\x40\x40", b"\xc1\x03\x04\x40\x40"])
+def test_a_section_that_is_no_map_is_malformed(code: int, value: bytes) -> None:
+    """Receivers would stumble over it."""
+    with pytest.raises(MalformedData):
+        parse_message(with_id(data_section(b"body"), b"\x00\x53", bytes((code,)), value))
 
 
 def test_the_section_goes_when_nothing_of_it_is_left() -> None:
@@ -286,8 +320,8 @@ def test_a_null_partition_key_is_none() -> None:
         (b"", -1),
         (b"\x00\x53\x70\x45", -1),
         (header_section(), -1),
-        (section(HEADER, [False, ubyte(4), uint(0)]), 0),
-        (b"\x00\x53\x70\xc0\x04\x03\x40\x40\x43", 0),
+        (section(HEADER, [False, ubyte(4), uint(0)]), -1),
+        (b"\x00\x53\x70\xc0\x04\x03\x40\x40\x43", -1),
         (b"\x00\x53\x70\xc0\x05\x03\x40\x40\x52\x07", 7),
         (b"\x00\x53\x70\xc0\x08\x03\x40\x40\x70\x00\x01\x00\x00", 65_536),
         (b"\x00\x53\x70\xd0\x00\x00\x00\x08\x00\x00\x00\x03\x40\x40\x52\x07", 7),

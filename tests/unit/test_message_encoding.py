@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tandembus.amqp.encoding import Described, Typed, encode, int_, symbol, timestamp, ubyte, uint
+from tandembus.amqp.encoding import Described, Typed, int_, symbol, timestamp, ubyte, uint
 from tandembus.amqp.encoding.sections import (
     MessageSections,
     application_properties_section,
     data_section,
     decode_message,
     header_section,
+    map_section,
     message_annotations_section,
     properties_section,
+    section,
 )
 from tandembus.errors import BusError
 from tandembus.message import Message, parse_message
@@ -21,11 +23,13 @@ from tandembus.message_encoding import (
     encode_changes,
     encode_delivery,
     with_application_properties,
+    without_body,
 )
 from tests.covers import covers
 
 NOW_MS = 1_700_000_000_000
 NUMBER = (3 << 48) | 42
+HEADER = 0x70
 BODY = properties_section("id") + application_properties_section({"a": int_(1)}) + data_section(b"body")
 
 
@@ -36,7 +40,7 @@ def stored(payload: bytes = BODY) -> Message:
 
 
 def delivered(message: Message, locked_until_ms: int = 0, state: int = 0) -> MessageSections:
-    return decode_message(encode_delivery(message, NUMBER, locked_until_ms, state, b"", 0), typed=True)
+    return decode_message(encode_delivery(message, NUMBER, locked_until_ms, state), typed=True)
 
 
 def annotation(message: MessageSections, name: str) -> object:
@@ -50,24 +54,39 @@ def annotation(message: MessageSections, name: str) -> object:
 def test_a_delivery_has_a_fresh_header_with_the_count_of_earlier_deliveries() -> None:
     message = stored(header_section(durable=False, ttl_ms=None, delivery_count=9) + BODY)
     message.delivery_count = 3
-    assert delivered(message).header == [True, None, None, None, uint(3)]
+    assert delivered(message).header == [False, None, None, None, uint(3)]
 
 
 @pytest.mark.parametrize("expires_at", [0, NOW_MS + 5])
-def test_the_senders_priority_is_kept(expires_at: int) -> None:
-    message = stored(header_section(priority=9) + BODY)
+@pytest.mark.parametrize("priority", [None, ubyte(0), ubyte(4), ubyte(9)])
+@pytest.mark.parametrize("first_acquirer", [None, False, True])
+@pytest.mark.parametrize("durable", [None, False, True])
+@covers("M1")
+def test_the_senders_fields_of_the_header_are_kept(
+    durable: bool | None, first_acquirer: bool | None, priority: Typed | None, expires_at: int
+) -> None:
+    message = stored(section(HEADER, [durable, priority, None, first_acquirer, uint(9)]) + BODY)
     message.expires_at = expires_at
-    header = delivered(message).header
-    assert header is not None
-    assert header[1] == ubyte(9)
-    assert header[4] == uint(0)
+    granted = uint(5) if expires_at else None
+    assert delivered(message).header == [durable, priority, granted, first_acquirer, uint(0)]
+
+
+@pytest.mark.parametrize(("value", "durable"), [(b"\x56\x00", False), (b"\x56\x01", True), (b"\xa1\x01a", None)])
+def test_a_boolean_of_the_header_comes_in_every_form(value: bytes, durable: bool | None) -> None:
+    message = stored(b"\x00\x53\x70\xc0" + bytes((len(value) + 1, 1)) + value + BODY)
+    assert delivered(message).header == [durable, None, None, None, uint(0)]
+
+
+@covers("M1")
+def test_a_sender_without_a_header_has_said_nothing_in_it() -> None:
+    assert delivered(stored()).header == [None, None, None, None, uint(0)]
 
 
 @covers("M6")
 def test_the_time_to_live_is_what_the_broker_granted() -> None:
     message = stored(header_section(ttl_ms=60_000) + BODY)
     message.expires_at = NOW_MS + 5_000
-    assert delivered(message).header == [True, ubyte(4), uint(5_000), None, uint(0)]
+    assert delivered(message).header == [False, None, uint(5_000), None, uint(0)]
 
 
 @covers("M6")
@@ -115,13 +134,6 @@ def test_a_parked_message_says_its_state_as_an_int(state: int) -> None:
     assert annotation(message, "x-opt-message-state") == int_(state)
 
 
-def test_further_annotations_are_added() -> None:
-    more = encode(symbol("x-opt-deadletter-source")) + encode("orders")
-    message = decode_message(encode_delivery(stored(), NUMBER, NOW_MS, 1, more, 2), typed=True)
-    assert annotation(message, "x-opt-deadletter-source") == "orders"
-    assert len(message.message_annotations or {}) == 6
-
-
 @pytest.mark.parametrize("count", [1, 3, 200], ids=["map8", "map8 with three", "map32"])
 def test_the_senders_annotations_stand_beside_the_brokers(count: int) -> None:
     own = {f"x-opt-own-{index}": int_(index) for index in range(count)}
@@ -140,7 +152,7 @@ def test_an_empty_map_of_annotations_is_no_trouble() -> None:
 
 
 def test_without_a_time_to_live_the_rest_goes_as_it_came() -> None:
-    assert encode_delivery(stored(), NUMBER, NOW_MS, 0, b"", 0).endswith(BODY)
+    assert encode_delivery(stored(), NUMBER, NOW_MS, 0).endswith(BODY)
 
 
 @covers("M6")
@@ -237,6 +249,15 @@ def test_many_long_properties_survive_a_change() -> None:
 def test_a_change_that_has_no_amqp_form_is_refused() -> None:
     with pytest.raises(BusError):
         encode_changes({"a": object()})
+
+
+@covers("M4")
+def test_a_copy_without_its_body_keeps_the_delivery_annotations() -> None:
+    own, footer = map_section(0x71, {"x-hop": "first"}), map_section(0x78, {"x-foot": "note"})
+    found = delivered(without_body(stored(own + BODY + footer)))
+    assert (found.bodies, found.footer) == ([], None)
+    assert found.delivery_annotations == {symbol("x-hop"): "first"}
+    assert found.application_properties == {"a": int_(1)}
 
 
 def test_a_copy_with_other_application_properties_has_its_ends_where_they_belong() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -109,7 +109,7 @@ VALUES = st.one_of(
     st.booleans(),
     st.integers(-(2**63), 2**64 - 1),
     st.floats(allow_nan=False),
-    st.datetimes(timezones=st.just(timezone.utc)).map(lambda at: at.replace(fold=0)),
+    st.datetimes(timezones=st.just(UTC)).map(lambda at: at.replace(fold=0)),
     st.timedeltas(),
     st.uuids(),
     st.binary(max_size=10),
@@ -151,7 +151,7 @@ def test_every_type_of_value_survives_as_itself() -> None:
         "1",
         b"1",
         UUID(int=1),
-        datetime(2024, 1, 1, 5, 6, 7, 8, tzinfo=timezone.utc),
+        datetime(2024, 1, 1, 5, 6, 7, 8, tzinfo=UTC),
         timedelta(days=3, microseconds=1),
         int_(1),
     ]

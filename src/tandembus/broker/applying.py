@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tandembus.broker.changes import (
-    IS_SCHEDULED,
-)
 from tandembus.broker.locks import (
     ABANDON,
     COMPLETE,
@@ -15,10 +12,10 @@ from tandembus.broker.locks import (
     MessageLock,
     gives_back,
 )
-from tandembus.broker.operations import Consumer, SendOperation
+from tandembus.broker.operations import Consumer, PromiseOperation, SendOperation
 from tandembus.broker.reserving import apply_ledger
 from tandembus.errors import BusError
-from tandembus.message import Message
+from tandembus.message import IS_SCHEDULED, Message
 from tandembus.store.messaging_store import MAIN, TRANSFER_DEAD_LETTER, Changes
 
 if TYPE_CHECKING:
@@ -57,6 +54,8 @@ def _count(fragment: Fragment) -> None:
 def _applied(fragment: Fragment) -> None:
     """Answer, make available."""
     settings = fragment.settings
+    for promise in fragment.staged.committing_promises:
+        _promised(fragment, promise)
     for lock in fragment.staged.committing_locks:
         _finish(fragment, lock)
     for removal in fragment.staged.committing_removals:
@@ -89,6 +88,13 @@ def _applied(fragment: Fragment) -> None:
         transaction.reply.discharged(transaction, None)
 
 
+def _promised(fragment: Fragment, promise: PromiseOperation) -> None:
+    for number in promise.numbers:
+        if fragment.main.window_end == number:
+            fragment.main.window_end += 1
+    promise.reply(None)
+
+
 def _enter_sent(fragment: Fragment, operation: SendOperation) -> None:
     """Pings and duplicates were never stored. What was sent via this entity is received elsewhere, and what was sent to
     a topic its subscriptions have."""
@@ -107,8 +113,7 @@ def _enter_arrived(fragment: Fragment, message: Message) -> None:
 
 
 def _committed(fragment: Fragment, operation: SendOperation) -> None:
-    fragment.uncommitted_bytes -= operation.size_bytes
-    fragment.budget.uncommitted_bytes -= operation.size_bytes
+    fragment.count_uncommitted(operation.size_bytes, -1)
 
 
 def _flush_removals(fragment: Fragment) -> None:

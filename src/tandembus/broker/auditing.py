@@ -38,6 +38,9 @@ class AuditSink(Protocol):
     def append(self, store_id: bytes, pages: Sequence[AuditPage]) -> None:
         """Durably; raises OSError when that is not certain, and is then asked again with the same pages."""
 
+    def finish(self, store_id: bytes, number: int) -> None:
+        """Note durably that the records end with this one, until `last_number` is asked for again. Raises OSError."""
+
 
 class Audit:
     def __init__(self, broker: MessageBroker, sink: AuditSink) -> None:
@@ -52,6 +55,11 @@ class Audit:
         self._is_new = True
         """No store was opened yet, so nobody is writing to the sink."""
         self._exporting = asyncio.Lock()
+
+    @property
+    def last_number(self) -> int:
+        """Of the newest record that is durable, in the store or in the sink by now."""
+        return self._next_number - 1
 
     async def opened(self, store: MessagingStore) -> None:
         """A life of the store begins, and nobody else has it yet. The records go on where they ended, or begin anew if
@@ -138,6 +146,13 @@ class Audit:
                     return
                 self._exported = pages[-1].number
             await self._trim(store)
+
+    async def finish(self) -> None:
+        """Hand on the rest, and note that it is all: the store is closed in order."""
+        await self.export()
+        if self._exported and self._exported == self._next_number - 1:
+            await asyncio.to_thread(self._sink.finish, self._broker.store.store_id, self._exported)
+        self._is_new = True
 
     async def _trim(self, store: MessagingStore) -> None:
         """What is in the sink need not be in the store; but for the newest, by which the number is known."""

@@ -66,6 +66,10 @@ class Block:
         at = offset >> 3
         self.settled[at] = u8((i64(self.settled[at]) | (i64(1) << (offset & 7))) & 255)
 
+    def unsettle(self, offset: i64) -> None:
+        at = offset >> 3
+        self.settled[at] = u8(i64(self.settled[at]) & (255 - (i64(1) << (offset & 7))))
+
     def is_parked(self, offset: i64) -> bool:
         return (i64(self.parked[offset >> 3]) >> (offset & 7)) & 1 != 0
 

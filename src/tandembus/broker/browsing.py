@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from tandembus.broker.changes import IS_SCHEDULED
 from tandembus.broker.expiring import expire
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
@@ -17,8 +16,9 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.broker.reading import read_messages
 from tandembus.broker.session import SessionLock
 from tandembus.broker.session_reading import live_numbers
+from tandembus.broker.transactions import TransactionCancel
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageNotFound
-from tandembus.message import Message, parse_message, session_id_of
+from tandembus.message import IS_SCHEDULED, Message, parse_message, session_id_of
 from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NEVER, NUMBER_BITS, SCHEDULED, Changes, Due
 
 DELETE_SLICE = 1000
@@ -60,7 +60,7 @@ async def peek(
             break
         records = await read_messages(broker, fragment, lane, numbers, max(room, 1))
         for record in records:
-            if isinstance(record, Message) and _is_of(record, session_id):
+            if isinstance(record, Message) and _is_of(fragment, record, session_id):
                 if found and len(record.sections) > room:
                     return found
                 found.append(Peeked(_with_its_times(record), await state_of(broker, fragment, lane, record)))
@@ -69,9 +69,12 @@ async def peek(
     return found
 
 
-def _is_of(message: Message, session_id: str | None) -> bool:
+def _is_of(fragment: Fragment, message: Message, session_id: str | None) -> bool:
     """Columns find candidates by a hash: the message itself says to which session it belongs."""
-    return session_id is None or session_id_of(message) == session_id
+    if session_id is None:
+        return True
+    own, settings = session_id_of(message), fragment.settings
+    return own is not None and settings.key_of(own) == settings.key_of(session_id)
 
 
 def _with_its_times(message: Message) -> Message:
@@ -103,7 +106,7 @@ async def receive_deferred(
     they are locked with it, and only its own can be had."""
     messages = await _parked_messages(broker, fragment, code, numbers, DEFERRED, max_bytes)
     for message in messages:
-        if session_lock is not None and not _is_of(message, session_lock.session.name):
+        if session_lock is not None and not _is_of(fragment, message, session_lock.session.name):
             raise _not_found(fragment, int(message.number), "deferred")
         # The time to live of a deferred message is judged when somebody asks for it.
         if code == MAIN and fragment.is_expired(message):
@@ -186,6 +189,12 @@ async def cancel_scheduled(broker: MessageBroker, fragment: Fragment, numbers: S
     await broker.commit_alone(changes)
 
 
+async def find_scheduled(broker: MessageBroker, fragment: Fragment, numbers: Sequence[int]) -> list[TransactionCancel]:
+    """What has to be known of scheduled messages to cancel them later, all of them or none."""
+    messages = await _parked_messages(broker, fragment, MAIN, numbers, SCHEDULED)
+    return [TransactionCancel(one.number, len(one.sections), scheduled_time(one)) for one in messages]
+
+
 def scheduled_time(message: Message) -> int:
     return int(parse_message(message.sections).scheduled_at)
 
@@ -213,7 +222,7 @@ async def delete_batch(
             break
         records = await read_messages(broker, fragment, lane, numbers, READ_BYTES)
         from_number = numbers[len(records) - 1] + 1
-        messages = [one for one in records if isinstance(one, Message) and _is_of(one, session_id)]
+        messages = [one for one in records if isinstance(one, Message) and _is_of(fragment, one, session_id)]
         locks = [
             lock_waiting(fragment, code, message)
             for message in messages

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from tandembus.clock import Clock
 from tandembus.errors import ServerBusy
+from tandembus.large_messages import LargeMemory, counted
 
 _BUSY: Final = "The namespace is busy. Please wait 10 seconds and retry."
 _TOO_MANY_IDS: Final = (
@@ -27,6 +28,7 @@ class Budget:
         "_allowance",
         "_clock",
         "_refilled_at",
+        "large",
         "max_recent_ids",
         "max_uncommitted_bytes",
         "operations_per_second",
@@ -40,10 +42,13 @@ class Budget:
         max_uncommitted_bytes: i64 = 64 << 20,
         operations_per_second: float = 0.0,
         max_recent_ids: i64 = 2_000_000,
+        large: LargeMemory | None = None,
     ) -> None:
         self._clock: Final = clock
         self.max_uncommitted_bytes: i64 = max_uncommitted_bytes
         self.uncommitted_bytes: i64 = 0
+        """Of large messages only the first 1 MiB: `large` bounds the rest."""
+        self.large: LargeMemory = large if large is not None else LargeMemory()
         self.operations_per_second: float = operations_per_second
         """0: no limit."""
         self._allowance: float = operations_per_second
@@ -59,7 +64,7 @@ class Budget:
 
     def check(self, size_bytes: i64) -> None:
         """Raises ServerBusy when taking this on would pass a limit. A single large operation always fits."""
-        if self.uncommitted_bytes > 0 and self.uncommitted_bytes + size_bytes > self.max_uncommitted_bytes:
+        if self.uncommitted_bytes > 0 and self.uncommitted_bytes + counted(size_bytes) > self.max_uncommitted_bytes:
             raise ServerBusy(_BUSY)
         if self.operations_per_second > 0.0:
             self._refill()

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import i64
 
 from tandembus.broker.lane import Lane
-from tandembus.broker.locks import ABANDON, COMPLETE, DEAD_LETTER, DEFER, EXPIRE, LAPSE, RELEASE, REMOVE, MessageLock
-from tandembus.message import Message, copy_of, session_id_of
+from tandembus.broker.locks import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    EXPIRE,
+    LAPSE,
+    RELEASE,
+    REMOVE,
+    MessageLock,
+    counts_delivery,
+)
+from tandembus.message import IS_SCHEDULED, WAS_SCHEDULED, Message, copy_of, session_id_of
 from tandembus.message_encoding import application_properties_with, encode_changes, with_application_properties
 from tandembus.store.audit_trail import (
     ACCEPTED,
@@ -39,36 +48,54 @@ from tandembus.store.messaging_store import (
     PutBody,
 )
 
-IS_SCHEDULED: Final = 1
-"""Message flag: `expires_at` holds the time to live, which counts from activation."""
-
 
 def write_arrival(lane: Lane, message: Message, now_ms: i64, default_ttl_ms: i64, changes: Changes) -> None:
     """A sent message takes the next number: available at once, or parked until its time."""
     size: i64 = len(message.sections)
+    if message.scheduled_at > now_ms:
+        message.number = lane.give_number(size, 0)
+        _note_session(lane, message)
+        _write_scheduled(lane, message, message.scheduled_at, now_ms, default_ttl_ms, changes)
+        return
     ttl = _time_to_live(message, default_ttl_ms)
     message.enqueued_at = now_ms
-    if message.scheduled_at > now_ms:
-        message.flags = message.flags | IS_SCHEDULED
-        # 0 means for ever: a message that may not live at all gets the shortest life there is.
-        message.expires_at = max(ttl, i64(1)) if ttl >= 0 else i64(0)
-        message.number = lane.give_number(size, 0)
-        lane.park(message.number, False)
-        changes.overlays.append(_overlay(lane, message.number, SCHEDULED, 0, b""))
-        changes.schedules.append(_due(lane, message.scheduled_at, message.number))
-    else:
-        message.expires_at = now_ms + ttl if ttl >= 0 else 0
-        message.number = lane.give_number(size, message.expires_at)
+    message.expires_at = now_ms + ttl if ttl >= 0 else 0
+    message.number = lane.give_number(size, message.expires_at)
     _note_session(lane, message)
     if message.original_number == 0:
         # One that was forwarded keeps the number it had at the first entity.
         message.original_number = lane.sequence_base | message.number
     changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
-    if changes.audit is not None:
-        if message.flags & IS_SCHEDULED:
-            note_opening(lane, SCHEDULED_ENTRY, message, changes)
-        else:
-            note_opening(lane, ARRIVED if message.hops > 0 else ACCEPTED, message, changes)
+    note_opening(lane, ARRIVED if message.hops > 0 else ACCEPTED, message, changes)
+
+
+def write_promised(
+    lane: Lane, message: Message, number: i64, now_ms: i64, default_ttl_ms: i64, changes: Changes
+) -> None:
+    """A message takes the number that it was promised. There it waits for its time, even where that has come: behind it
+    there are others already."""
+    message.number = number
+    lane.redeem(number, len(message.sections))
+    due_ms = message.scheduled_at if message.scheduled_at > 0 else now_ms
+    _write_scheduled(lane, message, due_ms, now_ms, default_ttl_ms, changes)
+
+
+def _write_scheduled(
+    lane: Lane, message: Message, due_ms: i64, now_ms: i64, default_ttl_ms: i64, changes: Changes
+) -> None:
+    """It has its number, and rests there until it is due."""
+    ttl = _time_to_live(message, default_ttl_ms)
+    message.enqueued_at = now_ms
+    message.flags = message.flags | IS_SCHEDULED
+    # 0 means for ever: a message that may not live at all gets the shortest life there is.
+    message.expires_at = max(ttl, i64(1)) if ttl >= 0 else i64(0)
+    lane.park(message.number, False)
+    changes.overlays.append(_overlay(lane, message.number, SCHEDULED, 0, b""))
+    changes.schedules.append(_due(lane, due_ms, message.number))
+    if message.original_number == 0:
+        message.original_number = lane.sequence_base | message.number
+    changes.bodies.append(PutBody(int(lane.fragment), int(lane.code), message))
+    note_opening(lane, SCHEDULED_ENTRY, message, changes)
 
 
 def write_via(lane: Lane, message: Message, now_ms: i64, changes: Changes) -> None:
@@ -122,7 +149,7 @@ def write_leaving(lane: Lane, message: Message, due_ms: i64, now_ms: i64, ending
     changes.dropped_schedules.append(_due(lane, due_ms, message.number))
     note_closing(lane, ending, message.number, 0, changes)
     arrived = copy_of(message)
-    arrived.flags = message.flags & ~IS_SCHEDULED
+    arrived.flags = (message.flags & ~IS_SCHEDULED) | WAS_SCHEDULED
     arrived.enqueued_at = now_ms
     arrived.expires_at = now_ms + message.expires_at if message.expires_at > 0 else 0
     arrived.number = 0
@@ -140,17 +167,23 @@ def write_settlement(lane: Lane, lock: MessageLock, changes: Changes) -> None:
     if settlement == COMPLETE or settlement == REMOVE or settlement == EXPIRE:
         write_gone(lane, lock, changes)
     elif settlement == ABANDON or settlement == LAPSE:
-        state = DEFERRED if lock.is_deferred else ACTIVE
-        count = lock.delivery_count + 1
-        changes.overlays.append(_overlay(lane, lock.number, state, count, lock.application_properties))
+        count = _delivery_count_after(lock)
+        if count > 0 or lock.application_properties:
+            state = DEFERRED if lock.is_deferred else ACTIVE
+            changes.overlays.append(_overlay(lane, lock.number, state, count, lock.application_properties))
         _expire_again(lane, lock)
     elif settlement == RELEASE:
         _expire_again(lane, lock)
     elif settlement == DEFER:
         if not lock.is_deferred:
             lane.park(lock.number, True)
-        count = lock.delivery_count
+        count = _delivery_count_after(lock)
         changes.overlays.append(_overlay(lane, lock.number, DEFERRED, count, lock.application_properties))
+
+
+def _delivery_count_after(lock: MessageLock) -> i64:
+    """The message's delivery count when this settlement is durable."""
+    return lock.delivery_count + 1 if counts_delivery(lock, lock.asked) else lock.delivery_count
 
 
 def _expire_again(lane: Lane, lock: MessageLock) -> None:
@@ -189,7 +222,7 @@ def _ending_of(lock: MessageLock) -> int:
 
 
 def write_dead_letter(dead_letter: Lane, lock: MessageLock, message: Message, changes: Changes) -> Message:
-    """The message among the dead letters: its reason added, its delivery count kept, for ever alive."""
+    """The message among the dead letters: its reason added, its delivery count final, for ever alive."""
     added: dict[str, object] = {}
     if lock.reason is not None:
         added["DeadLetterReason"] = lock.reason
@@ -199,9 +232,7 @@ def write_dead_letter(dead_letter: Lane, lock: MessageLock, message: Message, ch
     dead.expires_at = 0
     dead.flags = dead.flags & ~IS_SCHEDULED
     dead.number = dead_letter.give_number(len(dead.sections), 0)
-    dead.delivery_count = lock.delivery_count
-    if lock.asked == ABANDON or lock.asked == LAPSE:
-        dead.delivery_count += 1
+    dead.delivery_count = _delivery_count_after(lock)
     if dead.delivery_count > 0:
         changes.overlays.append(_overlay(dead_letter, dead.number, ACTIVE, dead.delivery_count, b""))
     changes.bodies.append(PutBody(int(dead_letter.fragment), int(dead_letter.code), dead))
@@ -243,6 +274,11 @@ def note_published(lane: Lane, message: Message, copies: i64, changes: Changes) 
 
 def _overlay(lane: Lane, number: i64, state: int, delivery_count: i64, application_properties: bytes) -> Overlay:
     return Overlay(int(lane.fragment), int(lane.code), int(number), state, int(delivery_count), application_properties)
+
+
+def write_cancelled(lane: Lane, number: i64, due_ms: i64, changes: Changes) -> None:
+    """A scheduled message that is taken out is not due any more."""
+    changes.dropped_schedules.append(_due(lane, due_ms, number))
 
 
 def _place(lane: Lane, number: i64) -> Place:

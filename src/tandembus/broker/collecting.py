@@ -16,9 +16,11 @@ from tandembus.broker.changes import (
     note_published,
     write_activation,
     write_arrival,
+    write_cancelled,
     write_dead_letter,
     write_gone,
     write_leaving,
+    write_promised,
     write_settlement,
     write_via,
 )
@@ -86,10 +88,20 @@ def _collect(fragment: Fragment, changes: Changes) -> None:
     _collect_orphans(fragment, changes)
     _collect_activations(fragment, changes, now_ms)
     _collect_session_states(fragment, changes, True, now_ms)
+    _collect_promises(fragment, changes)
     collect_ledger(fragment, changes)
     _collect_moves(fragment, changes)
     if fragment.duplicates is not None:
         fragment.duplicates.write_trim(changes)
+
+
+def _collect_promises(fragment: Fragment, changes: Changes) -> None:
+    staged = fragment.staged
+    staged.committing_promises = staged.promises
+    staged.promises = []
+    for promise in staged.committing_promises:
+        for session_id in promise.session_ids:
+            promise.numbers.append(int(fragment.main.promise(session_id, changes)))
 
 
 def _collect_orphans(fragment: Fragment, changes: Changes) -> None:
@@ -115,6 +127,7 @@ def _collect_arrivals(fragment: Fragment, arrivals: Changes) -> None:
 def collect_transactions(fragment: Fragment, changes: Changes) -> None:
     """Number and write down every part of every transaction that was taken."""
     now_ms = arrival_time(fragment)
+    states: dict[str, SessionState] = {}
     for operation in fragment.transactions.begin_commit():
         for lock in operation.settled:
             write_settlement(fragment.lane(lock.lane), lock, changes)
@@ -124,7 +137,13 @@ def collect_transactions(fragment: Fragment, changes: Changes) -> None:
         for send in operation.sends:
             _write_send(fragment, send, False, changes, now_ms)
         fragment.staged.committing_sends += operation.sends
+        for cancel in operation.cancels:
+            write_cancelled(fragment.main, cancel.number, cancel.due_ms, changes)
+        for change in operation.states:
+            session_id = fragment.settings.key_of(change.session_id)
+            states[session_id] = SessionState(int(fragment.key), session_id, change.state, int(now_ms))
         operation.reply.collected(operation)
+    changes.session_states += list(states.values())
     if fragment.duplicates is not None:
         fragment.duplicates.write(changes)
 
@@ -142,18 +161,19 @@ def _collect_moves(fragment: Fragment, changes: Changes) -> None:
             lock.settlement = RELEASE  # gone since it was found: it is looked for again
         else:
             write_gone(fragment.lane(lock.lane), lock, changes)
-            take_in(destination, move.message, changes)
+            take_in(destination, move.message, changes, destination is fragment or destination is fragment.topic)
             fragment.partners.append(destination)
     for partner in fragment.partners:
         if partner.duplicates is not None:
             partner.duplicates.write(changes)
 
 
-def take_in(fragment: Fragment, message: Message, changes: Changes) -> None:
-    """A message arrives from another entity, in the commit that takes it from there."""
+def take_in(fragment: Fragment, message: Message, changes: Changes, is_back: bool) -> None:
+    """A message arrives from another entity, in the commit that takes it from there. One that is back in the fragment
+    that it came through is no duplicate of itself."""
     now_ms, fan_out = arrival_time(fragment), fragment.fan_out
     fragment.taken_in_count += 1
-    if fragment.is_duplicate(message):
+    if not is_back and fragment.is_duplicate(message):
         note_duplicate(fragment.main, message, changes)
         return
     if fan_out is None:
@@ -303,6 +323,9 @@ def _write_send(
 ) -> None:
     fan_out = fragment.fan_out
     messages = fragment.high_waters.new_ones(operation)
+    if operation.promised is not None:
+        _write_promised(fragment, messages, operation.promised, now_ms, changes)
+        return
     if fan_out is not None and not operation.is_via:
         _publish(fragment, fan_out, operation, messages, is_refusable, now_ms, changes)
         return
@@ -316,6 +339,21 @@ def _write_send(
             note_duplicate(fragment.main, message, changes)
         else:
             write_arrival(fragment.main, message, now_ms, fragment.settings.default_ttl_ms, changes)
+
+
+def _write_promised(
+    fragment: Fragment, messages: list[Message], numbers: list[int], now_ms: i64, changes: Changes
+) -> None:
+    for position in range(len(messages)):
+        message = messages[position]
+        if message.is_ping:
+            continue
+        if fragment.is_duplicate(message):
+            message.number = 0
+            note_duplicate(fragment.main, message, changes)
+        else:
+            ttl_ms = fragment.settings.default_ttl_ms
+            write_promised(fragment.main, message, numbers[position], now_ms, ttl_ms, changes)
 
 
 def _is_enough(fragment: Fragment, count: int, size: i64) -> bool:

@@ -10,11 +10,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from tandembus.broker.budget import Budget
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import REMOVE, LockTable, MessageLock
 from tandembus.broker.operations import Consumer
 from tandembus.broker.session import Session
 from tandembus.broker.sessions import SessionIndex
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.message import Message
 
 TURN_MESSAGES: Final = 64
@@ -39,7 +41,7 @@ class Removal:
 
 @final
 class LaneConsumers:
-    def __init__(self, lane: Lane, locks: LockTable, max_locks: i64) -> None:
+    def __init__(self, lane: Lane, locks: LockTable, max_locks: i64, budget: Budget) -> None:
         self.lane: Lane = lane
         self.removals: list[Removal] = []
         self._removing_bytes: i64 = 0
@@ -50,6 +52,7 @@ class LaneConsumers:
         """Where the lane's messages are received session by session."""
         self._locks: LockTable = locks
         self._max_locks: i64 = max_locks
+        self._budget: Final = budget
         self._consumers: list[Consumer] = []
         self._turn: i64 = 0
 
@@ -131,8 +134,16 @@ class LaneConsumers:
         return sessions.has_more(session)
 
     def is_hungry(self) -> bool:
+        is_removing_enough = self._is_removing_enough()
         for consumer in self._consumers:
-            if consumer.can_take():
+            if consumer.can_take() and not (is_removing_enough and consumer.is_destructive):
+                return True
+        return False
+
+    def has_room_for(self, size_bytes: i64) -> bool:
+        """Whether somebody can take a large message, for whom it is worth reading then."""
+        for consumer in self._consumers:
+            if consumer.can_take() and consumer.has_room_for(size_bytes):
                 return True
         return False
 
@@ -185,6 +196,8 @@ class LaneConsumers:
         lock.application_properties = message.application_properties
         consumer.locks.add(lock)
         lock.is_kept_ready = consumer.keeps_ready
+        if lock.size_bytes > LARGE_BYTES and (consumer.keeps_ready or consumer.is_destructive):
+            lock.count_in(self._budget.large)
         self.lane.held[int(message.number)] = lock
         consumer.credit -= 1
         if consumer.is_destructive:
@@ -194,14 +207,14 @@ class LaneConsumers:
 
     # Sessions: each has one consumer, who gets its messages and no others.
 
-    def pump_sessions(self, now: float, now_ms: i64) -> None:
+    def pump_sessions(self, now: float, now_ms: i64, lock_duration_s: float) -> None:
         """Give what is in memory to the receivers of sessions; those that could take more are `starving` then."""
         sessions = self.sessions
         if sessions is None:
             return
         while sessions.has_stirred():
             for session in sessions.take_stirred():
-                self._serve_session(sessions, session, now, now_ms)
+                self._serve_session(sessions, session, now, now_ms, lock_duration_s)
             if len(self._locks) >= self._max_locks or self._is_removing_enough():
                 return  # what is committed next makes room
 
@@ -210,7 +223,10 @@ class LaneConsumers:
             return True
         return consumer.is_destructive and self._is_removing_enough()
 
-    def _serve_session(self, sessions: SessionIndex, session: Session, now: float, now_ms: i64) -> None:
+    def _serve_session(
+        self, sessions: SessionIndex, session: Session, now: float, now_ms: i64, lock_duration_s: float
+    ) -> None:
+        """One session's turn. A delivery renews the session's lock."""
         consumer, session_lock = session.consumer, session.lock
         if consumer is None or session_lock is None or not consumer.can_take() or not session_lock.is_live(now):
             return
@@ -228,6 +244,8 @@ class LaneConsumers:
             if message.expires_at != 0 and message.expires_at <= now_ms:
                 self.expired.append(message)
                 continue
+            if given == 0:
+                sessions.renew(session_lock, now, now_ms, lock_duration_s)
             lock = self._locks.lock_in_session(
                 self.lane.code, message.number, session_lock, len(message.sections), message.expires_at
             )

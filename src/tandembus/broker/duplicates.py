@@ -18,7 +18,7 @@ from mypy_extensions import i32, i64
 
 from tandembus.amqp.encoding.codec import skip_value
 from tandembus.broker.budget import Budget
-from tandembus.message import Message
+from tandembus.message import Message, compared, explicit_key_of
 from tandembus.message_sections import compound_count, first_element, text
 from tandembus.store.messaging_store import HASH_BYTES, Changes, HistoryRecord, HistoryTrim
 
@@ -42,8 +42,31 @@ UUID_ID: Final = b"u"
 NUMBER_ID: Final = b"n"
 
 
+_KEYED: Final = b"keyed"
+_KEYLESS: Final = b"keyless"
+"""Each is hashed in a space of its own, apart from ids alone: no choice of keys and ids makes two of them meet."""
+
+
 def hash_of_id(message: Message) -> bytes:
     """Of the message's id, with its kind: the text "7" and the number 7 are two ids. Empty where there is none."""
+    found = _id_of(message)
+    return blake2s(found, digest_size=HASH_BYTES).digest() if found else b""
+
+
+def hash_of_key_and_id(message: Message, has_sessions: bool, ignores_case: bool) -> bytes:
+    """Returns a hash of the message's id with its SessionId, else its PartitionKey, else none. Empty without an id."""
+    found = _id_of(message)
+    if not found:
+        return b""
+    key = explicit_key_of(message, has_sessions)
+    if key is None:
+        return blake2s(found, digest_size=HASH_BYTES, person=_KEYLESS).digest()
+    encoded = compared(key, ignores_case).encode("utf-8", "surrogatepass")
+    length = len(encoded).to_bytes(4, "big")
+    return blake2s(length + encoded + found, digest_size=HASH_BYTES, person=_KEYED).digest()
+
+
+def _id_of(message: Message) -> bytes:
     data = message.sections
     at = message.annotations_end + 3
     end = message.properties_end
@@ -52,7 +75,7 @@ def hash_of_id(message: Message) -> bytes:
     first = first_element(data, at, end, 0xC0, 0xD0, "properties")
     if compound_count(data, at, 0xC0) == 0 or data[first] == 0x40:
         return b""
-    return blake2s(_canonical(data, first, skip_value(data, first, end)), digest_size=HASH_BYTES).digest()
+    return _canonical(data, first, skip_value(data, first, end))
 
 
 def _canonical(data: bytes, at: i64, behind: i64) -> bytes:
@@ -83,6 +106,8 @@ class RecentIds:
         self.count: i64 = 0
         self.newest_record: i64 = 0
         """The largest number of a history record that is remembered."""
+        self.newest_loaded_ms: i64 = 0
+        """When the newest of the ids came that an earlier life has stored."""
         self._first: i64 = 0
         """The place of the oldest id."""
         self._first_chunk: i64 = 0
@@ -135,6 +160,7 @@ class RecentIds:
             self.add(record.hashes[at : at + HASH_BYTES], record.at_ms)
             at += HASH_BYTES
         self.newest_record = max(self.newest_record, i64(record.number))
+        self.newest_loaded_ms = max(self.newest_loaded_ms, i64(record.at_ms))
 
     def take_back(self, count: i64) -> None:
         """The newest ids were never stored: their messages were refused."""
@@ -226,12 +252,18 @@ class DuplicateDetection:
 
     An id is looked up when its message is about to be numbered, and remembered at once: a second one in the same commit
     shares the fate of the first, whatever that is. Ids of sends can be taken back as long as nothing was stored.
+
+    On a partitioned entity an id counts under the key it came with. Ids of before that rule stand in the store hashed
+    alone, as no partitioned entity writes them now: they count under every key until they are too old.
     """
 
-    def __init__(self, fragment: i64, recent: RecentIds, budget: Budget) -> None:
+    def __init__(self, fragment: i64, recent: RecentIds, budget: Budget, is_by_key: bool, ignores_case: bool) -> None:
         self._fragment: i64 = fragment
         self._recent: Final = recent
         self._budget: Final = budget
+        self._is_by_key: bool = is_by_key
+        self._ignores_case: bool = ignores_case
+        """Of the keys; ids are compared exactly."""
         self._fresh: list[bytes] = []
         """Of the commit being collected, not yet written down."""
         self._sent_count: i64 = 0
@@ -249,17 +281,25 @@ class DuplicateDetection:
         self._since_ms = now_ms - window_ms
         self.forget(self._since_ms)
 
-    def is_duplicate(self, message: Message) -> bool:
+    def is_duplicate(self, message: Message, has_sessions: bool = False) -> bool:
         """Whether the message came before. From here on it did."""
-        digest = hash_of_id(message)
+        digest = (
+            hash_of_key_and_id(message, has_sessions, self._ignores_case) if self._is_by_key else hash_of_id(message)
+        )
         if not digest:
             return False
-        if self._recent.has(digest, self._since_ms):
+        if self._recent.has(digest, self._since_ms) or self._came_under_any_key(message):
             return True
         self._recent.add(digest, self._now_ms)
         self._budget.recent_ids += 1
         self._fresh.append(digest)
         return False
+
+    def _came_under_any_key(self, message: Message) -> bool:
+        """Whether the id is among those that were stored without their keys."""
+        if not self._is_by_key or self._recent.newest_loaded_ms <= self._since_ms:
+            return False
+        return self._recent.has(hash_of_id(message), self._since_ms)
 
     def write(self, changes: Changes) -> i64:
         """Put down what was remembered since the last time; returns how many ids that is."""

@@ -20,6 +20,7 @@ from tandembus.broker.transfer_pass import MAX_HOPS, TransferPass
 from tandembus.broker.transfer_port import TransferPort
 from tandembus.clock import Clock
 from tandembus.errors import StoreFull, StoreUnavailable
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
 
 if TYPE_CHECKING:
@@ -114,6 +115,10 @@ class Forwarding:
 
     async def _take_turn(self, job: Job) -> None:
         job.is_queued = False
+        memory = self._broker.budget.large
+        if job.fragment.settings.may_have_large and not memory.can_give(LARGE_BYTES):
+            memory.wait(job, lambda: self._enqueue(job))
+            return
         if not self._is_over(job):
             job.is_running = True
             try:
@@ -147,8 +152,9 @@ class Forwarding:
         port, store = self.port, self._broker.store
         if port is None:
             return
+        transfer = TransferPass(self._broker, port, self._clock, job, self.max_hops, self._done)
         try:
-            await TransferPass(self._broker, port, self._clock, job, self.max_hops, self._done).run()
+            await transfer.run()
         except StoreFull as error:
             log.warning("forwarding is put off: %s", error)
             job.wait_for(OURSELVES, self._clock.monotonic())
@@ -158,9 +164,15 @@ class Forwarding:
             log.exception("forwarding from '%s' is put off", job.fragment.settings.path)
             job.wait_for(OURSELVES, self._clock.monotonic())
         self._full.update(int(one.key) for one in job.full_ones())
+        if job.moving_count > 0 and transfer.size_bytes > LARGE_BYTES:
+            job.large_bytes += transfer.size_bytes
+            self._broker.budget.large.give(transfer.size_bytes)
 
     def _done(self, job: Job) -> None:
         """The last of a pass's moves is over."""
+        if job.large_bytes > 0:
+            self._broker.budget.large.end_giving(job.large_bytes)
+            job.large_bytes = 0
         messages, operations, size_bytes = job.take_moved()
         if messages > 0:
             self.on_forwarded(job.fragment.settings.path, messages, operations, size_bytes)

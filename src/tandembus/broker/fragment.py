@@ -27,17 +27,16 @@ from tandembus.broker.locks import (
     DEAD_LETTER,
     DEFER,
     EXPIRE,
-    LAPSE,
     LOCK_LOST,
-    RELEASE,
     REMOVE,
     LockTable,
     MessageLock,
     SettleReply,
+    counts_delivery,
     gives_back,
 )
 from tandembus.broker.moves import StagedMoves
-from tandembus.broker.operations import SendOperation
+from tandembus.broker.operations import PromiseOperation, SendOperation
 from tandembus.broker.session import SessionLock, check_sessions
 from tandembus.broker.session_locks import session_index
 from tandembus.broker.sessions import SESSION_LOST, SessionIndex
@@ -59,6 +58,7 @@ from tandembus.errors import (
     StoreFull,
     anew,
 )
+from tandembus.large_messages import counted
 from tandembus.message import Message
 from tandembus.message_encoding import encode_changes
 from tandembus.rules import RuleSet
@@ -87,6 +87,8 @@ class Fragment:
         self.settings: FragmentSettings = settings
         self.is_dirty: bool = False
         self.uncommitted_bytes: i64 = 0
+        self.counted_uncommitted_bytes: i64 = 0
+        """Of these, what counts in the budget."""
         self.is_short_of_room: bool = False
         self.shortage: str = NO_ROOM
         """What senders are told while it is short of room."""
@@ -102,7 +104,9 @@ class Fragment:
         self.dead_letter: Lane = self.lanes[DEAD_LETTER_LANE]
         self.transfer: Lane = self.lanes[TRANSFER]
         self.locks: LockTable = LockTable(int(index), epoch)
-        self.lane_consumers: Final = [LaneConsumers(lane, self.locks, settings.max_locks) for lane in self.lanes]
+        self.lane_consumers: Final = [
+            LaneConsumers(lane, self.locks, settings.max_locks, budget) for lane in self.lanes
+        ]
         self.duplicates: DuplicateDetection | None = None
         self.high_waters: Final = HighWaters(key)
         self.topic: Fragment | None = None
@@ -182,10 +186,15 @@ class Fragment:
         elif self.failure is not None:
             raise anew(self.failure)
         self.check_messages(operation)
-        self.uncommitted_bytes += operation.size_bytes
-        self.budget.uncommitted_bytes += operation.size_bytes
+        self.count_uncommitted(operation.size_bytes, 1)
         self.staged.sends.append(operation)
         self.stir()
+
+    def count_uncommitted(self, size_bytes: i64, sign: i64) -> None:
+        """One more operation of this size waits for its commit (1), or one less (-1)."""
+        self.uncommitted_bytes += sign * size_bytes
+        self.counted_uncommitted_bytes += sign * counted(size_bytes)
+        self.budget.uncommitted_bytes += sign * counted(size_bytes)
 
     def check_messages(self, operation: SendOperation) -> None:
         """Raises for what is wrong with the messages themselves, whenever they are sent."""
@@ -214,6 +223,15 @@ class Fragment:
                 "Receive messages from it or raise its maximum size."
             )
 
+    def promise(self, operation: PromiseOperation) -> None:
+        """Stage a promise of numbers; it is answered after its commit."""
+        if self.failure is not None:
+            raise anew(self.failure)
+        if self.is_short_of_room:
+            raise StoreFull(self.shortage)
+        self.staged.promises.append(operation)
+        self.stir()
+
     # Settling.
 
     def find_lock(self, token: bytes) -> MessageLock:
@@ -234,10 +252,7 @@ class Fragment:
             raise MessageLockLost(LOCK_LOST)
 
     def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
-        """Stage a settlement. From here on nobody else can settle it. Raises MessageLockLost. A lapse is asked for when
-        its receiver is gone: where there is no room to move the message, it comes back as if it had not been out."""
-        if settlement == LAPSE and self.is_full and self.is_move(lock, settlement):
-            settlement = RELEASE
+        """Stage a settlement. From here on nobody else can settle it. Raises MessageLockLost."""
         self.check_can_settle(lock, settlement)
         lock.encoded_changes = encode_changes(lock.changes) if lock.changes else None
         self.end(lock, settlement, reply)
@@ -262,8 +277,8 @@ class Fragment:
         """From here on the lock is taken. Returns whether its end needs the message itself."""
         lock.reply = reply
         lock.asked = settlement
-        if settlement == ABANDON or settlement == LAPSE:
-            settlement = self._end_of_failed_delivery(lock, settlement)
+        if counts_delivery(lock, settlement):
+            settlement = self._end_of_counted_delivery(lock, settlement)
             self._give_reason(lock, settlement)
         lock.settlement = settlement
         if self.sessions is not None and gives_back(lock):
@@ -276,22 +291,22 @@ class Fragment:
         return settlement == DEAD_LETTER or (settlement == EXPIRE and self.settings.dead_letter_expired)
 
     def is_move(self, lock: MessageLock, settlement: i64) -> bool:
-        if settlement == ABANDON or settlement == LAPSE:
-            settlement = self._end_of_failed_delivery(lock, settlement)
+        if counts_delivery(lock, settlement):
+            settlement = self._end_of_counted_delivery(lock, settlement)
         return self.writes_again(settlement)
 
-    def _end_of_failed_delivery(self, lock: MessageLock, settlement: i64) -> i64:
-        """An abandoned or lapsed message is tried again, unless it was the last time, or its own time is up."""
-        if lock.lane != MAIN:
-            return settlement
-        if lock.expires_at != 0 and not lock.is_deferred and lock.expires_at <= self.clock.now_ms():
+    def _end_of_counted_delivery(self, lock: MessageLock, settlement: i64) -> i64:
+        """The message is tried again or set aside, unless it was the last time, or its own time is up; that of a
+        deferred one is judged when somebody asks for it."""
+        is_deferred = lock.is_deferred or settlement == DEFER
+        if lock.expires_at != 0 and not is_deferred and lock.expires_at <= self.clock.now_ms():
             return EXPIRE
         if lock.delivery_count + 1 >= self.settings.max_delivery_count:
             return DEAD_LETTER
         return settlement
 
     def _give_reason(self, lock: MessageLock, settlement: i64) -> None:
-        """Why a delivery that failed is the last one."""
+        """Why a delivery that counts is the last one."""
         if settlement == EXPIRE:
             give_expiry_as_reason(lock)
         elif settlement == DEAD_LETTER:
@@ -305,9 +320,16 @@ class Fragment:
         nothing has happened, and every lock is as it was."""
         stage_transaction(self, operation)
 
-    def take_transactions(self) -> list[MessageLock]:
-        """Those for the coming commit; returns the settlements among them that need the message itself."""
-        return self.transactions.take(self.settings.commit_operations, self.settings.commit_bytes)
+    def take_transactions(self) -> list[Fragment]:
+        """Those for the coming commit; returns the other fragments that have a part in them. What the end of a
+        subscription has taken along is not missed: nothing of it is left."""
+        others: list[Fragment] = []
+        for part in self.transactions.take(self.settings.commit_operations, self.settings.commit_bytes):
+            other = part.fragment
+            if other is not None and not other.is_void:
+                other.transactions.taken.append(part.operation)
+                others.append(other)
+        return others
 
     def has_only_transactions(self) -> bool:
         return not self.transactions.is_empty() and self._is_plainly_idle()
@@ -363,12 +385,6 @@ class Fragment:
         self.locks.renew(lock, self.clock.monotonic(), self.settings.lock_duration_s)
         return i64(self.clock.now_ms()) + i64(int(self.settings.lock_duration_s * 1000))
 
-    def end_in_vain(self, lock: MessageLock) -> None:
-        """Its receiver is gone. What was never handed over comes back as if it had not been out; so does a message that
-        there is no room to move."""
-        is_uncounted = lock.is_kept_ready or (self.is_full and self.is_move(lock, LAPSE))
-        self.end(lock, RELEASE if is_uncounted else LAPSE, None)
-
     # Sessions.
 
     def needs_columns(self) -> bool:
@@ -400,7 +416,10 @@ class Fragment:
 
     def is_duplicate(self, message: Message) -> bool:
         """To be asked, once, of each message that arrives: one that came before is accepted and dropped."""
-        return self.duplicates is not None and self.duplicates.is_duplicate(message)
+        duplicates = self.duplicates
+        return duplicates is not None and duplicates.is_duplicate(
+            message, message.session_id == "" and self.needs_columns()
+        )
 
     def take_removals(self) -> list[Removal]:
         removals: list[Removal] = []
@@ -474,7 +493,7 @@ class Fragment:
 
     def _pump_lane(self, consumers: LaneConsumers, now: float, now_ms: i64) -> None:
         if consumers.sessions is not None:
-            consumers.pump_sessions(now, now_ms)
+            consumers.pump_sessions(now, now_ms, self.settings.lock_duration_s)
         elif not consumers.lane.ready or consumers.is_empty():
             return
         else:

@@ -40,13 +40,16 @@ def fail(fragment: Fragment, error: BusError) -> None:
             reply.settled(lock, error)
     for state in fragment.staged.committing_states + fragment.staged.session_states:
         state.reply(error)
+    for promise in fragment.staged.committing_promises + fragment.staged.promises:
+        promise.reply(error)
     for asked in fragment.staged.committing_ledger + fragment.staged.ledger:
         asked.answer(error)
     lose_all_sessions(fragment, error)
     fragment.locks.void()
     fragment.staged.forget_waiting()
-    fragment.budget.uncommitted_bytes -= fragment.uncommitted_bytes
+    fragment.budget.uncommitted_bytes -= fragment.counted_uncommitted_bytes
     fragment.uncommitted_bytes = 0
+    fragment.counted_uncommitted_bytes = 0
     forget_commit(fragment)
     for transaction in fragment.transactions.clear():
         transaction.reply.discharged(transaction, error)
@@ -58,7 +61,10 @@ def fail(fragment: Fragment, error: BusError) -> None:
 def start_over(fragment: Fragment, epoch: int, blocks: list[list[BlockRecord]], recent_ids: RecentIds | None) -> None:
     fragment.let_go()
     if recent_ids is not None:
-        fragment.duplicates = DuplicateDetection(fragment.key, recent_ids, fragment.budget)
+        settings = fragment.settings
+        fragment.duplicates = DuplicateDetection(
+            fragment.key, recent_ids, fragment.budget, settings.is_partitioned, settings.ignores_key_case
+        )
     topic, fan_out = fragment.topic, fragment.fan_out
     source = topic.main if topic is not None else None
     fragment.lanes = new_lanes(fragment.key, fragment.index, fragment.settings, source)
@@ -98,5 +104,6 @@ def new_lanes(key: i64, index: i64, settings: FragmentSettings, source: Lane | N
         lane = Lane(key, code, settings.block_size, index << NUMBER_BITS, source if code == MAIN else None)
         lane.path = settings.path
         lane.is_backlog = is_backlog
+        lane.ignores_key_case = settings.ignores_key_case
         lanes.append(lane)
     return lanes

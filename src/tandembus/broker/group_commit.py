@@ -28,9 +28,11 @@ log = logging.getLogger("tandembus.broker")
 class GroupCommit:
     def __init__(self, broker: MessageBroker) -> None:
         self._broker = broker
+        self._large_count = 0
 
     async def commit_staged(self, fragments: list[Fragment]) -> list[Fragment]:
         """Returns all fragments that had a part in it."""
+        fragments = self._with_one_large(fragments)
         for fragment in fragments:
             if fragment.staged.needing_body:
                 await self._read_needed_bodies(fragment)
@@ -40,6 +42,16 @@ class GroupCommit:
             await self._commit(fragments, changes, arrivals)
         self._apply(fragments)
         return fragments
+
+    def _with_one_large(self, fragments: list[Fragment]) -> list[Fragment]:
+        """Those with a large message to commit take turns: a commit of many would hold up all others for long."""
+        large = [one for one in fragments if one.settings.may_have_large and one.staged.has_large()]
+        if len(large) < 2:
+            return fragments
+        left_out = set(large)
+        self._large_count += 1
+        left_out.remove(large[self._large_count % len(large)])
+        return [one for one in fragments if one not in left_out]
 
     async def _read_needed_bodies(self, fragment: Fragment) -> None:
         arrived, damaged = await bodies_of_locks(self._broker, fragment, take_needing_body(fragment))
@@ -83,8 +95,10 @@ class GroupCommit:
         fragments = [one for one in broker.open_ones(fragments) if one.transactions.staged]
         if not fragments:
             return []
+        others = [other for fragment in fragments for other in fragment.take_transactions()]
+        fragments = list(dict.fromkeys(fragments + others))
         for fragment in fragments:
-            arrived, damaged = await bodies_of_locks(broker, fragment, fragment.take_transactions())
+            arrived, damaged = await bodies_of_locks(broker, fragment, fragment.transactions.needing_body())
             if not fragment.is_void:
                 transaction_bodies_arrived(fragment, arrived, damaged)
         changes = broker.new_changes()

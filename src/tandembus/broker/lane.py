@@ -15,6 +15,7 @@ from mypy_extensions import i64
 
 from tandembus.broker.lane_numbers import LaneNumbers
 from tandembus.broker.locks import MessageLock
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.message import Message
 from tandembus.store.messaging_store import BlockRecord
 
@@ -41,13 +42,17 @@ class Lane(LaneNumbers):
             self.window_end = max(records[0].block * self.block_size, i64(1))
 
     def enter(self, message: Message, max_messages: i64, max_bytes: i64) -> None:
-        """A stored message becomes available: into memory if the window reaches the tail and has room."""
+        """A stored message becomes available: into memory if the window reaches the tail and has room. A large one is
+        read from the store when somebody has room for it."""
         if self.source is not None and self.window_end < message.number:
             self._pass_by(message.number)
         if self.window_end == message.number and len(self.ready) < max_messages and self.ready_bytes < max_bytes:
+            size: i64 = len(message.sections)
+            if size > LARGE_BYTES:
+                return
             self.window_end = message.number + 1
             self.ready.append(message)
-            self.ready_bytes += len(message.sections)
+            self.ready_bytes += size
 
     def _pass_by(self, number: i64) -> None:
         """The window goes on over numbers that did not match, up to this one; not over any that is waiting."""

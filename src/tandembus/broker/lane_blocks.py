@@ -29,6 +29,8 @@ class LaneBlocks:
         self.live_bytes: i64 = 0
         self.held: dict[int, MessageLock] = {}
         self.ledger: Final = Ledger(fragment, code, block_size)
+        self.arriving: Final[set[int]] = set()
+        """Promised numbers whose messages come with the commit under way: nobody may see them before its end."""
         self._block_size: i64 = block_size
         self._blocks: dict[int, Block] = {}
         self._complete: deque[Block] = deque()
@@ -65,7 +67,16 @@ class LaneBlocks:
 
     def is_free(self, number: i64) -> bool:
         """Durable, not settled, and nobody's at the moment. To be asked again after every wait."""
-        return 0 < number < self.visible_end and self.is_live(number) and int(number) not in self.held
+        if not 0 < number < self.visible_end or not self.is_live(number):
+            return False
+        return int(number) not in self.held and not self.is_arriving(number)
+
+    def is_arriving(self, number: i64) -> bool:
+        return len(self.arriving) > 0 and int(number) in self.arriving
+
+    def is_promised(self, number: i64) -> bool:
+        """Whether it was given out and is no message's: it was promised, or its message is gone."""
+        return 0 < number < self.visible_end and not self.is_live(number)
 
     def is_waiting(self, number: i64) -> bool:
         """Available and nobody's: neither locked nor part of a change under way."""
@@ -119,7 +130,7 @@ class LaneBlocks:
                 at = self._next_block(index + 1) * self._block_size
                 continue
             is_wanted = not only_available or (not block.is_parked(offset) and int(at) not in self.held)
-            if is_wanted and not block.is_settled(offset):
+            if is_wanted and not block.is_settled(offset) and not self.is_arriving(at):
                 found.append(int(at))
             at += 1
         self._scanned_to = min(at, self.visible_end)

@@ -40,6 +40,8 @@ class LaneNumbers(LaneBlocks):
         """The entity's name, for the audit."""
         self.is_backlog: bool = False
         """Of a backlog queue: its messages say which entity they are for."""
+        self.ignores_key_case: bool = False
+        """Of the columns: whether SessionIds that differ in case only are of one session."""
         self.newest_enqueued_at: i64 = 0
         self.given_count: i64 = 0
         self.settled_count: i64 = 0
@@ -84,6 +86,35 @@ class LaneNumbers(LaneBlocks):
         self.live_bytes += size_bytes
         self.given_count += 1
         return number
+
+    def promise(self, session_id: str | None, changes: Changes) -> i64:
+        """The next number, for a message of this session that may come later. Until then nobody has it."""
+        number = self.give_number(0, NEVER)
+        if self.column is not None:
+            self.column.add(number, session_id)
+        self.settle(number, 0, changes)
+        self.given_count -= 1
+        self.settled_count -= 1
+        return number
+
+    def redeem(self, number: i64, size_bytes: i64) -> None:
+        """The message that was promised this number is about to be stored."""
+        block = self._blocks.get(int(number // self._block_size))
+        if block is None:
+            block = self._block_for(number)
+            while block.given < self._block_size:
+                block.settle(block.given)
+                block.given += 1
+        elif self._is_complete(block):
+            self._complete.remove(block)
+        self._touch(block)
+        block.unsettle(number % self._block_size)
+        block.live_count += 1
+        block.live_bytes += size_bytes
+        self.live_count += 1
+        self.live_bytes += size_bytes
+        self.given_count += 1
+        self.arriving.add(int(number))
 
     def join(self, number: i64, size_bytes: i64, expires_at: i64) -> None:
         """This lane gets a message of its source; those between it and the one before did not match."""
@@ -149,6 +180,8 @@ class LaneNumbers(LaneBlocks):
     def show(self) -> None:
         """What was given out so far is durable: everybody may see it."""
         self.visible_end = self.next_number
+        if self.arriving:
+            self.arriving.clear()
         if self.column is not None:
             self.column.show()
         self._fresh_expiry = NEVER
@@ -380,7 +413,7 @@ class LaneNumbers(LaneBlocks):
         """From now on it is noted which sessions the messages belong to; nobody asks for those of before."""
         if self.column is None:
             block = self.next_number // self._block_size
-            self.column = TailColumn(self.fragment, self.code, self._block_size, block, [])
+            self.column = TailColumn(self.fragment, self.code, self._block_size, block, [], self.ignores_key_case)
 
     def column_in_memory(self, index: i64) -> bytes | None:
         column = self.column if self.source is None else self.source.column

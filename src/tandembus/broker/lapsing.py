@@ -17,16 +17,15 @@ MAX_LAPSES: Final = 1000
 """Locks that lapse in one turn; the rest in the next, so that a mass lapse does not hold everyone up."""
 
 
-def release_consumer(fragment: Fragment, consumer: Consumer, code: i64, is_orderly: bool) -> None:
-    """The link is gone. After an orderly detach its messages come back at once; after a loss they stay locked until
-    they lapse, since the client may still settle them by token. What was only kept ready comes back in any case."""
+def release_consumer(fragment: Fragment, consumer: Consumer, code: i64) -> None:
+    """The link is gone. Its messages stay locked until they lapse, since the client may still settle them by token.
+    What was only kept ready comes back at once, uncounted."""
     fragment.consumers(code).remove(consumer)
     for lock in consumer.locks.all():
-        if lock.settlement == OPEN and (is_orderly or lock.is_kept_ready):
-            fragment.end_in_vain(lock)
+        if lock.settlement == OPEN and lock.is_kept_ready:
+            fragment.end(lock, RELEASE, None)
         elif lock.settlement != REMOVE:
             consumer.locks.remove(lock)
-    fragment.stir()
 
 
 def lapse(fragment: Fragment) -> bool:

@@ -15,6 +15,8 @@ from mypy_extensions import i64
 
 from tandembus.broker.session import Session, SessionLock
 from tandembus.errors import BusError
+from tandembus.large_messages import LargeMemory
+from tandembus.store.messaging_store import MAIN
 
 # What a lock ends in. OPEN: nobody has settled it yet.
 OPEN: Final = 0
@@ -29,6 +31,8 @@ REMOVE: Final = 8
 """Taken out of the queue by its owner or by a receive-and-delete; no settlement of a client."""
 
 TOKEN_BYTES: Final = 16
+RANDOM_BYTES: Final = 10
+TOKENS_AT_ONCE: Final = 64
 LOCK_LOST: Final = (
     "The lock is lost: it lapsed, the message was settled already, or the broker was restarted. "
     "Receive the message again."
@@ -79,6 +83,7 @@ class MessageLock:
         "application_properties",
         "asked",
         "changes",
+        "counted_in",
         "delivery_count",
         "delivery_id",
         "description",
@@ -155,6 +160,19 @@ class MessageLock:
         """What the audit says of its end, where the settlement does not say it all."""
         self.push_number: i64 = 0
         """Which push over a channel brought it to a front end in another process; 0 where there is no channel."""
+        self.counted_in: LargeMemory | None = None
+        """Where a large message counts as given, before it is really transferred."""
+
+    def count_in(self, memory: LargeMemory) -> None:
+        self.counted_in = memory
+        memory.give(self.size_bytes)
+
+    def uncount(self) -> None:
+        """It is handed over, or will not be."""
+        memory = self.counted_in
+        if memory is not None:
+            self.counted_in = None
+            memory.end_giving(self.size_bytes)
 
     def is_live(self, now: float) -> bool:
         return self.settlement == OPEN and self.ends_at() > now
@@ -218,8 +236,8 @@ class LockTable:
 
     def __init__(self, fragment_index: int, epoch: int) -> None:
         self._prefix: Final = fragment_index.to_bytes(2, "big") + (epoch & 0xFFFFFFFF).to_bytes(4, "big")
-        self._counter = 0
-        self._nonce = int.from_bytes(os.urandom(4), "big")
+        self._random: bytes = b""
+        self._random_at: i64 = 0
         self._by_token: dict[bytes, MessageLock] = {}
         self._orders: dict[float, deque[tuple[float, MessageLock]]] = {}
         self._over_count: i64 = 0
@@ -244,11 +262,14 @@ class LockTable:
         return lock
 
     def _next_token(self) -> bytes:
-        self._counter += 1
-        # A 32-bit linear congruence walks through all values: tokens are not guessable from their neighbours' counter
-        # alone, and making one costs no system call. They are no secret: the claim on the entity is what is checked.
-        self._nonce = (self._nonce * 1664525 + 1013904223) & 0xFFFFFFFF
-        return self._prefix + ((self._counter << 32) | self._nonce).to_bytes(10, "big")
+        """Returns fragment and epoch, which route a token, then random bits, so that no token can be computed from
+        another. The bits are drawn for many tokens at once: one system call each would slow down every delivery."""
+        at = self._random_at
+        if at >= len(self._random):
+            self._random = os.urandom(RANDOM_BYTES * TOKENS_AT_ONCE)
+            at = 0
+        self._random_at = at + RANDOM_BYTES
+        return self._prefix + self._random[at : at + RANDOM_BYTES]
 
     def _order(self, duration_s: float) -> deque[tuple[float, MessageLock]]:
         order = self._orders.get(duration_s)
@@ -267,6 +288,7 @@ class LockTable:
 
     def forget(self, lock: MessageLock) -> None:
         if self._by_token.pop(lock.token, None) is not None:
+            lock.uncount()
             _disown(lock)
             self._leave_behind()
 
@@ -288,6 +310,7 @@ class LockTable:
     def void(self) -> None:
         """The broker's hold on the store is over, and every lock with it."""
         for lock in self._by_token.values():
+            lock.uncount()
             _disown(lock)
             if lock.settlement == OPEN:
                 lock.settlement = LAPSE
@@ -330,6 +353,11 @@ def fragment_index_of(token: bytes) -> i64:
 
 def is_of_epoch(token: bytes, epoch: int) -> bool:
     return len(token) == TOKEN_BYTES and int.from_bytes(token[2:6], "big") == epoch & 0xFFFFFFFF
+
+
+def counts_delivery(lock: MessageLock, settlement: i64) -> bool:
+    """Whether such an end counts as a delivery. Among dead letters none does."""
+    return lock.lane == MAIN and (settlement == ABANDON or settlement == LAPSE or settlement == DEFER)
 
 
 def gives_back(lock: MessageLock) -> bool:

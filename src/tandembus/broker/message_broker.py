@@ -29,7 +29,8 @@ from tandembus.broker.store_room import StoreRoom
 from tandembus.broker.timers import DueWork
 from tandembus.broker.topics import family_of
 from tandembus.clock import Clock
-from tandembus.errors import BusError, OperationTimeout, StoreFull, StoreUnavailable, anew
+from tandembus.errors import BusError, OperationTimeout, StoreDamaged, StoreFull, StoreUnavailable, anew
+from tandembus.large_messages import patience_s
 from tandembus.store.audit_trail import AuditTrail
 from tandembus.store.messaging_store import (
     Changes,
@@ -57,7 +58,7 @@ class MessageBroker:
     ) -> None:
         self._open_store = open_store
         self.clock = clock
-        self._budget = budget or Budget(clock)
+        self.budget = budget or Budget(clock)
         self._window_bytes = window_bytes
         self._commit_outage_s = commit_outage_s
         self._commit_began_at: float | None = None
@@ -123,6 +124,14 @@ class MessageBroker:
         self._store = await self._open_audited()
         await self.load_marks(self._store)
         self.room.check(self._store)
+        self._run()
+
+    def start_without_store(self, error: StoreUnavailable) -> None:
+        """For a store that cannot be opened: all that needs it is refused, and it is tried again as after a failure."""
+        self._failure = StoreUnavailable(str(error))
+        self._run()
+
+    def _run(self) -> None:
         self._tasks = [
             essential(self._commit_loop(), "commit loop", self.when_broken),
             essential(self._due.run(), "due work", self.when_broken),
@@ -160,7 +169,7 @@ class MessageBroker:
         """After an orderly stop the audit's files say it all."""
         try:
             if self.audit is not None:
-                await self.audit.export()
+                await self.audit.finish()
         except (OSError, StoreUnavailable) as error:
             log.error("audit records wait in the messaging store for the next start: %s", error)
 
@@ -213,7 +222,7 @@ class MessageBroker:
 
     def new_fragment(self, key: int, index: int, settings: FragmentSettings) -> Fragment:
         epoch = self._store.epoch if self._store is not None else 0
-        fragment = Fragment(key, index, settings, self.clock, epoch, self._budget, self._wake)
+        fragment = Fragment(key, index, settings, self.clock, epoch, self.budget, self._wake)
         fragment.figures = self.figures.of(key)
         return fragment
 
@@ -296,6 +305,8 @@ class MessageBroker:
         self._work.set()
 
     async def _commit_loop(self) -> None:
+        if self._store is None:
+            await self._reopen()
         while True:
             if self._work.is_set():
                 await asyncio.sleep(0)  # sockets are read between two turns, however much is staged
@@ -377,7 +388,11 @@ class MessageBroker:
     def is_hanging(self) -> bool:
         """A commit takes longer than any commit may."""
         began_at = self._commit_began_at
-        return began_at is not None and self.clock.monotonic() - began_at > self._commit_outage_s
+        if began_at is None:
+            return False
+        late_s = self.clock.monotonic() - began_at - self._commit_outage_s
+        # Large messages may take their time, also on a slow disk.
+        return late_s > 0 and late_s > patience_s(sum(one.uncommitted_bytes for one in self.by_key.values()))
 
     def check_commit(self) -> None:
         """A commit that hangs is an outage, not overload: new sends get a time-out, which clients count as such."""
@@ -453,7 +468,10 @@ class MessageBroker:
                         self.want(fragment)
                 break
             except Exception as error:
-                log.error("the messaging store cannot be opened yet: %s", error)
+                log.error("the messaging store cannot be opened: %s", error)
+                if isinstance(error, StoreDamaged):
+                    self._failure = StoreUnavailable(str(error))
+                    delay = LAST_REOPEN_S  # it stays so until somebody replaces the file
                 self._end_all(self._failure or StoreUnavailable("The messaging store failed."))
                 await self._close_store()
                 delay = min(delay * 2, LAST_REOPEN_S)

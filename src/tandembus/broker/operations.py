@@ -49,7 +49,7 @@ class TransferSource:
 class SendOperation:
     """One transfer: a message, or a batch that is stored whole or not at all."""
 
-    __slots__ = ("delivery_id", "error", "is_via", "messages", "reply", "size_bytes", "source")
+    __slots__ = ("delivery_id", "error", "is_via", "messages", "promised", "reply", "size_bytes", "source")
 
     def __init__(
         self,
@@ -65,6 +65,8 @@ class SendOperation:
         """For another entity: to the transfer lane, with the destination in each message."""
         self.source: Final = source
         """Of what is forwarded: its messages keep their hops, original number, time to live and schedule."""
+        self.promised: list[int] | None = None
+        """The numbers that its messages take, one for each, where their sender knows them already."""
         self.size_bytes: i64 = size_bytes
         self.reply: Final = reply
         self.delivery_id: i64 = delivery_id
@@ -84,6 +86,20 @@ class StateOperation:
         self.reply: Final = reply
 
 
+@final
+class PromiseOperation:
+    """Numbers for messages that may come later: one for each of these session ids. What was promised is given to nobody
+    else, whether or not it is ever used."""
+
+    __slots__ = ("numbers", "reply", "session_ids")
+
+    def __init__(self, session_ids: list[str | None], reply: Callable[[BusError | None], None]) -> None:
+        self.session_ids: Final = session_ids
+        self.numbers: Final[list[int]] = []
+        self.reply: Final = reply
+        """Told what became of it, after its commit."""
+
+
 class Consumer:
     """Somebody with credit for a lane. The fragment takes credit down as it hands messages over."""
 
@@ -99,12 +115,15 @@ class Consumer:
         """It keeps what it is given for others, and tells `Traffic.handed_over` what really left: until then it goes
         back at once, and uncounted, when this leaves or the lock lapses. All others hand over what they are given at
         once."""
-        self.leaves_locks: bool = False
-        """What it is given belongs to a client that comes back with the token: it stays locked when this leaves."""
 
     def can_take(self) -> bool:
         """Credit is not all: a connection that does not read must not be filled."""
         return self.credit > 0
+
+    def has_room_for(self, size_bytes: i64) -> bool:
+        """Asked before a large message is read for it. Without room it takes nothing at all, and is fed when there is
+        some."""
+        return True
 
     def deliver(self, message: Message, lock: MessageLock) -> None:
         raise AssertionError("a consumer must be implemented")
@@ -147,6 +166,10 @@ def _nothing() -> None:
     return
 
 
+def _always(_size_bytes: int) -> bool:
+    return True
+
+
 @final
 class CallbackConsumer(Consumer):
     def __init__(
@@ -164,9 +187,14 @@ class CallbackConsumer(Consumer):
         self.when_drained: Final = when_drained
         self.is_full: bool = False
         """It takes nothing at the moment, whatever its credit."""
+        self.room: Callable[[int], bool] = _always
+        """Whether there is room for a large message of so many bytes."""
 
     def can_take(self) -> bool:
         return self.credit > 0 and not self.is_full
+
+    def has_room_for(self, size_bytes: i64) -> bool:
+        return self.room(int(size_bytes))
 
     def locks_lost(self) -> None:
         self.when_locks_lost()

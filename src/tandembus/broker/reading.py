@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
 from tandembus.broker.locks import MessageLock
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.message import Message
 from tandembus.store.messaging_store import (
     LANES,
@@ -44,6 +45,19 @@ async def read_messages(
             record.delivery_count = overlay.delivery_count
             record.application_properties = overlay.application_properties
     return records
+
+
+async def next_to_read(
+    broker: MessageBroker, lane: Lane, numbers: Sequence[int], has_room: Callable[[int, int], bool]
+) -> Sequence[int]:
+    """Which of these are to be read now, from the first: a large one is read alone, and only if `has_room` (for its
+    number and size)."""
+    sizes = await broker.store.sizes(int(lane.body_fragment), int(lane.code), numbers)
+    for position, size_bytes in enumerate(sizes):
+        if size_bytes > LARGE_BYTES:
+            is_read = position == 0 and has_room(numbers[0], size_bytes)
+            return numbers[: 1 if is_read else position]
+    return numbers
 
 
 async def bodies_of_locks(

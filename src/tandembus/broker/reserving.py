@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from tandembus.broker.changes import IS_SCHEDULED, note_closing
+from tandembus.broker.changes import note_closing
 from tandembus.broker.lane import Lane
 from tandembus.broker.ledger import NO_REQUEST, Owner, check_request
 from tandembus.broker.ledger_operations import (
@@ -26,7 +26,7 @@ from tandembus.broker.ledger_operations import (
 from tandembus.broker.session_locks import lapse_sessions
 from tandembus.broker.sessions import SessionIndex
 from tandembus.errors import BusError
-from tandembus.message import Message
+from tandembus.message import IS_SCHEDULED, Message
 from tandembus.store.audit_trail import COMPLETED
 from tandembus.store.messaging_store import ACTIVE, DEFERRED, MAIN, NUMBER_MASK, Changes, Damage, Place
 

@@ -31,7 +31,7 @@ AHEAD: Final = 2
 class SessionLock:
     """One receiver's claim on a session. In memory only, like every lock."""
 
-    __slots__ = ("is_over", "locked_until", "locked_until_ms", "session")
+    __slots__ = ("is_over", "listed_until", "locked_until", "locked_until_ms", "session")
 
     def __init__(self, session: Session, locked_until: float, locked_until_ms: i64) -> None:
         self.session: Final = session
@@ -39,6 +39,8 @@ class SessionLock:
         """On the monotonic clock."""
         self.locked_until_ms: i64 = locked_until_ms
         """What the client is told: wall time."""
+        self.listed_until: float = 0.0
+        """Where it stands in the order of lapses: at its end, or before it if it was renewed since."""
         self.is_over: bool = False
 
     def is_live(self, now: float) -> bool:
@@ -74,11 +76,14 @@ class Session:
         "returning_count",
         "same_hash",
         "searched_to",
+        "shown",
     )
 
     def __init__(self, session_id: str | None, session_hash: bytes, mode: i64, searched_to: i64) -> None:
         self.id: str | None = session_id
-        """None while only columns have spoken of it: the first body read will tell."""
+        """As it is compared. None while only columns have spoken of it: the first body read will tell."""
+        self.shown: str | None = None
+        """As it was sent."""
         self.hash: Final = session_hash
         self.same_hash: Session | None = None
         """Another session whose id has the same hash."""
@@ -98,8 +103,9 @@ class Session:
 
     @property
     def name(self) -> str:
+        """For whoever accepts the next available session."""
         assert self.id is not None, "nobody holds a session whose id is not known"
-        return self.id
+        return self.id if self.shown is None else self.shown
 
 
 @final

@@ -12,11 +12,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from tandembus.message import compared
 from tandembus.store.messaging_store import SESSION_ENTRY_BYTES, SESSION_HASH_BYTES, Changes, SessionColumn
 
 
 def session_hash(session_id: str) -> bytes:
-    """Finds candidates; whether they belong to the session is for their bodies to say."""
+    """Finds candidates; whether they belong to the session is for their bodies to say. The id is as it is compared."""
     return hashlib.blake2b(session_id.encode(), digest_size=SESSION_HASH_BYTES).digest()
 
 
@@ -82,10 +83,13 @@ def offsets_of(entries: bytes, hash_of_id: bytes) -> list[int]:
 class TailColumn:
     """The column of a lane's newest block, and those of blocks that were filled by the commit under way."""
 
-    def __init__(self, fragment: i64, lane: i64, block_size: i64, block: i64, entries: list[bytes]) -> None:
+    def __init__(
+        self, fragment: i64, lane: i64, block_size: i64, block: i64, entries: list[bytes], ignores_case: bool
+    ) -> None:
         self._fragment: i64 = fragment
         self._lane: i64 = lane
         self._block_size: i64 = block_size
+        self._ignores_case: bool = ignores_case
         self.block: i64 = block
         self._entries: list[bytes] = entries
         self._numbers: list[int] = []
@@ -98,7 +102,8 @@ class TailColumn:
         if block != self.block:
             self._move_to(block)
         if session_id is not None:
-            self._entries.append(column_entry(session_hash(session_id), number % self._block_size))
+            hash_of_id = session_hash(compared(session_id, self._ignores_case))
+            self._entries.append(column_entry(hash_of_id, number % self._block_size))
             self._numbers.append(int(number))
 
     def _move_to(self, block: i64) -> None:

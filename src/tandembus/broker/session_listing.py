@@ -31,7 +31,8 @@ class SessionListing:
         self._broker = broker
         self._fragment = fragment
         self._state_after_ms = state_after_ms
-        self._ids: dict[str, None] = {}
+        self._ids: dict[str, str] = {}
+        """As they were sent, by what they are compared by."""
         self._seen: set[bytes] = set()
         self._number = 1
         self._has_all_messages = state_after_ms is not None
@@ -52,7 +53,7 @@ class SessionListing:
             else:
                 await self._read_messages()
             await asyncio.sleep(0)
-        return list(self._ids)[skip : skip + top]
+        return list(self._ids.values())[skip : skip + top]
 
     async def _read_messages(self) -> None:
         lane = self._fragment.main
@@ -65,7 +66,7 @@ class SessionListing:
             for record in records:
                 session_id = id_in(record) if isinstance(record, Message) else None
                 if session_id is not None:
-                    self._ids[session_id] = None
+                    self._ids.setdefault(self._fragment.settings.key_of(session_id), session_id)
             candidates = candidates[len(records) :]
         self._has_all_messages = len(blocks) < BLOCKS_SLICE
         if blocks:
@@ -98,7 +99,7 @@ class SessionListing:
         states = await self._broker.store.session_states(int(self._fragment.key), self._last_state, STATES_SLICE)
         for state in states:
             if self._state_after_ms is None or state.changed_at > self._state_after_ms:
-                self._ids[state.session_id] = None
+                self._ids.setdefault(state.session_id, state.session_id)
         if states:
             self._last_state = states[-1].session_id
         self._is_complete = len(states) < STATES_SLICE

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from tandembus.broker.locks import OPEN
+from tandembus.broker.locks import LAPSE, OPEN, RELEASE
 from tandembus.broker.operations import Consumer, StateOperation
 from tandembus.broker.session import Session, SessionAccept, SessionLock, SessionWatcher
 from tandembus.broker.sessions import NOTHING, SESSION_LOST, SessionIndex
-from tandembus.errors import BusError, InvalidOperation, SessionLockLost, StoreFull, anew
+from tandembus.errors import BusError, InvalidOperation, SessionLockLapsed, SessionLockLost, StoreFull, anew
 from tandembus.store.messaging_store import MAIN
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ def renew_session(fragment: Fragment, lock: SessionLock) -> i64:
 
 
 def leave_session(fragment: Fragment, lock: SessionLock) -> None:
-    """The holder is gone, or its time is up. Its messages come back at once, and count as delivered in vain."""
+    """The holder is gone, or its time is up. Its messages come back at once. A delivery is counted only if its time was
+    up, the client had it, and there is room to move the message should it have been the last one."""
     sessions = fragment.sessions
     if lock.is_over or sessions is None:
         return
@@ -164,10 +165,12 @@ def leave_session(fragment: Fragment, lock: SessionLock) -> None:
     consumer = session.consumer
     if consumer is not None:
         fragment.lane_consumers[MAIN].remove(consumer)
+    has_lapsed = not lock.is_live(fragment.clock.monotonic())
     lock.is_over = True
     for held in list(session.held.values()):
         if held.settlement == OPEN and held.session_lock is lock:
-            fragment.end_in_vain(held)
+            is_full = fragment.is_full and fragment.is_move(held, LAPSE)
+            fragment.end(held, LAPSE if has_lapsed and not held.is_kept_ready and not is_full else RELEASE, None)
     sessions.unlock(lock)
 
 
@@ -180,7 +183,7 @@ def lapse_sessions(fragment: Fragment) -> bool:
         consumer = lock.session.consumer
         leave_session(fragment, lock)
         if consumer is not None:
-            consumer.session_lost(SessionLockLost(SESSION_LOST))
+            consumer.session_lost(SessionLockLapsed(SESSION_LOST))
     return len(lapsed) > 0
 
 

@@ -54,7 +54,8 @@ class AcceptQueue:
 
 @final
 class LapseOrder:
-    """The live session locks by the time they lapse. A renewal leaves its old entry behind, to be skipped."""
+    """The live session locks by the time they lapse. Every delivery renews a lock, so a renewal leaves the entry where
+    it is; the lock moves on to its new time when the entry comes up."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, SessionLock]] = []
@@ -63,6 +64,7 @@ class LapseOrder:
 
     def add(self, lock: SessionLock) -> None:
         self._count += 1
+        lock.listed_until = lock.locked_until
         heapq.heappush(self._entries, (lock.locked_until, self._count, lock))
         if len(self._entries) > self._least_size:
             self._entries = [entry for entry in self._entries if _is_current(entry)]
@@ -73,7 +75,11 @@ class LapseOrder:
         found: list[SessionLock] = []
         while self._entries and (self._entries[0][0] <= now or not _is_current(self._entries[0])):
             entry = heapq.heappop(self._entries)
-            if _is_current(entry):
+            if not _is_current(entry):
+                continue
+            if entry[2].is_live(now):
+                self.add(entry[2])
+            else:
                 found.append(entry[2])
         return found
 
@@ -86,4 +92,4 @@ class LapseOrder:
 
 
 def _is_current(entry: tuple[float, int, SessionLock]) -> bool:
-    return not entry[2].is_over and entry[2].locked_until == entry[0]
+    return not entry[2].is_over and entry[2].listed_until == entry[0]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tandembus.broker.fragment import Fragment
 from tandembus.broker.lane import Lane
-from tandembus.broker.operations import StateOperation
-from tandembus.broker.reading import read_messages
+from tandembus.broker.operations import PromiseOperation, StateOperation
+from tandembus.broker.reading import next_to_read, read_messages
 from tandembus.broker.session import Session, SessionAccept, SessionLock
 from tandembus.broker.session_columns import (
     TailColumn,
@@ -52,7 +52,7 @@ async def load_tail(broker: MessageBroker, fragment: Fragment) -> None:
     lane = fragment.main
     block = int(lane.next_number // lane.block_size)
     entries = await _entries_of_bodies(broker, fragment, lane, block)
-    lane.column = TailColumn(lane.fragment, lane.code, lane.block_size, block, entries)
+    lane.column = TailColumn(lane.fragment, lane.code, lane.block_size, block, entries, lane.ignores_key_case)
 
 
 async def _entries_of_bodies(broker: MessageBroker, fragment: Fragment, lane: Lane, block: int) -> list[bytes]:
@@ -63,7 +63,8 @@ async def _entries_of_bodies(broker: MessageBroker, fragment: Fragment, lane: La
         for record in records:
             session_id = id_in(record) if isinstance(record, Message) else None
             if session_id is not None:
-                entries.append(column_entry(session_hash(session_id), int(record.number) % int(lane.block_size)))
+                hash_of_id = session_hash(fragment.settings.key_of(session_id))
+                entries.append(column_entry(hash_of_id, int(record.number) % int(lane.block_size)))
         numbers = numbers[len(records) :]
     return entries
 
@@ -178,7 +179,8 @@ async def _search(broker: MessageBroker, fragment: Fragment, index: SessionIndex
 
 
 async def _feed(broker: MessageBroker, fragment: Fragment, index: SessionIndex) -> None:
-    """Read for the receivers that could take more, and for those that have just come: all bodies in one call."""
+    """Read for the receivers that could take more, and for those that have just come: all bodies in one call. Receivers
+    for which there is no room now are first the next time."""
     starving, index.starving = list(dict.fromkeys(index.starving)), []
     most = max(int(fragment.settings.window_messages) // 2, 1)
     granted, index.granted = index.granted, []
@@ -186,9 +188,12 @@ async def _feed(broker: MessageBroker, fragment: Fragment, index: SessionIndex) 
     for session in granted:
         wanted.append((session, index.numbers_to_read(session, min(most, AHEAD_BODIES))))
         most -= len(wanted[-1][1])
-    for session in starving:
+    for at, session in enumerate(starving):
+        if most <= 0:
+            index.starving = starving[at:] + index.starving
+            break
         consumer = session.consumer
-        if consumer is None or session.lock is None:
+        if consumer is None or session.lock is None or not consumer.can_take():
             continue
         index.stir(session)
         if session.returning_count > 0:
@@ -199,21 +204,35 @@ async def _feed(broker: MessageBroker, fragment: Fragment, index: SessionIndex) 
             wanted.append((session, numbers))
         else:
             await _search(broker, fragment, index, session)
-        if most <= 0:
-            break
-    await _read_bodies(broker, fragment, index, wanted)
+    count = await _read_bodies(broker, fragment, index, wanted)
+    without = []
+    for session, numbers in wanted:
+        if numbers and count <= 0:
+            without.append(session)
+        count -= len(numbers)
+    index.starving = without + index.starving
 
 
 async def _read_bodies(
     broker: MessageBroker, fragment: Fragment, index: SessionIndex, wanted: Iterable[tuple[Session, list[int]]]
-) -> None:
+) -> int:
+    """Returns how many of the bodies there was room for, from the first."""
     owners = {number: session for session, numbers in wanted for number in numbers}
-    if not owners:
-        return
+
+    def has_room(number: int, size_bytes: int) -> bool:
+        consumer = owners[number].consumer
+        return consumer is not None and consumer.can_take() and consumer.has_room_for(size_bytes)
+
+    to_read: Sequence[int] = list(owners)
+    if to_read and fragment.settings.may_have_large:
+        to_read = await next_to_read(broker, fragment.main, to_read, has_room)
+    if not to_read:
+        return 0
     room = max(int(fragment.settings.window_bytes) // 2, 1)
-    records = await read_messages(broker, fragment, fragment.main, list(owners), room)
+    records = await read_messages(broker, fragment, fragment.main, to_read, room)
     if fragment.sessions is index:
         index.take_bodies(list(records), owners)
+    return len(records)
 
 
 async def accept(broker: MessageBroker, fragment: Fragment, session_id: str | None, timeout_s: float) -> SessionLock:
@@ -249,8 +268,26 @@ async def set_state(fragment: Fragment, session_id: str, state: bytes | None) ->
         else:
             done.set_exception(error)
 
-    set_session_state(fragment, StateOperation(session_id, state, is_set))
+    set_session_state(fragment, StateOperation(fragment.settings.key_of(session_id), state, is_set))
     await done
+
+
+async def promise_numbers(fragment: Fragment, session_ids: Sequence[str | None]) -> list[int]:
+    """Numbers for messages of these sessions, or of none, that may come later; returns when the promise is durable."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def is_promised(error: BusError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    operation = PromiseOperation(list(session_ids), is_promised)
+    fragment.promise(operation)
+    await done
+    return operation.numbers
 
 
 async def live_numbers(
@@ -259,14 +296,15 @@ async def live_numbers(
     """Live messages that may belong to a session, in order, whatever their state: for browsing. Their bodies say
     whether they do."""
     lane = fragment.main
-    hash_of_id = session_hash(session_id)
+    hash_of_id = session_hash(fragment.settings.key_of(session_id))
     found: list[int] = []
     while len(found) < count:
         blocks = lane.live_blocks(from_number, COLUMNS_SLICE)
         for block, entries in zip(blocks, await read_columns(broker, fragment, lane, blocks), strict=True):
             first = block * int(lane.block_size)
             for number in [first + offset for offset in offsets_of(entries, hash_of_id)]:
-                if number >= from_number and number < lane.visible_end and lane.is_live(number):
+                is_there = number < lane.visible_end and lane.is_live(number) and not lane.is_arriving(number)
+                if number >= from_number and is_there:
                     found.append(number)
         if len(blocks) < COLUMNS_SLICE:
             break

@@ -26,6 +26,7 @@ from tandembus.broker.session_orders import LEAST_OVER, AcceptQueue, LapseOrder
 from tandembus.broker.session_reservations import ReservedSessions
 from tandembus.broker.settings import FragmentSettings
 from tandembus.errors import SessionCannotBeLocked, SessionLockLost
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.message import Message
 from tandembus.store.messaging_store import Damage
 
@@ -47,6 +48,7 @@ SESSION_LOST: Final = "The session lock is lost: it lapsed, or its receiver is g
 class SessionIndex:
     def __init__(self, lane: Lane, settings: FragmentSettings) -> None:
         self._lane: Final = lane
+        self._settings: Final = settings
         self.columns_end: i64 = lane.window_end
         self.is_at_tail: bool = lane.window_end >= lane.visible_end
         """Everything is known: new messages are taken in as they come, and `columns_end` does not matter."""
@@ -75,12 +77,17 @@ class SessionIndex:
     # Sessions in memory.
 
     def find(self, session_id: str) -> Session | None:
-        return self._table.find(session_id)
+        return self._table.find(self._settings.key_of(session_id))
+
+    def _key_in(self, message: Message) -> str:
+        """The session it belongs to, as it is compared."""
+        return self._settings.key_of(id_noted_in(message))
 
     def get(self, session_id: str) -> Session:
         """The session, known from now on. What is not known has no available message below `columns_end`."""
-        session = self._table.find(session_id)
-        return session if session is not None else self._table.add(session_id, session_hash(session_id))
+        key = self._settings.key_of(session_id)
+        session = self._table.find(key)
+        return session if session is not None else self._table.add(key, session_hash(key))
 
     def _forget_if_empty(self, session: Session) -> bool:
         """Whatever a forgotten session has above `columns_end` is found there again."""
@@ -105,14 +112,16 @@ class SessionIndex:
 
     def arrived(self, message: Message) -> None:
         """A durable message becomes available at the tail."""
-        session_id = id_noted_in(message)
+        key = self._key_in(message)
         number = message.number
-        session = self._table.named(session_id)
+        session = self._table.named(key)
         if session is None:
-            session = self._take_in(session_id, number)
+            session = self._take_in(key, number)
             if session is None:
                 return
-        if self.knows_all_of(session) and self._append(session, number):
+        if session.shown is None:
+            session.shown = message.session_id
+        if self.knows_all_of(session) and self._append(session, number) and len(message.sections) <= LARGE_BYTES:
             self._bodies.keep(message)
         if session.lock is not None:
             self.stir(session)
@@ -209,7 +218,8 @@ class SessionIndex:
             raise SessionLockLost(SESSION_LOST)
         lock.locked_until = now + duration_s
         lock.locked_until_ms = now_ms + i64(int(duration_s * 1000))
-        self.lapses.add(lock)
+        if lock.locked_until < lock.listed_until:
+            self.lapses.add(lock)  # the entity has a shorter lock duration by now
 
     def hold(self, lock: SessionLock, consumer: Consumer) -> None:
         """Messages of the session go to this consumer from now on."""
@@ -318,10 +328,10 @@ class SessionIndex:
         message = self._bodies.get(session.numbers[0])
         if message is None:
             return False
-        session_id = message.session_id or ""
-        self._table.name(session, session_id)
+        key = self._key_in(message)
+        self._table.name(session, key)
         if session.id is None:
-            self.went_astray(session, message.number, session_id)
+            self.went_astray(session, message.number, key)
         return True
 
     def first_message(self, session: Session) -> Message | None:
@@ -455,9 +465,10 @@ class SessionIndex:
             if message is None:
                 self.starving.append(session)
                 return None
-            if message.session_id == session.id:
+            key = self._key_in(message)
+            if key == session.id:
                 return message
-            self.went_astray(session, number, message.session_id or "")
+            self.went_astray(session, number, key)
 
     def pop(self, session: Session) -> None:
         """The first known message is handed over."""
@@ -469,13 +480,15 @@ class SessionIndex:
             if not isinstance(message, Message):
                 continue
             session = owners[int(message.number)]
-            session_id = id_noted_in(message)
+            key = self._key_in(message)
             if session.id is None:
-                self._table.name(session, session_id)
-            if session.id == session_id:
+                self._table.name(session, key)
+            if session.id == key:
                 self._bodies.keep(message)
+                if session.shown is None:
+                    session.shown = message.session_id
             else:
-                self.went_astray(session, message.number, session_id)
+                self.went_astray(session, message.number, key)
 
     def forget_bodies(self) -> None:
         self._bodies.clear()

@@ -6,6 +6,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from tandembus.message import compared
 from tandembus.store.messaging_store import BLOCK_SIZE
 
 
@@ -21,6 +22,8 @@ class FragmentSettings:
         "duplicate_window_ms",
         "forward_dead_letters_to",
         "forward_to",
+        "ignores_key_case",
+        "is_partitioned",
         "lock_duration_s",
         "max_delivery_count",
         "max_locks",
@@ -29,6 +32,7 @@ class FragmentSettings:
         "max_session_numbers",
         "max_sessions",
         "max_size_bytes",
+        "may_have_large",
         "path",
         "requires_session",
         "window_bytes",
@@ -58,6 +62,9 @@ class FragmentSettings:
         max_session_numbers: i64 = 1_000,
         path: str = "",
         max_message_bytes: i64 = 1 << 62,
+        is_partitioned: bool = False,
+        ignores_key_case: bool = False,
+        may_have_large: bool = False,
     ) -> None:
         self.lock_duration_s: float = lock_duration_s
         self.max_delivery_count: i64 = max_delivery_count
@@ -79,6 +86,10 @@ class FragmentSettings:
         """Messages known of one session; the rest is searched for when these are used up."""
         self.duplicate_window_ms: i64 = duplicate_window_ms
         """How long a message id is remembered; 0: duplicates are not looked for."""
+        self.is_partitioned: bool = is_partitioned
+        """Whether the entity has other fragments beside this one: a message id counts under its key then."""
+        self.ignores_key_case: bool = ignores_key_case
+        """Whether SessionIds and PartitionKeys are compared without regard to case."""
         self.forward_to: str = forward_to
         """The path of the entity that gets this one's messages; empty: its receivers do."""
         self.forward_dead_letters_to: str = forward_dead_letters_to
@@ -86,5 +97,11 @@ class FragmentSettings:
         """A subscription's: what its rules cannot be evaluated for goes to its dead letters."""
         self.max_message_bytes: i64 = max_message_bytes
         """For what is forwarded; what clients send is measured where it comes in."""
+        self.may_have_large: bool = may_have_large
+        """Whether there may be large messages, which are read one by one, and only for who has room for them."""
         self.path: str = path
         """The entity's name, for messages that tell where they come from."""
+
+    def key_of(self, session_id: str) -> str:
+        """The session's id as it is compared."""
+        return compared(session_id, self.ignores_key_case)

@@ -9,7 +9,8 @@ from mypy_extensions import i64
 from tandembus.broker.consumers import Removal
 from tandembus.broker.ledger_operations import LedgerOperation
 from tandembus.broker.locks import MessageLock
-from tandembus.broker.operations import SendOperation, StateOperation
+from tandembus.broker.operations import PromiseOperation, SendOperation, StateOperation
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.message import Message
 
 
@@ -37,6 +38,7 @@ class Staged:
         self.activations: list[Activation] = []
         self.activating_bytes: i64 = 0
         self.session_states: list[StateOperation] = []
+        self.promises: list[PromiseOperation] = []
         self.ledger: list[LedgerOperation] = []
         # What the commit under way holds, to be answered when it is over.
         self.committing_sends: list[SendOperation] = []
@@ -45,6 +47,7 @@ class Staged:
         self.committing_arrivals: list[Message] = []
         self.committing_dead: list[Message] = []
         self.committing_states: list[StateOperation] = []
+        self.committing_promises: list[PromiseOperation] = []
         self.committing_ledger: list[LedgerOperation] = []
 
     def is_empty(self) -> bool:
@@ -57,13 +60,23 @@ class Staged:
             or self.with_body
             or self.activations
             or self.session_states
+            or self.promises
             or self.ledger
             or self.committing_sends
             or self.committing_locks
             or self.committing_removals
             or self.committing_states
+            or self.committing_promises
             or self.committing_ledger
         )
+
+    def has_large(self) -> bool:
+        """Whether the next commit would hold a large message."""
+        if self.sends and self.sends[0].size_bytes > LARGE_BYTES:
+            return True
+        if self.activations and len(self.activations[0].message.sections) > LARGE_BYTES:
+            return True
+        return len(self.needing_body) > 0 and self.needing_body[0].size_bytes > LARGE_BYTES
 
     def locks(self) -> list[MessageLock]:
         """Every settlement that waits for its answer."""
@@ -81,6 +94,7 @@ class Staged:
         self.activations = []
         self.activating_bytes = 0
         self.session_states = []
+        self.promises = []
         self.ledger = []
 
     def forget_commit(self) -> None:
@@ -90,4 +104,5 @@ class Staged:
         self.committing_arrivals = []
         self.committing_dead = []
         self.committing_states = []
+        self.committing_promises = []
         self.committing_ledger = []

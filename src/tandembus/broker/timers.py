@@ -160,7 +160,7 @@ class DueWork:
         if not fragment.main.is_live(due.number) or not fragment.main.is_parked(due.number):
             self._leading_nowhere.dropped_schedules.append(due)
             return True
-        if fragment.is_full or due.number in fragment.main.held:
+        if fragment.is_full or due.number in fragment.main.held or fragment.main.is_arriving(due.number):
             return False
         if fragment.staged.activating_bytes > ACTIVATING_BYTES:
             return True  # there is enough for one commit; the next look is soon

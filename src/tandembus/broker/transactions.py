@@ -9,14 +9,18 @@ up its state from the store again, and no part has to be undone by hand.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from tandembus.broker.locks import MessageLock, SettleReply
 from tandembus.broker.operations import SendOperation
+from tandembus.broker.session import SessionLock
 from tandembus.errors import BusError
 from tandembus.message import Message
+
+if TYPE_CHECKING:
+    from tandembus.broker.fragment import Fragment
 
 MAX_MOVED_BYTES: Final = 64 << 20
 """Messages that one transaction dead-letters or changes: all of them are in memory until its commit. A single one may
@@ -80,17 +84,86 @@ class CallbackTransactionReply(TransactionReply):
 
 
 @final
-class TransactionOperation:
-    """All parts of one transaction, of one entity."""
+class TransactionCancel:
+    """A scheduled message that is to be taken out."""
 
-    __slots__ = ("bodies", "index", "needing_body", "reply", "sends", "settled", "settlements", "size_bytes")
+    __slots__ = ("due_ms", "number", "size_bytes")
+
+    def __init__(self, number: i64, size_bytes: i64, due_ms: i64) -> None:
+        self.number: i64 = number
+        self.size_bytes: i64 = size_bytes
+        self.due_ms: i64 = due_ms
+
+
+@final
+class TransactionState:
+    """A session's new state. Whoever sets it holds the session."""
+
+    __slots__ = ("hold_number", "lock", "session_id", "state")
+
+    def __init__(self, session_id: str, state: bytes | None, lock: SessionLock | None, hold_number: i64) -> None:
+        self.session_id: Final = session_id
+        self.state: Final = state
+        self.lock: Final = lock
+        """Where the fragment is in this process."""
+        self.hold_number: i64 = hold_number
+        """How the channel to its broker knows the hold, where the fragment is behind one."""
+
+
+@final
+class PartReply(TransactionReply):
+    """Of what is part of a larger transaction, whose own reply is told."""
+
+    def discharged(self, operation: TransactionOperation, error: BusError | None) -> None:
+        return
+
+
+@final
+class TransactionPart:
+    """What a transaction does on another member of a topic's family: the topic and its subscriptions."""
+
+    __slots__ = ("fragment", "fragment_key", "operation", "traffic")
+
+    def __init__(self, traffic: object, operation: TransactionOperation) -> None:
+        self.traffic: object = traffic
+        """The way to the member, as far as it has been gone."""
+        self.fragment: Fragment | None = None
+        self.fragment_key: i64 = 0
+        self.operation: Final = operation
+
+
+@final
+class TransactionOperation:
+    """All parts of one transaction, of one entity or of one topic's family."""
+
+    __slots__ = (
+        "bodies",
+        "cancels",
+        "index",
+        "needing_body",
+        "others",
+        "reply",
+        "sends",
+        "settled",
+        "settlements",
+        "size_bytes",
+        "states",
+    )
 
     def __init__(
-        self, sends: list[SendOperation], settlements: list[TransactionSettlement], reply: TransactionReply
+        self,
+        sends: list[SendOperation],
+        settlements: list[TransactionSettlement],
+        reply: TransactionReply,
+        others: list[TransactionPart] | None = None,
     ) -> None:
         self.sends: Final = sends
         self.settlements: Final = settlements
         self.reply: Final = reply
+        self.cancels: list[TransactionCancel] = []
+        self.states: list[TransactionState] = []
+        self.others: Final[list[TransactionPart]] = others if others is not None else []
+        """Carried out in the same commit as this."""
         self.index: i64 = 0
         """The fragment in which all of it is carried out, where the entity has several."""
         self.size_bytes: i64 = 0
@@ -105,12 +178,16 @@ class TransactionOperation:
         size = self.size_bytes
         for lock in self.needing_body:
             size += lock.size_bytes
+        for part in self.others:
+            size += part.operation.commit_bytes()
         return size
 
     def commit_operations(self) -> i64:
-        count: i64 = len(self.settlements)
+        count: i64 = len(self.settlements) + len(self.cancels) + len(self.states)
         for send in self.sends:
             count += len(send.messages)
+        for part in self.others:
+            count += part.operation.commit_operations()
         return count
 
 
@@ -129,9 +206,9 @@ class StagedTransactions:
     def is_empty(self) -> bool:
         return not (self.staged or self.taken or self.committing)
 
-    def take(self, max_operations: i64, max_bytes: i64) -> list[MessageLock]:
+    def take(self, max_operations: i64, max_bytes: i64) -> list[TransactionPart]:
         """Choose what goes into the coming commit, up to its bounds but at least one: a transaction is never split.
-        Returns the settlements that need the message itself."""
+        Returns the parts of it that other fragments have to take along."""
         taken: list[TransactionOperation] = []
         count: i64 = 0
         size: i64 = 0
@@ -142,9 +219,16 @@ class StagedTransactions:
                 break
             taken.append(operation)
         del self.staged[: len(taken)]
-        self.taken = taken
-        needing: list[MessageLock] = []
+        self.taken += taken
+        others: list[TransactionPart] = []
         for operation in taken:
+            others += operation.others
+        return others
+
+    def needing_body(self) -> list[MessageLock]:
+        """The settlements that need the message itself."""
+        needing: list[MessageLock] = []
+        for operation in self.taken:
             needing += operation.needing_body
         return needing
 

@@ -13,8 +13,14 @@ from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode, encode
 from tandembus.amqp.encoding.values import symbol
-from tandembus.broker.changes import IS_SCHEDULED
-from tandembus.message import TRANSFER_DESTINATION, Message, parse_message, replace_section
+from tandembus.message import (
+    HEADER_FLAGS,
+    IS_SCHEDULED,
+    TRANSFER_DESTINATION,
+    Message,
+    parse_message,
+    replace_section,
+)
 from tandembus.message_encoding import with_application_properties
 
 _KEY: Final = TRANSFER_DESTINATION.decode()
@@ -70,6 +76,7 @@ def as_sent(message: Message, max_key_characters: i64) -> Message:
     schedule, which count from its arrival there."""
     sent = parse_message(message.sections, max_key_characters)
     sent.priority = message.priority
+    sent.flags |= message.flags & HEADER_FLAGS
     sent.hops = message.hops
     sent.original_number = message.original_number
     if message.expires_at > 0:

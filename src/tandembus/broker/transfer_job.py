@@ -52,6 +52,8 @@ class Job:
         self.is_running = False
         self.is_asked_again = False
         self.moving_count = 0
+        self.large_bytes = 0
+        """Of the large messages among them."""
         """Messages on their way: staged and not yet committed, or sent and not yet answered."""
         self.flights: dict[Target, Flight] = {}
         """What was sent to other stores and may have arrived there, or not."""

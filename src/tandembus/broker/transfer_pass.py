@@ -85,7 +85,7 @@ class TransferPass:
         self._refusals: list[Plan] = []
         self._flights: dict[Target, Flight] = {}
         self._count = 0
-        self._size_bytes = 0
+        self.size_bytes = 0
         self._may_skip = job.path() is None
         """Whether messages may go although some before them have to wait: they go elsewhere."""
         self._closed: set[Target] = set()
@@ -168,7 +168,7 @@ class TransferPass:
         self._closed = (job.waiting.keys() - self._asked) | self._in_doubt
         self._held_at_first = job.first_held()
         at = start = 1 if not self._may_skip or self._asked else job.cursor
-        while self._count < PASS_MESSAGES and self._size_bytes < PASS_BYTES:
+        while self._count < PASS_MESSAGES and self.size_bytes < PASS_BYTES:
             numbers = lane.next_available(at, READ_MESSAGES)
             if not numbers:
                 self._reach_the_end(start, int(lane.visible_end))
@@ -340,7 +340,7 @@ class TransferPass:
         else:
             self._flight(target, destination.key_of(target[1]), place).add(message, arriving)
         self._count += 1
-        self._size_bytes += len(arriving.sections)
+        self.size_bytes += len(arriving.sections)
         return True
 
     def _flight(self, target: Target, fragment_key: int, outlet: Outlet) -> Flight:

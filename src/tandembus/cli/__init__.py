@@ -32,6 +32,8 @@ COMMANDS: Final = {
         "Print a link to the dashboard of a namespace on this machine.",
     ),
     "ca": ("tandembus.cli.ca", "ca", "Say how clients come to trust a namespace's certificate."),
+    "export": ("tandembus.cli.definitions", "export", "Print the entities of a namespace as a Config.json."),
+    "import": ("tandembus.cli.definitions", "import_", "Create the entities of a Config.json in a running namespace."),
     "queue": ("tandembus.cli.queue", "queue", "Create, list, show, update, delete and purge queues."),
     "topic": ("tandembus.cli.topic", "topic", "Create, list, show, update and delete topics."),
     "subscription": (
@@ -47,7 +49,7 @@ COMMANDS: Final = {
     "policy": (
         "tandembus.cli.policy",
         "policy",
-        "Create, list, show, update and delete shared access policies, and make their keys anew.",
+        "Create, list, show, update and delete shared access policies, and regenerate their keys.",
     ),
     "session": ("tandembus.cli.session", "session", "List sessions, look at their state and change it."),
     "send": ("tandembus.cli.send", "send", "Send messages to a queue or topic."),
@@ -97,8 +99,9 @@ COMMANDS: Final = {
     "doctor": (
         "tandembus.cli.doctor",
         "doctor",
-        "Look for what keeps a namespace on this machine from working well, and say what to do.",
+        "Find what keeps a namespace on this machine from working, and say what to do.",
     ),
+    "health": ("tandembus.cli.health", "health", "Ask a namespace on this machine whether it is ready."),
     "token": (
         "tandembus.cli.token",
         "token",
@@ -120,17 +123,33 @@ SECTIONS: Final = {
         "fault",
         "version",
     ),
-    "Upkeep": ("doctor", "backup", "restore", "check"),
+    "Upkeep": ("health", "doctor", "backup", "restore", "check"),
     "Pairs": ("up", "pair", "syphon", "cost"),
-    "Entities": ("queue", "topic", "subscription", "rule"),
+    "Entities": ("queue", "topic", "subscription", "rule", "export", "import"),
     "Pipeline": ("spark",),
     "Messages": ("send", "receive", "peek", "cancel", "message", "session", "deadletter"),
 }
 """The order in which the overview tells of them."""
 
 
-class TandembusGroup(click.Group):
-    """Loads a command when it is called, and turns every expected failure into a text with an exit code."""
+class LazyGroup(click.Group):
+    """Loads a command when it is called; its subclass says which there are."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            if alike := get_close_matches(args[0], self.list_commands(ctx), 1):
+                raise click.UsageError(f"{error.message} Did you mean '{alike[0]}'?", ctx) from None
+            raise
+
+
+class TandembusGroup(LazyGroup):
+    """Turns every expected failure into a text with an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for names in SECTIONS.values() for name in names]
@@ -190,8 +209,8 @@ def main() -> None:
       tandembus receive orders
 
     Commands that talk to a namespace find it through --connection-string, else the environment variable
-    TANDEMBUS_CONNECTION_STRING, else the namespace that was last served from ./tandembus-data.
+    TANDEMBUS_CONNECTION_STRING, else the namespace that was last served from TANDEMBUS_DATA or ./tandembus-data.
     """
 
 
-__all__ = ["COMMANDS", "SECTIONS", "main"]
+__all__ = ["COMMANDS", "SECTIONS", "LazyGroup", "main"]

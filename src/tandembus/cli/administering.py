@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
+import click
+
 from tandembus.cli.failures import EXISTS_ALREADY, FAILED, NOT_FOUND, Failure, failure_from
+from tandembus.cli.printable import printable
 from tandembus.cli.target import Target
 from tandembus.client.administration import Administration
-from tandembus.client.entities import TopicSettings
+from tandembus.client.entities import EntityInfo, QueueSettings, TopicSettings
 from tandembus.client.errors import OtherKind
-from tandembus.errors import BusError, EntityAlreadyExists, EntityNotFound, QuotaExceeded
+from tandembus.client.topology import topology_of
+from tandembus.errors import BusError, EntityAlreadyExists, EntityNotFound, QuotaExceeded, StoreUnavailable
 
 T = TypeVar("T")
 TOO_MANY: Final = "Delete what is not needed, or raise the namespace's limit (limits.max_entities and its like)."
@@ -76,13 +80,37 @@ async def creating(work: Awaitable[T]) -> T:
         raise Failure(failure.message, FAILED, TOO_MANY, failure.kind) from error
 
 
+async def note_one_store(
+    namespace: Administration, made: EntityInfo[QueueSettings] | EntityInfo[TopicSettings]
+) -> None:
+    """Tell a person when partitioning spreads nothing. Other services do not say where fragments are."""
+    if not made.settings.partitioning:
+        return
+    try:
+        entities = (await topology_of(namespace.requests, made.name)).entities
+    except BusError:
+        return
+    fragments = entities[0].get("fragments") if entities else None
+    if not isinstance(fragments, list) or len({each.get("store") for each in fragments}) != 1:
+        return
+    note = (
+        f"All fragments of '{made.name}' lie in one messaging store, as the namespace has no other for new entities. "
+        f"To spread them, start the namespace with --brokers N or --stores N, and create '{made.name}' again: "
+        "fragments stay where they are."
+    )
+    click.echo(f"{click.style('Note:  ', fg='yellow')}{printable(note)}", err=True)
+
+
 async def creating_entity(namespace: Administration, name: str, is_topic: bool, work: Awaitable[T]) -> T:
     """The name of a queue may be taken by a topic, and the reverse: then it cannot be shown or changed as what was
     asked for."""
     try:
         return await creating(work)
     except EntityAlreadyExists as error:
-        found = await namespace.get_entity(name)
+        try:
+            found = await namespace.get_entity(name)
+        except StoreUnavailable:
+            raise error from None
         if isinstance(found.settings, TopicSettings) == is_topic:
             raise
         kind = "queue" if is_topic else "topic"

@@ -27,7 +27,8 @@ async def cancel(target: Target, entity: str, numbers: tuple[int, ...]) -> None:
     \b
     Examples:
       tandembus cancel orders 17 18
-      tandembus peek orders --json | jq 'select(.state == "scheduled").sequence_number' | xargs tandembus cancel orders
+      tandembus peek orders --json | jq 'select(.scheduled_at > (now | todate)).sequence_number' |
+        xargs tandembus cancel orders
 
     \b
     JSON: {"entity", "cancelled"}

@@ -6,19 +6,13 @@ from pathlib import Path
 
 import click
 
-from tandembus.cli.data_folder import DEFAULT_FOLDER, connection_string_of, served_from
+from tandembus.cli.data_folder import connection_string_of, served_from
 from tandembus.cli.output import print_json
-from tandembus.cli.target import json_option
+from tandembus.cli.target import data_option, json_option
 
 
 @click.command("connection-string")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=DEFAULT_FOLDER,
-    show_default=True,
-    help="Data folder of the namespace.",
-)
+@data_option
 @click.option("--tls", is_flag=True, help="The form for TLS; clients must trust the namespace's CA (`tandembus ca`).")
 @json_option
 def connection_string(data: Path, tls: bool, as_json: bool) -> None:

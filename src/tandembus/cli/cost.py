@@ -43,7 +43,6 @@ class Plan:
     subscriptions: int
     held_s: int
     senders: int
-    is_syphon_in_process: bool
     other_operations: int
     other_connections: int
 
@@ -70,7 +69,6 @@ def _print_list(context: click.Context, _: click.Parameter, name: str | None) ->
     help="Backlog queues of the pair.",
 )
 @click.option("--syphons", type=COUNT, default=1, show_default=True, help="Processes that run the syphon.")
-@click.option("--in-process", is_flag=True, help="They run in clients (enable_syphon), with a connection per queue.")
 @click.option("--days", type=click.IntRange(1, 31), default=30, show_default=True, help="Days of the month.")
 @click.option("--clients", type=COUNT, default=1, show_default=True, help="Paired clients, each of which pings.")
 @click.option("--senders", type=COUNT, default=1, show_default=True, help="Senders of each that fail over.")
@@ -121,7 +119,6 @@ def _print_list(context: click.Context, _: click.Parameter, name: str | None) ->
 def cost(
     backlog_queues: int,
     syphons: int,
-    in_process: bool,
     days: int,
     clients: int,
     senders: int,
@@ -176,7 +173,6 @@ def cost(
         subscriptions,
         held,
         senders,
-        in_process,
         before,
         other_connections,
     )
@@ -197,8 +193,11 @@ class Bill:
         self.idle_per_day: Final = self._idle(DAY_S)
         self.idle: Final = self._idle(plan.days * DAY_S)
         self.setup: Final = plan.clients * paired_costs.setup_operations(plan.backlog_queues)
-        self.pings: Final = paired_costs.pings(
+        self.pings_sent: Final = paired_costs.pings_sent(
             plan.entities, plan.clients, plan.outage_s, plan.ping_interval_s, plan.failover_interval_s
+        )
+        self.pings: Final = paired_costs.pings_accepted(
+            plan.entities, plan.clients, plan.outage_s, plan.failover_interval_s
         )
         self.diverted: Final[Diverted] = paired_costs.diverted(
             plan.messages,
@@ -208,11 +207,8 @@ class Bill:
             subscriptions=plan.subscriptions,
         )
         self.renewals: Final = paired_costs.renewals(plan.messages, plan.held_s)
-        is_pooled = not plan.is_syphon_in_process
-        self.to_secondary: Final = paired_costs.further_connections(
-            plan.clients, plan.syphons, plan.backlog_queues, is_pooled, plan.senders
-        )
-        self.to_primary: Final = paired_costs.syphons_to_primary(plan.syphons, plan.entities, is_pooled)
+        self.to_secondary: Final = plan.clients * plan.senders + plan.syphons
+        self.to_primary: Final = plan.syphons
         self.operations: Final = self.idle + self.setup + self.pings + self.diverted.further_operations + self.renewals
 
     def _idle(self, duration_s: int) -> int:
@@ -281,7 +277,10 @@ def _document(bill: Bill) -> dict[str, object]:
             "cost": _number(bill.priced(bill.idle)),
         },
         "setup": {"operations": bill.setup, "cost": _number(bill.priced(bill.setup))},
-        "pings": {"operations": bill.pings, "cost": _number(bill.priced(bill.pings))},
+        "pings": {
+            "sent": {"operations": bill.pings_sent, "cost": _number(bill.priced(bill.pings_sent))},
+            "accepted": {"operations": bill.pings, "cost": _number(bill.priced(bill.pings))},
+        },
         "diverted": {
             "sends_to_backlog": many.sends_to_backlog,
             "receives_from_backlog": many.receives_from_backlog,
@@ -331,7 +330,7 @@ def _show(bill: Bill) -> None:
             _row(bill, "idle syphon, a day", bill.idle_per_day),
             _row(bill, f"idle syphon, {plan.days} days", bill.idle),
             _row(bill, "pairing, at most", bill.setup),
-            _row(bill, "pings", bill.pings),
+            _row(bill, "pings accepted", bill.pings),
             *[_row(bill, what, operations) for what, operations in zip(CHARGES, many.charges, strict=True)],
             _row(bill, "settlements of 2 and 4", many.settlements),
             ("less the same without an outage", -many.normal_operations, money(-bill.priced(many.normal_operations))),
@@ -339,6 +338,7 @@ def _show(bill: Bill) -> None:
             (connections, None, money(bill.connections_cost)),
             (f"{many.size_bytes:,} bytes out of the region", None, money(bill.bandwidth_cost)),
             ("what the pair adds in all", bill.operations, money(bill.total_cost)),
+            _row(bill, "not in it: pings sent, the most that could be charged", bill.pings_sent),
         ],
     )
     if bill.not_priced:

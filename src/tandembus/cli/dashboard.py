@@ -9,23 +9,17 @@ from typing import Final
 
 import click
 
-from tandembus.cli.data_folder import DEFAULT_FOLDER, ServedNamespace, served_from
+from tandembus.cli.data_folder import ServedNamespace, served_from
 from tandembus.cli.failures import UNREACHABLE, Failure
 from tandembus.cli.output import print_json
 from tandembus.cli.sign_in import page_to, sign_in_link
-from tandembus.cli.target import json_option
+from tandembus.cli.target import data_option, json_option
 
 ANSWERS_WITHIN_S: Final = 2.0
 
 
 @click.command()
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=DEFAULT_FOLDER,
-    show_default=True,
-    help="Data folder of the namespace.",
-)
+@data_option
 @click.option("--open", "is_opened", is_flag=True, help="Open it in the browser.")
 @json_option
 def dashboard(data: Path, is_opened: bool, as_json: bool) -> None:

@@ -33,7 +33,7 @@ from tandembus.client.administration import Administration
 from tandembus.client.errors import ClientFailure
 from tandembus.client.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, as_new
 from tandembus.client.upkeep import Resubmitted, Upkeep
-from tandembus.errors import EntityNotFound, NotSupported, Unauthorized
+from tandembus.errors import EntityNotFound, NotSupported, StoreUnavailable, Unauthorized
 
 MARKS: Final = frozenset((DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
 BATCH: Final = 200
@@ -201,7 +201,10 @@ async def _count(namespace: Administration, source: Source) -> int:
         counts = (await namespace.get_subscription(*subscription)).counts
     else:
         counts = (await namespace.get_queue(source.entity)).counts
-    return counts.dead_letter if source.part is SubQueue.DEAD_LETTER else counts.transfer_dead_letter
+    count = counts.dead_letter if source.part is SubQueue.DEAD_LETTER else counts.transfer_dead_letter
+    if count is None:
+        raise StoreUnavailable(f"How many dead letters '{source.entity}' has is not known at the moment.")
+    return count
 
 
 async def _bound(source: Source) -> int:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from tandembus.cli.output import print_fields, print_json, print_table, say
-from tandembus.cli.parameters import duration_words, moment_text
+from tandembus.cli.parameters import count_words, duration_words, moment_text
 from tandembus.cli.settings import MB_PER_GB, NOT_OPTIONS, SIZE_MB
 from tandembus.cli.target import Target
 from tandembus.client.durations import NEVER
@@ -54,7 +54,7 @@ def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]
         shown["fragments"] = entity.fragment_count
     shown["availability"] = entity.availability_status
     for name, value in _counts(entity).items():
-        shown["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = value
+        shown["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = _known(entity, value)
     if _is_topic(entity.settings):
         shown["subscriptions"] = entity.subscription_count
     return {**shown, "created": entity.created_at, "updated": entity.updated_at, "accessed": entity.accessed_at}
@@ -71,7 +71,11 @@ def _gb(size_mb: int) -> str:
     return f"{size_mb // MB_PER_GB} GB" if size_mb % MB_PER_GB == 0 else f"{size_mb} MB"
 
 
-def _counts(entity: Entity) -> dict[str, int]:
+def _known(entity: Entity, count: int | None) -> object:
+    return count_words(count, entity.is_limited)
+
+
+def _counts(entity: Entity) -> dict[str, int | None]:
     """A subscription has no size of its own: its messages are stored with its topic."""
     counts = asdict(entity.counts)
     if isinstance(entity.settings, SubscriptionSettings):
@@ -116,18 +120,18 @@ def _print_entities(noun: str, found: Sequence[Entity], has_size: bool) -> None:
     columns: dict[str, list[object]] = {
         noun: [each.name for each in found],
         "status": [each.settings.status for each in found],
-        "active": [each.counts.active for each in found],
-        "dead-letter": [each.counts.dead_letter for each in found],
-        "scheduled": [each.counts.scheduled for each in found],
+        "active": [_known(each, each.counts.active) for each in found],
+        "dead-letter": [_known(each, each.counts.dead_letter) for each in found],
+        "scheduled": [_known(each, each.counts.scheduled) for each in found],
     }
     if any(each.availability_status not in (None, AVAILABLE) for each in found):
         columns["availability"] = [each.availability_status for each in found]
     if any(each.counts.transfer_dead_letter for each in found):
-        columns["transfer-dead-letter"] = [each.counts.transfer_dead_letter for each in found]
+        columns["transfer-dead-letter"] = [_known(each, each.counts.transfer_dead_letter) for each in found]
     if _is_topic(found[0].settings):
         columns["subscriptions"] = [each.subscription_count for each in found]
     if has_size:
-        columns["size (bytes)"] = [each.counts.size_bytes for each in found]
+        columns["size (bytes)"] = [_known(each, each.counts.size_bytes) for each in found]
     print_table(list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 

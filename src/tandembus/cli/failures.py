@@ -90,7 +90,7 @@ _TABLE: Final = (
     (
         ConnectionError,
         UNREACHABLE,
-        "Is the namespace running (`tandembus serve`), and is the connection string its own?",
+        "Is the namespace running (`tandembus serve`), and does the connection string belong to it?",
     ),
     (OSError, FAILED, ""),
 )

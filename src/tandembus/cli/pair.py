@@ -11,7 +11,7 @@ from rich.text import Text
 from tandembus.cli.failures import NOT_FOUND, Failure, without_tracking
 from tandembus.cli.output import print_json, print_table, say
 from tandembus.cli.pair_target import PairTarget, pair_options
-from tandembus.cli.parameters import duration_words, moment_text
+from tandembus.cli.parameters import count_words, duration_words, moment_text
 from tandembus.cli.printable import printable
 from tandembus.client import ConnectionLost, connect
 from tandembus.client.administration import Administration
@@ -27,7 +27,6 @@ PRIMARY_ANSWERS_WITHIN_S: Final = 5.0
 """It may well be away: nobody should wait for it as long as for a namespace that is needed."""
 _COLOURS: Final = {
     SyphonState.AT_WORK: "green",
-    SyphonState.PERHAPS_ON_SPARK: "yellow",
     SyphonState.UNKNOWN: "yellow",
 }
 
@@ -73,9 +72,9 @@ async def status(target: PairTarget, primary_name: str | None, backlog_queues: i
       tandembus pair status --primary "$PRIMARY" --secondary "$SECONDARY" --backlog-queues 5
 
     \b
-    JSON: {"primary": {"name", "is_reachable", "reason"}, "syphon", "messages", "dead_letters", "reserved",
-           "oldest_at", "queues": [{"index", "path", "messages", "dead_letters", "oldest_at", "receivers", "reserved",
-           "is_extra"}],
+    JSON: {"primary": {"name", "is_reachable", "reason"}, "syphon", "messages", "dead_letters", "is_limited",
+           "reserved", "oldest_at", "queues": [{"index", "path", "messages", "dead_letters", "oldest_at", "receivers",
+           "reserved", "is_extra", "is_limited"}],
            "missing": [index], "other_primaries": [name]}
     """
     primary = await _ask_primary(target)
@@ -124,7 +123,7 @@ def _document(found: BacklogStatus, primary: Primary) -> dict[str, object]:
         "syphon": found.syphon.value,
         "messages": found.messages,
         "dead_letters": found.dead_letters,
-        "reserved": found.reserved,
+        "is_limited": found.is_limited,
         "oldest_at": moment_text(found.oldest_at),
         "queues": [{**asdict(queue), "oldest_at": moment_text(queue.oldest_at)} for queue in found.queues],
         "missing": list(found.missing),
@@ -135,7 +134,12 @@ def _document(found: BacklogStatus, primary: Primary) -> dict[str, object]:
 def _show(found: BacklogStatus, primary: Primary, now: float) -> None:
     say("primary  ", (found.primary_name, "bold"), "  ", _answer(primary))
     say("syphon   ", (found.syphon.value, _COLOURS.get(found.syphon, "bold red")), _more(found))
-    say("backlog  ", f"{_counted(found.messages, 'message')}, {_counted(found.dead_letters, 'dead letter')}")
+    limited = found.is_limited
+    messages = _counted(found.messages, "message", limited)
+    say("backlog  ", f"{messages}, {_counted(found.dead_letters, 'dead letter', limited)}")
+    waits = any(queue.messages for queue in found.queues if not queue.is_extra)
+    if waits and found.syphon is SyphonState.NONE:
+        say("         `tandembus syphon` brings them home")
     if found.missing:
         say("missing  ", (", ".join(str(index) for index in found.missing), "bold red"), ": pairing makes them")
     if found.other_primaries:
@@ -150,12 +154,9 @@ def _show(found: BacklogStatus, primary: Primary, now: float) -> None:
 def _more(found: BacklogStatus) -> str:
     if found.syphon is SyphonState.UNKNOWN:
         return ""
-    reserved = f"{_counted(found.reserved, 'message')} reserved by a syphon on Spark"
-    if found.syphon is SyphonState.PERHAPS_ON_SPARK:
-        return f" (nobody receives; {reserved}, which may run or have ended)"
     in_use = [queue for queue in found.queues if not queue.is_extra]
     served = len([queue for queue in in_use if queue.receivers])
-    return f" ({served} of {len(in_use)} queues{f'; {reserved}' if found.reserved else ''})"
+    return f" ({served} of {len(in_use)} queues)"
 
 
 def _answer(primary: Primary) -> tuple[str, str]:
@@ -166,11 +167,14 @@ def _answer(primary: Primary) -> tuple[str, str]:
     return f"not reachable: {primary.reason}", "bold red"
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def _counted(count: int | None, noun: str, is_limited: bool = False) -> str:
+    if count is None:
+        return f"unknown number of {noun}s"
+    return f"{'at least ' if is_limited else ''}{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _row(queue: BacklogQueueStatus, now: float) -> list[object]:
     age = None if queue.oldest_at is None else f"{duration_words(max(0, round(now - queue.oldest_at)))} ago"
     use = Text("extra: nobody uses it", "yellow") if queue.is_extra else Text("in use")
-    return [queue.path, queue.messages, age, queue.dead_letters, queue.receivers, use]
+    messages = count_words(queue.messages, queue.is_limited)
+    return [queue.path, messages, age, count_words(queue.dead_letters, queue.is_limited), queue.receivers, use]

@@ -67,9 +67,10 @@ class PairProcesses:
         try:
             self._announce(ready.result())
         except NotReady as error:
+            ports = [f"--{one.label}-{port}-port 0" for one in self._processes for port in ("amqp", "amqps", "http")]
             self._tell(
-                f"{error}: see above. Options are for one of the two here, such as --primary-amqp-port and "
-                "--secondary-data (`tandembus up --help`; with make: UP_ARGS='--primary-amqp-port 5692')."
+                f"{error}: see above. To take free ports for both: {' '.join(ports)} (with make: UP_ARGS='...'; "
+                "`tandembus up --help` tells all options)"
             )
             self._exit_code = FAILED
             return False

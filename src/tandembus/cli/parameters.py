@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import uuid
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -136,8 +136,15 @@ def duration_words(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
+def count_words(count: int | None, is_limited: bool) -> int | str:
+    """A count of an entity for people. `is_limited`: a part of the entity is out of reach and not counted."""
+    if count is None:
+        return "unknown"
+    return f"at least {count:,}" if is_limited else count
+
+
 def moment_text(seconds: float | None) -> str | None:
     """ISO 8601 in UTC, to the millisecond."""
     if seconds is None:
         return None
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -54,7 +54,7 @@ rights_option: Final = click.option(
 
 @click.group()
 def policy() -> None:
-    """Create, list, show, update and delete shared access policies, and make their keys anew.
+    """Create, list, show, update and delete shared access policies, and regenerate their keys.
 
     \b
     A policy has a name, rights (Send, Listen, Manage) and two keys. Whoever knows one of them has the rights: in the

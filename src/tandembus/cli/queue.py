@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tandembus.cli import purging
-from tandembus.cli.administering import administration, creating_entity
+from tandembus.cli.administering import administration, creating_entity, note_one_store
 from tandembus.cli.arguments import named_entity, sub_queue_option
 from tandembus.cli.entity_output import show_created, show_deleted, show_entities, show_entity
 from tandembus.cli.settings import setting_options
@@ -45,6 +45,7 @@ async def create(target: Target, entity: str, **settings: Any) -> None:
     async with administration(target) as namespace:
         work = namespace.create_queue(entity, QueueSettings(**settings))
         made = await creating_entity(namespace, entity, False, work)
+        await note_one_store(namespace, made)
     show_created(target, made, f"queue show {made.name}")
 
 

@@ -44,7 +44,7 @@ FOLLOW_WAIT_S: Final = 60.0
 )
 @click.option("--complete", is_flag=True, help="Delete what was received (the default).")
 @click.option("--abandon", is_flag=True, help="Give it back; counts as a delivery. Not with --follow.")
-@click.option("--defer", is_flag=True, help="Put it aside, to be received by its sequence number.")
+@click.option("--defer", is_flag=True, help="Put it aside, to be received by its number; counts as a delivery.")
 @click.option("--dead-letter", is_flag=True, help="Move it to the dead-letter queue.")
 @click.option("--reason", help="Why, with --dead-letter.")
 @click.option("--description", help="Why in more words, with --dead-letter.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,8 +12,16 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tandembus import logs
+from tandembus.cli.sign_in import SHOW_KEY_HELP, may_show_key
 from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
-from tandembus.config import LOG_LEVELS, ConfigurationError, ServeSettings, load_settings
+from tandembus.config import (
+    EMULATOR_CONFIG,
+    LOG_LEVELS,
+    ConfigurationError,
+    ServeSettings,
+    load_settings,
+    unknown_variables,
+)
 from tandembus.errors import BusError, InvalidArgument
 from tandembus.node.launching import Launch
 from tandembus.node.tuning import loading
@@ -23,6 +33,7 @@ if TYPE_CHECKING:
 
 
 FIRST_PROCESS: Final = "front-end-0"
+log = logging.getLogger("tandembus")
 
 
 @click.command()
@@ -30,9 +41,11 @@ FIRST_PROCESS: Final = "front-end-0"
 @click.option("--data", type=click.Path(path_type=Path), help="Data folder.  [default: ./tandembus-data]")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--amqp-port", type=int, help="AMQP port; 0 takes any free one.  [default: 5672]")
-@click.option("--amqps-port", help="AMQP over TLS port, or 'off' to close that extra door.  [default: 5671]")
+@click.option("--amqps-port", help="AMQP over TLS port, or 'off' to disable it.  [default: 5671]")
 @click.option("--http-port", type=int, help="HTTP port; 0 takes any free one.  [default: 5300]")
+@click.option("--listeners", help="Further addresses, separated by commas: HOST:PORT, [IPv6]:PORT, or a port.")
 @click.option("--key", help="Key of RootManageSharedAccessKey. Without it a random one is made, kept and reused.")
+@click.option("--show-key", "is_key_shown", is_flag=True, help=SHOW_KEY_HELP)
 @click.option("--brokers", type=int, help="Message broker processes; 0 keeps all in one process.  [default: 0]")
 @click.option("--stores", type=int, help="Messaging stores for new entities.  [default: one per message broker]")
 @click.option("--front-ends", type=int, help="Front-end processes that share the ports.  [default: 1]")
@@ -70,6 +83,15 @@ FIRST_PROCESS: Final = "front-end-0"
 @click.option(
     "--config", type=click.Path(path_type=Path), help="Settings, a TOML file; or a Config.json of the emulator."
 )
+@click.option(
+    "--emulator",
+    is_flag=True,
+    default=None,
+    help=f"Take the place of the official emulator's container, with its file {EMULATOR_CONFIG}.",
+)
+@click.option(
+    "--open-emulator-key", is_flag=True, default=None, help="Accept the key SAS_KEY_VALUE also from other machines."
+)
 def serve(
     name: str | None,
     data: Path | None,
@@ -77,7 +99,9 @@ def serve(
     amqp_port: int | None,
     amqps_port: str | None,
     http_port: int | None,
+    listeners: str | None,
     key: str | None,
+    is_key_shown: bool,
     brokers: int | None,
     stores: int | None,
     front_ends: int | None,
@@ -93,21 +117,27 @@ def serve(
     log_level: str | None,
     log_format: str | None,
     config: Path | None,
+    emulator: bool | None,
+    open_emulator_key: bool | None,
 ) -> None:
     """Run a namespace until Ctrl-C.
 
     Every port speaks AMQP, HTTP, and both inside TLS. Once connections are accepted a line that begins with "ready" is
     printed, with the connection string for the SDKs and for this command line, then a link that signs in to the
-    dashboard, once and within an hour.
+    dashboard, once and within an hour. Where the output is no terminal, both are left out unless --show-key is given.
 
     \b
     Examples:
       tandembus serve
       tandembus serve --data /var/lib/tandembus --host 0.0.0.0 --amqps-port 5671
+      tandembus serve --host 0.0.0.0 --listeners 443,80,[::]:443
       tandembus serve --amqp-port 0 --http-port 0 --amqps-port off
       tandembus serve --brokers 4 --front-ends 2
       tandembus serve --config Config.json
+      tandembus serve --emulator
     """
+    if os.getpid() == 1:  # The first process of a container: the kernel drops signals that it does not handle.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     flags: dict[str, object] = {
         "name": name,
         "data": data,
@@ -115,6 +145,7 @@ def serve(
         "amqp_port": amqp_port,
         "amqps_port": amqps_port,
         "http_port": http_port,
+        "listeners": listeners,
         "key": key,
         "brokers": brokers,
         "stores": stores,
@@ -130,24 +161,30 @@ def serve(
         "tracing": tracing,
         "log_level": log_level,
         "log_format": log_format,
+        "emulator": emulator,
+        "open_emulator_key": open_emulator_key,
     }
     try:
         settings = load_settings(
             config, os.environ, flags={name: value for name, value in flags.items() if value is not None}
         )
         _check_partner(settings)
-        emulator = _read_emulator_config(settings)
+        emulator_config = _read_emulator_config(settings)
         if settings.tracing:
             check_can_trace()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     logs.set_up(settings.log_level, settings.log_format, FIRST_PROCESS if settings.brokers else "")
+    for variable, advice in unknown_variables(os.environ):
+        log.warning("environment variable %s has no effect. %s", variable, advice)
+    if settings.emulator and emulator_config is None:
+        log.warning("no Config.json at %s; name one with --config", EMULATOR_CONFIG)
     launch = _launched(settings)
     # What takes long to load comes last: the brokers do not need it.
     with loading():
         from tandembus.cli.serving import run
 
-    raise SystemExit(run(settings, emulator, launch))
+    raise SystemExit(run(settings, emulator_config, launch, is_key_shown=may_show_key(is_key_shown)))
 
 
 def _check_partner(settings: ServeSettings) -> None:
@@ -182,6 +219,6 @@ def _launched(settings: ServeSettings) -> Launch | None:
         launch = Launch(settings)
         launch.start_brokers()
     except (BusError, OSError) as error:
-        tell_refusal(error)
+        tell_refusal(error, settings)
         raise SystemExit(EXIT_REFUSED) from error
     return launch

@@ -70,7 +70,7 @@ SETTINGS: Final = (
         same_as=SIZE_MB,
     ),
     Setting(SIZE_MB, ("--max-size-mb",), int, "The same in MB: 1024 to 5120 in steps of 1024."),
-    Setting("default_time_to_live_s", ("--default-ttl",), duration, "Time to live of messages at most."),
+    Setting("default_time_to_live_s", ("--default-ttl",), duration, "Maximum time to live of a message."),
     Setting(
         "dead_lettering_on_expiration",
         ("--dead-lettering-on-expiration",),
@@ -90,7 +90,7 @@ SETTINGS: Final = (
         "How long message ids are remembered.",
     ),
     Setting(
-        "max_delivery_count", ("--max-delivery-count",), int, "Deliveries in vain until a message is dead-lettered."
+        "max_delivery_count", ("--max-delivery-count",), int, "Failed deliveries before a message is dead-lettered."
     ),
     Setting("batched_operations", ("--batched-operations",), FLAG, "Let the service batch its work."),
     Setting(

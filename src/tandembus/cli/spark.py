@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from tandembus.cli import LazyGroup
 from tandembus.cli.failures import INTERRUPTED, Failure
 from tandembus.cli.spark_master import check_form, is_cluster, require_answer
 from tandembus.cli.spark_waiting import watch_executors
@@ -45,6 +46,8 @@ NO_SOURCE: Final = (
     "docs/clusters.md)."
 )
 INSTALL: Final = "`pip install 'tandembus[spark]'` installs Spark, and Java with it."
+CLASSIC: Final = "Unset SPARK_REMOTE and SPARK_API_MODE, and give the cluster as --master, or none for this machine."
+MEMORY: Final = "Start it again; if memory was short, with --conf spark.driver.memory=4g. Nothing is lost."
 READABLE: Final = "Can Spark read and write these paths, on all its machines (see docs/clusters.md)?"
 Command = Callable[..., Any]
 
@@ -68,8 +71,10 @@ class SparkTarget:
         from pyspark import SparkContext
 
         from tandembus.spark.errors import SparkUnavailable
-        from tandembus.spark.session import spark_session
+        from tandembus.spark.session import is_connect, spark_session
 
+        if is_connect(dict(self.conf)):
+            raise Failure("The jobs do not run over Spark Connect.", advice=CLASSIC, kind="SparkUnavailable")
         master = self.runs_on
         named = {} if master is None else {"spark.master": master}
         is_running = SparkContext._active_spark_context is not None
@@ -141,11 +146,19 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 @contextmanager
 def explained_failures(advice: str) -> Iterator[None]:
     """What Spark itself refuses, in a sentence."""
-    from tandembus.spark.jobs.streaming import reason_of, spark_errors
+    from tandembus.spark.jobs.streaming import java_end, reason_of, spark_errors
 
     try:
         yield
+    except (ConnectionError, EOFError) as error:
+        end = java_end(error)
+        if end is None:
+            raise
+        raise Failure(f"{end}.", advice=MEMORY, kind="JavaEnded") from None
     except spark_errors() as error:
+        end = java_end(error)
+        if end is not None:
+            raise Failure(f"{end}.", advice=MEMORY, kind="JavaEnded") from None
         if NOT_FOUND in str(error):
             raise Failure("Spark's Python has no tandembus.", advice=NO_SOURCE, kind="SparkFailed") from None
         raise Failure(reason_of(error), advice=advice, kind="SparkFailed") from None
@@ -237,7 +250,7 @@ def _settings_of(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) 
     return tuple(settings)
 
 
-class JobGroup(click.Group):
+class JobGroup(LazyGroup):
     """Loads a job's command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -249,6 +262,12 @@ class JobGroup(click.Group):
         module, _, attribute = JOBS[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """With whole texts."""
+        commands = [(name, self.get_command(ctx, name)) for name in JOBS]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(200)) for name, one in commands if one is not None])
 
 
 @click.command(cls=JobGroup)

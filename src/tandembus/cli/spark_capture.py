@@ -109,7 +109,7 @@ def capture(
         if topic is None:
             raise click.UsageError("--create-subscription goes with --topic.")
         asyncio.run(_create(target, topic, subscription))
-    asyncio.run(_require(target, path))
+    asyncio.run(_require(target, path, once))
     _capture(spark, target, path, output, checkpoint or f"{output.rstrip('/')}/_checkpoint", once, every_s)
 
 
@@ -136,15 +136,21 @@ async def _create(target: Target, topic: str, subscription: str) -> None:
         say(f"created the subscription '{subscription}' of '{topic}': it gets what is sent from now on")
 
 
-async def _require(target: Target, path: str) -> None:
-    """Raises what a query would meet that is to reserve messages of this entity, before Spark is started for it."""
+async def _require(target: Target, path: str, once: bool) -> None:
+    """Raises what a query would meet that is to reserve messages of this entity, before Spark is started for it. A part
+    that is out of reach is captured when it is back; only `once` needs all of it."""
     from tandembus.client import connect
+    from tandembus.errors import StoreUnavailable
 
     async with (
         await connect(target.connection_string, ca_path=target.ca_path) as namespace,
         await namespace.reservations(path) as reservations,
     ):
-        await reservations.ends()
+        try:
+            await reservations.ends()
+        except StoreUnavailable:
+            if once:
+                raise
 
 
 def _capture(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,7 +93,8 @@ def reconcile(
 
     PATH is a namespace's data folder, its folder `audit`, or a file of it; give those of the primary and of the
     secondary. They are written by `tandembus serve --audit`. The exit code is 1 if something was lost, or received that
-    nobody sent; 8 if nothing of that was found, but records are missing or not all could be judged.
+    nobody sent; 8 if nothing of that was found, but records are missing, nothing says that they are all, or not all
+    messages could be judged. While a namespace runs, or when it was killed, only --browse can tell that they are all.
 
     \b
     Examples:
@@ -118,7 +119,7 @@ def reconcile(
 
     options = ReconcileOptions(
         paths,
-        cut_off=None if cut_off is None else datetime.fromtimestamp(cut_off, timezone.utc),
+        cut_off=None if cut_off is None else datetime.fromtimestamp(cut_off, UTC),
         late_after_s=late_after,
         namespaces=namespaces,
         sends=sends,
@@ -153,7 +154,7 @@ _EXIT_CODES: Final = {"well": 0, "failed": FAILED, "incomplete": NOT_PROVEN}
 _VERDICTS: Final = {
     "well": "nothing was lost, and nothing was received that nobody sent",
     "failed": "this is not as it should be",
-    "incomplete": "nothing is proven: not all could be judged",
+    "incomplete": "nothing is proven: something is missing, or could not be judged",
 }
 
 
@@ -179,10 +180,37 @@ def _row(entity: Mapping[str, Any]) -> list[object]:
     return [entity["entity"], *[entity[name] for name in COLUMNS]]
 
 
+def _store(one: Mapping[str, Any]) -> str:
+    """An earlier version has not said which one it is."""
+    number = "" if one["index"] is None else f"{one['index']} "
+    return f"store {number}({one['store']}) of {one['namespace']}"
+
+
 def _sentence(one: Mapping[str, Any]) -> str:
     match one["kind"]:
         case "missing_records":
-            return f"missing records: {one['count']} of store {one['store']} of {one['namespace']}"
+            return f"missing records: {one['count']} of {_store(one)}"
+        case "missing_store":
+            return (
+                f"no records of messaging store {one['index']} of {one['namespace']}: give its folder "
+                f"audit/store-{one['index']}, too"
+            )
+        case "unknown_end":
+            return (
+                f"unknown end: the records of {_store(one)} stop at number "
+                f"{one['number']} ({one['at'] or 'no record'}), and nothing says that these are all: reconcile with "
+                "--browse while the namespace runs, or stop it in order"
+            )
+        case "completeness_unknown":
+            return (
+                f"completeness unknown: the records of {_store(one)} are of an earlier "
+                "version, which did not mark where they end"
+            )
+        case "paused":
+            return (
+                f"interrupted: {_store(one)} was open without an audit, or put back from "
+                f"a copy, {counted(one['count'], 'time')}"
+            )
         case "damaged_file":
             return f"damaged: {counted(one['count'], 'line')} of {one['file']}"
         case "unread_file":

@@ -67,14 +67,14 @@ async def syphon(
 ) -> Callable[[], None]:
     """Bring large backlogs home to the primary, on Spark.
 
-    Follows the rules of `tandembus syphon`, which is the one to run on a single machine: this one is for backlogs that
-    several should share. Any number of those may run beside it; of this one, the last that was started for a pair.
+    Its tasks run the engine of `tandembus syphon`, each for its share of the backlog queues. On a single machine run
+    that program; this job is for many backlog queues and several machines. Any number of both may run at once.
 
     Runs until Ctrl-C, or with --once until nothing more can be moved. Nothing is lost however it ends, and started
-    again it goes on. Needs Send on the primary, Listen on the secondary, which must be a tandembus namespace.
+    again it goes on. Needs Send on the primary and Listen on the secondary.
 
-    With --once the exit code is 7 if messages are left that were there at the start: their destination took none, or
-    another syphon has them. It is 1 if the job failed, or a backlog queue could not be emptied.
+    With --once the exit code is 7 if messages are left: their destination took none, or another syphon has them. It is
+    1 if the job failed, or a backlog queue could not be used.
 
     \b
     Examples:
@@ -82,19 +82,18 @@ async def syphon(
       tandembus spark syphon --checkpoint hdfs:///syphon --master spark://spark.example:7077
 
     \b
-    JSON, at the end: {"moved", "moved_bytes", "dead_lettered", "left", "deferred", "in_hands", "dead_destinations",
-    "batches"}
+    JSON, at the end: {"moved", "moved_bytes", "dead_lettered", "left", "dead_destinations", "troubles", "batches"}
     """
     require_spark()
     from tandembus.pairing.syphon_rules import SyphonSettings
     from tandembus.spark.jobs.syphon import SyphonOptions, guarantee
-    from tandembus.spark.jobs.syphon_home import Pair
+    from tandembus.spark.jobs.syphon_task import Pair
 
     try:
         SyphonSettings(retry_interval_s=retry_interval_s)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--retry-interval") from error
-    # Two attempts of one task would send the same messages, wherever the cluster's defaults ask for them.
+    # Of two attempts of a task only one would be counted.
     spark = SparkTarget(master, (("spark.speculation", "false"), *conf), target.as_json)
     require_shared(spark, (checkpoint,))
     pair = Pair(target.primary, target.secondary, target.primary_ca, target.secondary_ca)
@@ -139,7 +138,8 @@ def _run(spark: SparkTarget, target: PairTarget, options: SyphonOptions) -> None
         nonlocal result
         result = so_far
         waiting = f", waiting for {named(so_far.dead_destinations)}" if so_far.dead_destinations else ""
-        _tell(target, f"moved {so_far.moved:,}, dead letters {so_far.dead_lettered:,}{waiting}")
+        troubles = f", cannot use {'; '.join(so_far.troubles)}" if so_far.troubles else ""
+        _tell(target, f"moved {so_far.moved:,}, dead letters {so_far.dead_lettered:,}{waiting}{troubles}")
 
     def job(session: SparkSession) -> int:
         nonlocal result
@@ -163,23 +163,10 @@ def _answer(target: PairTarget, result: SyphonResult) -> None:
         return
     batches = "1 batch" if result.batches == 1 else f"{result.batches:,} batches"
     say(f"moved {counted(result.moved, 'message')} in {batches}; dead letters: {result.dead_lettered:,}")
-    for line in left_behind(result):
-        say((line, "yellow"))
-
-
-def left_behind(result: SyphonResult) -> list[str]:
-    """What was not moved, why, and what to do about it."""
-    waiting = result.left - result.deferred - result.in_hands
-    lines: list[str] = []
-    if waiting:
-        lines.append(f"{waiting:,} messages are left, whose destinations take none now; they keep their order")
-    if result.deferred:
-        lines.append(
-            f"{result.deferred:,} messages are left that `tandembus syphon` has put aside: run it with --once, too"
+    if result.left:
+        say(
+            (
+                f"{counted(result.left, 'message')} left: no destination takes them now, or another syphon has them",
+                "yellow",
+            )
         )
-    if result.in_hands:
-        lines.append(
-            f"{result.in_hands:,} messages are left that were in the hands of another syphon: run this again when that "
-            "has ended"
-        )
-    return lines

@@ -98,8 +98,8 @@ async def syphon(
       tandembus syphon --primary "$PRIMARY" --secondary "$SECONDARY" --primary-name contoso --metrics-port 9464
 
     \b
-    JSON, at the end: {"moved", "moved_bytes", "moving_s", "dead_lettered", "deferred", "retries", "locks_lost",
-                       "dead_destinations"}
+    JSON, at the end, with every exit code unless the options are wrong: {"moved", "moved_bytes", "moving_s",
+          "dead_lettered", "deferred", "retries", "locks_lost", "dead_destinations"}
     """
     from tandembus.cli.syphoning import Wanted, run
     from tandembus.config import ConfigurationError

@@ -59,9 +59,18 @@ class Wanted:
 
 
 async def run(wanted: Wanted) -> int:
-    """Until it is interrupted, or with `once` until nothing more can be moved. Returns the exit code."""
-    target = wanted.target
+    """Until it is interrupted, or with `once` until nothing more can be moved. Returns the exit code. For programs it
+    prints the figures however it ends: what was moved before a failure is moved."""
     figures = SyphonFigures(SystemClock())
+    try:
+        return await _run(wanted, figures)
+    finally:
+        if wanted.target.as_json:
+            print_json(figures.record())
+
+
+async def _run(wanted: Wanted, figures: SyphonFigures) -> int:
+    target = wanted.target
     primary = SharedConnection(partial(_connect, target.primary, target.primary_ca))
     secondary = SharedConnection(partial(_connect, target.secondary, target.secondary_ca))
     tracing = _start_tracing(wanted)
@@ -249,7 +258,6 @@ async def _tell_progress(figures: SyphonFigures) -> None:
 
 def _tell_end(figures: SyphonFigures, wanted: Wanted, is_empty: bool) -> None:
     if wanted.target.as_json:
-        print_json(figures.record())
         return
     count = figures.moved_count
     say(f"moved {count} {'message' if count == 1 else 'messages'}; dead letters: {figures.dead_lettered_count}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import sys
 from collections.abc import Callable, Coroutine
@@ -21,6 +22,7 @@ from tandembus.errors import InvalidArgument
 from tandembus.security.sas import parse_connection_string
 
 CONNECTION_STRING_VARIABLE: Final = "TANDEMBUS_CONNECTION_STRING"
+DATA_VARIABLE: Final = "TANDEMBUS_DATA"
 T = TypeVar("T")
 
 
@@ -31,6 +33,18 @@ class Target:
     connection_string: str
     ca_path: str | None
     as_json: bool
+
+
+def data_option(command: Callable[..., T]) -> Callable[..., T]:
+    """`--data`, for commands about a namespace on this machine. The variable is the one that `serve` reads."""
+    return click.option(
+        "--data",
+        envvar=DATA_VARIABLE,
+        type=click.Path(file_okay=False, path_type=Path),
+        default=data_folder.DEFAULT_FOLDER,
+        show_default=True,
+        help="Data folder of the namespace.",
+    )(command)
 
 
 def json_option(command: Callable[..., T]) -> Callable[..., T]:
@@ -53,7 +67,7 @@ def _remember_json(context: click.Context, _: click.Parameter, value: bool) -> b
 
 def namespace_options(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Adds `--connection-string`, `--ca` and `--json` and calls the command, a coroutine, with the `Target`
-    they mean."""
+    they mean. An argument `namespace` of the command goes before the option."""
 
     return _namespace_command(command, None)
 
@@ -80,7 +94,7 @@ def _namespace_command(
     def run(
         connection_string: str | None, ca_path: Path | None, as_json: bool, yes: bool = False, **arguments: Any
     ) -> None:
-        target = resolve(connection_string, ca_path, as_json)
+        target = resolve(arguments.pop("namespace", None) or connection_string, ca_path, as_json)
         _check_entity_path(target, _entity_in(arguments))
         if question is not None and not yes:
             _ask(question(**arguments))
@@ -91,7 +105,7 @@ def _namespace_command(
         envvar=CONNECTION_STRING_VARIABLE,
         metavar="CS",
         help=f"The namespace to talk to. Default: ${CONNECTION_STRING_VARIABLE}, else the namespace of "
-        f"./{data_folder.DEFAULT_FOLDER}.",
+        f"${DATA_VARIABLE}, else that of ./{data_folder.DEFAULT_FOLDER}.",
     )
     with_ca = click.option(
         "--ca",
@@ -136,15 +150,15 @@ def _ask(question: str) -> None:
 
 
 def resolve(connection_string: str | None, ca_path: Path | None, as_json: bool) -> Target:
-    """The target of the options; without a connection string, the namespace last served from the default folder."""
+    """The target of the options; without a connection string, the namespace last served from the data folder."""
     ca = None if ca_path is None else str(ca_path)
     if connection_string:
         return Target(checked_connection_string(connection_string), ca, as_json)
-    folder = Path(data_folder.DEFAULT_FOLDER)
+    folder = Path(os.environ.get(DATA_VARIABLE) or data_folder.DEFAULT_FOLDER)
     if not data_folder.is_there(folder):
         raise click.UsageError(
             f"Which namespace? Give --connection-string, or set {CONNECTION_STRING_VARIABLE}, or run this "
-            f"where `tandembus serve` keeps its data (no namespace in ./{folder})."
+            f"where `tandembus serve` keeps its data (no namespace in {folder})."
         )
     return Target(data_folder.connection_string_of(folder), ca, as_json)
 

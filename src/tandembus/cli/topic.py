@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tandembus.cli.administering import administration, creating_entity
+from tandembus.cli.administering import administration, creating_entity, note_one_store
 from tandembus.cli.arguments import named_entity
 from tandembus.cli.entity_output import show_created, show_deleted, show_entities, show_entity
 from tandembus.cli.settings import setting_options
@@ -47,6 +47,7 @@ async def create(target: Target, entity: str, **settings: Any) -> None:
     async with administration(target) as namespace:
         work = namespace.create_topic(entity, TopicSettings(**settings))
         made = await creating_entity(namespace, entity, True, work)
+        await note_one_store(namespace, made)
     show_created(target, made, f"topic show {made.name}")
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,12 +20,23 @@ from tandembus import logs
 from tandembus.cli.command_process import CommandProcess
 from tandembus.cli.pair_processes import PairProcesses
 from tandembus.cli.printable import printable, printable_json
-from tandembus.cli.sign_in import DASHBOARD
+from tandembus.cli.sign_in import DASHBOARD, HIDDEN, SHOW_KEY_HELP, endpoint_of, may_show_key
+from tandembus.cli.starting import TRY
 
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"
 WIDTH: Final = len(SECONDARY)
+DEFAULT_DATA: Final = Path("tandembus-data")
 CA_FILE: Final = Path("tls", "ca.pem")
+SDK: Final = """\
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+with ServiceBusClient.from_connection_string({primary!r}) as bus:
+    bus.get_queue_sender("orders").send_messages(ServiceBusMessage("hello"))
+    receiver = bus.get_queue_receiver("orders")
+    for message in receiver.receive_messages(max_wait_time=5):
+        print(message)
+        receiver.complete_message(message)
+"""
 SNIPPET: Final = """\
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -36,7 +49,8 @@ options = SendAvailabilityPairedNamespaceOptions(admin, secondary)
 paired = await pair_namespace(primary, options, primary_name={name!r})
 # Send with it as with the SDK's client: paired.get_queue_sender("orders"). failover_interval is 60 s by default.
 """
-"""Complete, as it is pasted."""
+"""Both are complete, as they are pasted."""
+SYPHON: Final = "After an outage, `tandembus pair status` shows what waits, and `tandembus syphon` brings it home."
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -137,7 +151,7 @@ def _side_options(label: str, data: str, amqp_port: int, amqps_port: int, http_p
 
 
 @click.command()
-@_side_options(PRIMARY, "tandembus-data", 5672, 5671, 5300)
+@_side_options(PRIMARY, str(DEFAULT_DATA), 5672, 5671, 5300)
 @_side_options(SECONDARY, "tandembus-data-secondary", 5682, 5681, 5310)
 @click.option("--host", help="Address that both listen on.  [default: 127.0.0.1]")
 @click.option("--brokers", type=click.IntRange(0, 64), default=2, show_default=True, help="Message brokers of each.")
@@ -148,13 +162,23 @@ def _side_options(label: str, data: str, amqp_port: int, amqps_port: int, http_p
     envvar="TANDEMBUS_LOG_FORMAT",
     help="The logs of both for people or as JSON lines; auto: for people on a terminal.  [default: auto]",
 )
+@click.option("--show-key", "is_key_shown", is_flag=True, help=SHOW_KEY_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Say in JSON where they are, for programs.")
-def up(host: str | None, brokers: int, is_audited: bool, log_format: str | None, as_json: bool, **options: Any) -> None:
+def up(
+    host: str | None,
+    brokers: int,
+    is_audited: bool,
+    log_format: str | None,
+    is_key_shown: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Run a primary and a secondary namespace on this machine until Ctrl-C.
 
-    Once both accept connections their connection strings are printed, links that sign in to their dashboards, once
-    each, and how to pair a client with them. If one of them ends, that is told, and the other goes on. Settings without
-    an option here come from the environment (TANDEMBUS_...) for both, or from a file for each.
+    Once both accept connections it prints what to try next: first commands, the SDK in a few lines, links that sign in
+    to the dashboards, once each, the connection strings, and a paired client. Where the output is no terminal it prints
+    nothing that holds a key, unless --show-key is given. If one of them ends, that is reported, and the other goes on.
+    Settings without an option here come from the environment (TANDEMBUS_...) for both, or from a file for each.
 
     \b
     Examples:
@@ -165,12 +189,14 @@ def up(host: str | None, brokers: int, is_audited: bool, log_format: str | None,
     \b
     JSON, one line:
       {"primary": {"name", "connection_string", "data", "ca_path", "pid", "dashboard"}, "secondary": {...}}
+      connection_string and dashboard are null where keys are not printed.
     """
     primary, secondary = Side.chosen(PRIMARY, options), Side.chosen(SECONDARY, options)
     _check_are_two(primary, secondary)
     if log_format in (None, logs.AUTO) and sys.stderr.isatty():
         log_format = logs.HUMAN  # what they write goes through a pipe first
-    raise SystemExit(asyncio.run(_run((primary, secondary), host, brokers, is_audited, log_format, as_json)))
+    print_found = partial(_print_json if as_json else _print, may_show_key(is_key_shown))
+    raise SystemExit(asyncio.run(_run((primary, secondary), host, brokers, is_audited, log_format, print_found)))
 
 
 def _check_are_two(primary: Side, secondary: Side) -> None:
@@ -184,25 +210,33 @@ def _check_are_two(primary: Side, secondary: Side) -> None:
 
 
 async def _run(
-    sides: Sequence[Side], host: str | None, brokers: int, is_audited: bool, log_format: str | None, as_json: bool
+    sides: Sequence[Side],
+    host: str | None,
+    brokers: int,
+    is_audited: bool,
+    log_format: str | None,
+    print_found: Callable[[Sequence[Side], Sequence[CommandProcess], Sequence[str]], None],
 ) -> int:
     pairs = zip(sides, reversed(sides), strict=True)
     commands = [side.serve_command(other, host, brokers, is_audited, log_format) for side, other in pairs]
     processes = [
-        CommandProcess(side.label, command, partial(_tell_of, side))
+        CommandProcess(side.label, [*command, "--show-key"], partial(_tell_of, side))  # read here and by nobody else
         for side, command in zip(sides, commands, strict=True)
     ]
-    print_found = partial(_print_json, sides, processes) if as_json else partial(_print, sides)
 
     def again(label: str) -> str:
         side, other = sides if label == sides[0].label else reversed(sides)
         return shlex.join(["tandembus", *side.where_it_was().serve_command(other, host, brokers, is_audited)])
 
-    return await PairProcesses(processes, print_found, again, partial(_tell, "up")).run()
+    announce = partial(print_found, sides, processes)
+    return await PairProcesses(processes, announce, again, partial(_tell, "up")).run()
 
 
 def _tell_of(side: Side, text: str) -> None:
-    """Its link is left out: where both are ready there is one for each."""
+    """Its link is left out: where both are ready there is one for each. Its advice names options of `serve`, which
+    have the label here."""
+    if text.startswith(TRY):
+        text = text.replace("--", f"--{side.label}-")
     if not text.startswith(DASHBOARD):
         _tell(side.label, text)
 
@@ -211,25 +245,49 @@ def _tell(who: str, text: str) -> None:
     click.echo(f"{who:{WIDTH}} | {printable(text)}", err=True)
 
 
-def _print(sides: Sequence[Side], connection_strings: Sequence[str]) -> None:
-    for side, connection_string in zip(sides, connection_strings, strict=True):
-        click.echo(f"ready {side.label:{WIDTH}} {connection_string}")
-    for side in sides:
-        click.echo(f"{DASHBOARD}{side.label:{WIDTH}} {side.link() or '-'}")
+def _print(
+    is_key_shown: bool, sides: Sequence[Side], _: Sequence[CommandProcess], connection_strings: Sequence[str]
+) -> None:
+    """Prints what to do next first, then what the pair needs."""
     primary, secondary = connection_strings
-    snippet = SNIPPET.format(primary=primary, secondary=secondary, ca=sides[1].ca_path, name=sides[0].name)
-    click.echo(f"\nA paired client, to be pasted into `python -m asyncio`:\n\n{snippet}\nCtrl-C stops both.")
+    click.echo(f"Try it, in a second terminal in this folder:\n\n{_first_commands(sides[0])}\n")
+    if is_key_shown:
+        hint = "" if find_spec("azure") and find_spec("azure.servicebus") else " (pip install azure-servicebus)"
+        click.echo(f"With the SDK, in `python`{hint}:\n\n{SDK.format(primary=primary)}")
+        for side in sides:
+            click.echo(f"{DASHBOARD}{side.label:{WIDTH}} {side.link() or '-'}")
+    for side, connection_string in zip(sides, connection_strings, strict=True):
+        shown = connection_string if is_key_shown else endpoint_of(connection_string)
+        click.echo(f"ready {side.label:{WIDTH}} {shown}")
+    if is_key_shown:
+        snippet = SNIPPET.format(primary=primary, secondary=secondary, ca=sides[1].ca_path, name=sides[0].name)
+        click.echo(f"\nThe pair: a client that fails over, in `python -m asyncio`:\n\n{snippet}\n{SYPHON}\n")
+        click.echo("Ctrl-C stops both.")
+    else:
+        click.echo(f"\n{HIDDEN.format(data=sides[0].data)}\n\nCtrl-C stops both.")
 
 
-def _print_json(sides: Sequence[Side], processes: Sequence[CommandProcess], connection_strings: Sequence[str]) -> None:
+def _first_commands(primary: Side) -> str:
+    commands = ["tandembus queue create orders", 'tandembus send orders "hello"', "tandembus receive orders"]
+    if primary.data != DEFAULT_DATA:  # where commands look by themselves
+        connection_string = f'"$(tandembus connection-string --data {shlex.quote(str(primary.data))})"'
+        commands.insert(0, f"export TANDEMBUS_CONNECTION_STRING={connection_string}")
+    if shutil.which("tandembus") is None:
+        commands.insert(0, f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH")
+    return "\n".join(f"  {command}" for command in commands)
+
+
+def _print_json(
+    is_key_shown: bool, sides: Sequence[Side], processes: Sequence[CommandProcess], connection_strings: Sequence[str]
+) -> None:
     found = {
         side.label: {
             "name": side.name,
-            "connection_string": connection_string,
+            "connection_string": connection_string if is_key_shown else None,
             "data": str(side.data.resolve()),
             "ca_path": side.ca_path,
             "pid": process.pid,
-            "dashboard": side.link(),
+            "dashboard": side.link() if is_key_shown else None,
         }
         for side, process, connection_string in zip(sides, processes, connection_strings, strict=True)
     }

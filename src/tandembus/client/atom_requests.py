@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -125,8 +124,8 @@ class AtomRequests:
                     raise failure_of_answer(answer.status, detail)
                 yield answer
         except aiohttp.ClientError as error:
-            raise ConnectionLost(f"{self.base} cannot be reached: {error}") from error
-        except asyncio.TimeoutError as error:
+            raise ConnectionLost(f"{self.base} cannot be reached: {_reason_of(error)}") from error
+        except TimeoutError as error:
             raise OperationTimeout(f"{self.base} did not answer in time") from error
 
     def _session(self) -> aiohttp.ClientSession:
@@ -134,6 +133,15 @@ class AtomRequests:
             connector = aiohttp.TCPConnector(ssl=True if self._tls is None else self._tls)
             self._http = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
         return self._http
+
+
+def _reason_of(error: aiohttp.ClientError) -> str:
+    """Of a connection that could not be made, what the system said; the library adds words on TLS to it."""
+    if not isinstance(error, aiohttp.ClientConnectorError) or isinstance(error, aiohttp.ClientSSLError):
+        return str(error)
+    if isinstance(error.os_error, ConnectionRefusedError):
+        return f"nothing listens on {error.host}:{error.port}"
+    return error.os_error.strerror or str(error.os_error)
 
 
 def _base_url(parts: ConnectionString) -> str:

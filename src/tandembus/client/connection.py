@@ -89,6 +89,7 @@ class Connection(asyncio.Protocol):
         self.timeout_s: Final = timeout_s
         self.failure: Exception | None = None
         self.on_tick: Callable[[], None] | None = None
+        self.on_unauthorized: Callable[[], None] | None = None
         self._sasl: Final = (mechanism, response)
         self._engine: Final = Engine(settings, clock.monotonic())
         self._transport: asyncio.Transport | None = None
@@ -129,7 +130,7 @@ class Connection(asyncio.Protocol):
         patience_s = self.timeout_s if timeout_s is None else timeout_s
         try:
             return await within(awaitable, patience_s)
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             raise OperationTimeout(f"{otherwise} within {patience_s:g} s") from error
 
     def begin(self) -> AmqpSession:
@@ -229,7 +230,10 @@ class Connection(asyncio.Protocol):
     def _on_detached(self, event: LinkDetached) -> None:
         owner = event.link.context
         if isinstance(owner, LinkOwner):
-            owner.on_lost(_failure_of(event.error, "the service detached the link"))
+            failure = _failure_of(event.error, "the service detached the link")
+            if isinstance(failure, Unauthorized) and self.on_unauthorized is not None:
+                self.on_unauthorized()
+            owner.on_lost(failure)
             owner.session.end()
 
     def _on_session_ended(self, event: SessionEnded) -> None:

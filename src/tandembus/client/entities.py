@@ -118,12 +118,14 @@ _RULE_STANDS_BEFORE: Final = "max_delivery_count"
 
 @dataclass(frozen=True, slots=True)
 class EntityCounts:
-    active: int = 0
-    dead_letter: int = 0
-    scheduled: int = 0
-    transfer: int = 0
-    transfer_dead_letter: int = 0
-    size_bytes: int = 0
+    """None: the service does not know at the moment."""
+
+    active: int | None = 0
+    dead_letter: int | None = 0
+    scheduled: int | None = 0
+    transfer: int | None = 0
+    transfer_dead_letter: int | None = 0
+    size_bytes: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,11 @@ class EntityInfo(Generic[S]):
     """Of a topic."""
     availability_status: str | None = None
     """`Available`, or `Limited` while a part of it is out of reach; None where the service does not say."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a part of it is out of reach: the counts are those of the rest, so there may be more."""
+        return self.availability_status == "Limited"
 
     @property
     def fragment_count(self) -> int | None:
@@ -234,7 +241,12 @@ def _path_in(address: str) -> str | None:
 def _counts_in(description: ElementTree.Element) -> EntityCounts:
     details = description.find(f"{CONNECT}CountDetails")
     counts = {
-        attribute: whole_number(details.findtext(COUNTS + element) if details is not None else None)
+        attribute: _count(details.findtext(COUNTS + element) if details is not None else None)
         for element, attribute in _COUNT_ELEMENTS
     }
-    return EntityCounts(size_bytes=whole_number(description.findtext(f"{CONNECT}SizeInBytes")), **counts)
+    return EntityCounts(size_bytes=_count(description.findtext(f"{CONNECT}SizeInBytes")), **counts)
+
+
+def _count(text: str | None) -> int | None:
+    count = whole_number(text)
+    return count if count >= 0 else None

@@ -43,6 +43,10 @@ class ConnectionLost(ConnectionError):
     retryable = True
 
 
+class TokenRefused(Unauthorized):
+    """The namespace does not accept the token: the key, the signature or the credential is wrong."""
+
+
 class OtherKind(EntityNotFound):
     """There is something of this name, but it is not what was asked for: a topic and no queue, or the reverse."""
 
@@ -138,6 +142,7 @@ SUB_CODES: Final[Mapping[int, type[BusError]]] = {
     40302: MessageTooLarge,
     40401: MessageNotFound,
     40402: MessageLockLost,
+    50300: StoreUnavailable,
 }
 """Finer than an HTTP status, as a tandembus namespace says it in the text of a refusal."""
 

@@ -51,6 +51,7 @@ GIVEN_BY_THE_SERVICE: Final = frozenset(
         ENQUEUED_TIME,
         LOCKED_UNTIL,
         MESSAGE_STATE,
+        "x-opt-lock-token",
         "x-opt-enqueue-sequence-number",
         "x-opt-deadletter-source",
         "x-opt-partition-id",
@@ -158,12 +159,12 @@ def as_new(payload: bytes, without_properties: frozenset[str] = frozenset()) -> 
     kept: list[bytes] = []
     for part in split_message(payload):
         if part.code == HEADER:
-            kept.append(list_of(HEADER, list_fields(payload, part)[:3]))
-        elif part.code == MESSAGE_ANNOTATIONS:
+            kept.append(list_of(HEADER, list_fields(payload, part)[:4]))
+        elif part.code == MESSAGE_ANNOTATIONS or part.code == DELIVERY_ANNOTATIONS:
             kept.append(_map_without(payload, part, _SERVICE_NAMES))
         elif part.code == APPLICATION_PROPERTIES and names:
             kept.append(_map_without(payload, part, names))
-        elif part.code != DELIVERY_ANNOTATIONS:
+        else:
             kept.append(payload[part.at : part.end])
     return b"".join(kept)
 

@@ -265,7 +265,7 @@ class Receiver(LinkOwner):
             raise InvalidOperation("this message came from the management node: settle it there")
 
     def _locks_lost(self, failure: Exception) -> BusError:
-        return MessageLockLost(f"the locks went with their link: {failure}")
+        return MessageLockLost(f"the messages came on a link that is gone: {failure}")
 
     def _fail_settlements(self, failure: Exception) -> None:
         unconfirmed = set(self._settling.values())

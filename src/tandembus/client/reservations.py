@@ -21,7 +21,7 @@ from tandembus.client.management import STATUS_NAMES
 from tandembus.client.request_link import Answer, RequestLink
 from tandembus.errors import InvalidArgument, MalformedData, StaleEpoch
 
-__all__ = ["Browsed", "OwnerInfo", "Ranges", "Reservation", "Reservations", "StaleEpoch"]
+__all__ = ["Browsed", "Opened", "OwnerInfo", "Ranges", "Reservation", "Reservations", "StaleEpoch"]
 
 Ranges = dict[int, list[tuple[int, int]]]
 """By fragment, the first and last number of each range, both included: the low 48 bits of sequence numbers. A plain
@@ -37,6 +37,13 @@ class Reservation:
     ranges: Ranges
     missing_fragments: tuple[int, ...] = ()
     """Out of reach at the moment: what they have is left for later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    epoch: int
+    missing_fragments: tuple[int, ...] = ()
+    """Out of reach: they refuse the epoch until `extend` makes it known to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,15 @@ class Reservations:
         """A new epoch; whoever uses an older one gets `StaleEpoch` from now on."""
         return _integer(await self._ask("open-owner", {"owner": owner}), "epoch")
 
+    async def open_reachable(self, owner: str) -> Opened:
+        """Like `open_owner`, in the fragments that can be reached; fails where none can be."""
+        return _opened(await self._ask("open-owner", {"owner": owner, "partial": True}))
+
+    async def extend(self, owner: str, epoch: int, fragments: Sequence[int]) -> Opened:
+        """Make an epoch known to fragments that were missing; raises `StaleEpoch` if one of them has a newer one."""
+        body: dict[str, object] = {"owner": owner, "epoch": epoch, "fragments": Array(LONG, list(fragments))}
+        return _opened(await self._ask("open-owner", body))
+
     async def reserve(
         self,
         owner: str,
@@ -106,8 +122,7 @@ class Reservations:
         if up_to is not None:
             body["up-to"] = dict(up_to)
         answer = await self._ask("reserve", body)
-        missing = answer.fields.get("missing-fragments")
-        return Reservation(_ranges_in(answer), tuple(missing) if isinstance(missing, list) else ())
+        return Reservation(_ranges_in(answer), _missing_in(answer))
 
     async def reserved(self, owner: str, epoch: int | None = None) -> Ranges:
         """All that the owner has reserved and not settled or released."""
@@ -115,6 +130,11 @@ class Reservations:
         if epoch is not None:
             body["epoch"] = epoch
         return _ranges_in(await self._ask("reserved", body))
+
+    async def reserved_in_reach(self, owner: str, epoch: int) -> Reservation:
+        """Like `reserved`, without the fragments that cannot be reached; fails where none can be."""
+        answer = await self._ask("reserved", {"owner": owner, "epoch": epoch, "partial": True})
+        return Reservation(_ranges_in(answer), _missing_in(answer))
 
     async def browse(self, fragment: int, first: int, last: int, max_messages: int, max_bytes: int) -> Browsed:
         """Messages of a range in any state, at least one if there is one; the service may give fewer than asked for."""
@@ -159,9 +179,10 @@ class Reservations:
             if isinstance(one, dict)
         ]
 
-    async def ends(self) -> dict[int, int]:
-        """The last number given out, by fragment; 0: none yet."""
-        found = (await self._ask("ends", {})).fields.get("ends")
+    async def ends(self, fragments: Sequence[int] = ()) -> dict[int, int]:
+        """The last number given out, by fragment; 0: none yet. `fragments`: of these; empty: of all."""
+        body: dict[str, object] = {"fragments": Array(LONG, list(fragments))} if fragments else {}
+        found = (await self._ask("ends", body)).fields.get("ends")
         return {int(index): int(end) for index, end in found.items()} if isinstance(found, dict) else {}
 
     async def _ask(self, operation: str, body: dict[str, object]) -> Answer:
@@ -205,6 +226,15 @@ def _ranges_in(answer: Answer) -> Ranges:
     if not isinstance(found, dict):
         raise MalformedData("an answer without ranges")
     return {int(index): list(zip(numbers[::2], numbers[1::2], strict=True)) for index, numbers in found.items()}
+
+
+def _missing_in(answer: Answer) -> tuple[int, ...]:
+    missing = answer.fields.get("missing-fragments")
+    return tuple(missing) if isinstance(missing, list) else ()
+
+
+def _opened(answer: Answer) -> Opened:
+    return Opened(_integer(answer, "epoch"), _missing_in(answer))
 
 
 def _integer(answer: Answer, name: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from xml.etree import ElementTree
 
@@ -116,7 +116,7 @@ def _typed_text(key: str, value: object) -> tuple[str, str]:
         case Typed(code=values.INT, value=int() as number):
             return "int", str(number)
         case Typed(code=values.TIMESTAMP, value=int() as milliseconds):
-            return "dateTime", _moment_text(datetime.fromtimestamp(milliseconds / 1000, timezone.utc))
+            return "dateTime", _moment_text(datetime.fromtimestamp(milliseconds / 1000, UTC))
         case bool():
             return "boolean", "true" if value else "false"
         case int():
@@ -133,7 +133,7 @@ def _typed_text(key: str, value: object) -> tuple[str, str]:
 
 
 def _moment_text(moment: datetime) -> str:
-    return moment.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _filter_of(element: ElementTree.Element) -> Filter:
@@ -195,7 +195,7 @@ def _type_of(element: ElementTree.Element) -> str:
 def _moment_of(text: str) -> datetime:
     shortened = _LONG_FRACTION.sub(r"\1", text.strip())
     moment = datetime.fromisoformat(shortened.replace("Z", "+00:00"))
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _seconds_of(text: str | None) -> float:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
+from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from tandembus.amqp.engine import EngineSettings, plain_response
 from tandembus.client.addresses import SubQueue, address_of
@@ -17,7 +20,7 @@ from tandembus.client.receiver import ReceiveMode, Receiver
 from tandembus.client.reservations import Reservations
 from tandembus.client.sender import DEFAULT_WINDOW, Sender
 from tandembus.client.session_receiver import SessionReceiver
-from tandembus.client.tokens import Tokens
+from tandembus.client.tokens import Tokens, TokenSource, tokens_of
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import OperationTimeout, Unauthorized
 from tandembus.security.sas import ConnectionString, parse_connection_string
@@ -132,43 +135,69 @@ async def connect(
     wait for the service.
     """
     parts = parse_connection_string(connection_string)
+    tls = None if parts.use_emulator else ssl.create_default_context(cafile=ca_path)
+    port = parts.port or (AMQP_PORT if tls is None else AMQPS_PORT)
+    return await open_bus(
+        partial(dial_socket, host=parts.host, port=port, tls=tls, timeout_s=timeout_s),
+        parts.endpoint,
+        tokens_of(parts),
+        plain=_plain(parts) if sasl_plain else None,
+        container_id=container_id,
+        timeout_s=timeout_s,
+        clock=clock,
+    )
+
+
+async def open_bus(
+    dial: Callable[[Connection], Coroutine[Any, Any, None]],
+    endpoint: str,
+    token_of: TokenSource,
+    *,
+    plain: bytes | None = None,
+    container_id: str | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    clock: Clock | None = None,
+) -> ServiceBus:
+    """`dial` makes the connection to the namespace `endpoint`, host[:port]. `plain` are credentials for SASL PLAIN, in
+    place of tokens."""
     clock = clock or SystemClock()
-    mechanism, response = _plain(parts) if sasl_plain else ("ANONYMOUS", b"")
     settings = EngineSettings(
         is_server=False,
         container_id=container_id or f"tandembus-{uuid.uuid4().hex}",
-        hostname=parts.host,
+        hostname=urlsplit(f"//{endpoint}").hostname or endpoint,
         max_frame_size=MAX_FRAME_SIZE,
         idle_timeout_ms=IDLE_TIMEOUT_MS,
         open_timeout_s=timeout_s,
     )
-    connection = Connection(settings, mechanism, response, clock, timeout_s)
-    await _open_socket(connection, parts, ca_path, timeout_s)
+    mechanism = "ANONYMOUS" if plain is None else "PLAIN"
+    connection = Connection(settings, mechanism, plain or b"", clock, timeout_s)
+    await dial(connection)
     try:
         await connection.opened()
     except BaseException:
         await connection.close()
         raise
-    if sasl_plain:
+    if plain is not None:
         return ServiceBus(connection, None)
-    tokens = Tokens(connection, parts)
+    tokens = Tokens(connection, endpoint, token_of)
     connection.on_tick = tokens.renew_due
+    connection.on_unauthorized = tokens.doubt
     return ServiceBus(connection, tokens)
 
 
-async def _open_socket(connection: Connection, parts: ConnectionString, ca_path: str | None, timeout_s: float) -> None:
-    tls = None if parts.use_emulator else ssl.create_default_context(cafile=ca_path)
-    port = parts.port or (AMQP_PORT if tls is None else AMQPS_PORT)
-    opening = connection.loop.create_connection(lambda: connection, parts.host, port, ssl=tls)
+async def dial_socket(
+    connection: Connection, host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float
+) -> None:
+    opening = connection.loop.create_connection(lambda: connection, host, port, ssl=tls)
     try:
         await asyncio.wait_for(opening, timeout_s)
-    except asyncio.TimeoutError as error:
-        raise OperationTimeout(f"{parts.host}:{port} did not answer within {timeout_s:g} s") from error
+    except TimeoutError as error:
+        raise OperationTimeout(f"{host}:{port} did not answer within {timeout_s:g} s") from error
     except OSError as error:
-        raise ConnectionLost(f"cannot connect to {parts.host}:{port}: {error}") from error
+        raise ConnectionLost(f"cannot connect to {host}:{port}: {error}") from error
 
 
-def _plain(parts: ConnectionString) -> tuple[str, bytes]:
+def _plain(parts: ConnectionString) -> bytes:
     if parts.key_name is None or parts.key is None:
         raise Unauthorized("SASL PLAIN needs a policy name and a key in the connection string")
-    return "PLAIN", plain_response(parts.key_name, parts.key)
+    return plain_response(parts.key_name, parts.key)

@@ -26,6 +26,13 @@ class Topology:
     entities: list[Record] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    epoch: int
+    audited: int
+    """Number of its newest audit record; 0 without an audit."""
+
+
 async def topology_of(requests: AtomRequests, entity: str | None = None) -> Topology:
     """All of it, or with the fragments of one entity only. Raises EntityNotFound where that is not there."""
     if entity is not None:
@@ -37,6 +44,17 @@ async def topology_of(requests: AtomRequests, entity: str | None = None) -> Topo
         page = _read(await requests.send("GET", TOPOLOGY, query=query)).entities
         whole.entities += page
     return whole
+
+
+async def open_stores(requests: AtomRequests) -> dict[int, OpenStore]:
+    """Each messaging store that is available, by its index."""
+    found = _read(await requests.send("GET", TOPOLOGY, query="&skip=0&top=1")).stores
+    stores: dict[int, OpenStore] = {}
+    for each in found:
+        index, epoch, audited = each.get("index"), each.get("epoch"), each.get("audited")
+        if each.get("state") == "available" and isinstance(index, int) and isinstance(epoch, int):
+            stores[index] = OpenStore(epoch, audited if isinstance(audited, int) else 0)
+    return stores
 
 
 def _read(document: Mapping[str, object]) -> Topology:

@@ -6,6 +6,12 @@ export function count(value) {
   return value === null || value === undefined ? "–" : NUMBER.format(value);
 }
 
+/** A count or size of which a part may not be known. `isLimited`: something is out of reach and not counted. */
+export function atLeast(value, isLimited, write = count) {
+  if (!isLimited) return write(value);
+  return value === null || value === undefined ? "unknown" : `at least ${write(value)}`;
+}
+
 export function short(value) {
   if (value === null || value === undefined) return "–";
   if (value < 10_000) return NUMBER.format(Math.round(value));

@@ -4,7 +4,12 @@ Below the broker on purpose, which needs these settings and may not know of name
 anything up: whether a name is taken is the catalog's to say.
 """
 
-from tandembus.descriptions.access import MAX_AUTHORIZATION_RULES, AuthorizationRule, check_authorization_rules
+from tandembus.descriptions.access import (
+    MAX_AUTHORIZATION_RULES,
+    AuthorizationRule,
+    check_authorization_rules,
+    check_new_keys,
+)
 from tandembus.descriptions.changes import (
     check_update,
     shown_size_in_megabytes,
@@ -69,6 +74,7 @@ __all__ = [
     "TopicDescription",
     "TrueFilter",
     "check_authorization_rules",
+    "check_new_keys",
     "check_update",
     "default_rule",
     "from_record",

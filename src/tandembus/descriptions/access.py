@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from tandembus.config import MIN_KEY_LENGTH
 from tandembus.descriptions.ranges import out_of_range
 from tandembus.errors import InvalidArgument
 
@@ -27,6 +28,16 @@ class AuthorizationRule:
     """Of 'Send', 'Listen' and 'Manage'."""
     created_at: float = 0.0
     modified_at: float = 0.0
+
+
+def check_new_keys(rule: AuthorizationRule, known: AuthorizationRule | None) -> None:
+    """Raises InvalidArgument for a key that is too short, unless the rule has it already."""
+    kept = () if known is None else (known.primary_key, known.secondary_key)
+    for key in (rule.primary_key, rule.secondary_key):
+        if len(key) < MIN_KEY_LENGTH and key not in kept:
+            raise InvalidArgument(
+                f"The keys of AuthorizationRule '{rule.key_name}' need at least {MIN_KEY_LENGTH} characters."
+            )
 
 
 def check_authorization_rules(rules: tuple[AuthorizationRule, ...]) -> None:

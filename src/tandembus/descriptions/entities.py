@@ -230,13 +230,7 @@ def _check_common(description: EntityDescription, limits: Limits) -> None:
 
 
 def _check_forwarding(description: QueueDescription | SubscriptionDescription, limits: Limits) -> None:
-    """What can be said without looking at other entities. A subscription that forwards to its own topic would
-    forward to itself."""
-    itself = description.name if isinstance(description, QueueDescription) else description.topic_name
+    """What can be said without looking at other entities. Forwarding to itself is allowed: the hop limit ends it."""
     for target in (description.forward_to, description.forward_dead_lettered_messages_to):
         if target is not None:
             validate_name(target, limits)
-            if target.lower() == itself.lower():
-                raise InvalidArgument(f"'{description.path}' cannot forward to itself.")
-    if description.forward_to is not None and description.requires_session:
-        raise InvalidArgument(f"'{description.path}' cannot have both RequiresSession and ForwardTo.")

@@ -51,12 +51,13 @@ def check_size(megabytes: int, limits: Limits) -> None:
 
 
 def check_message_size(kilobytes: int | None, limits: Limits) -> None:
-    largest = limits.max_message_size_bytes // 1024
-    if kilobytes is None or kilobytes == largest:
+    largest = limits.largest_message_bytes // 1024
+    if kilobytes is None or kilobytes == limits.max_message_size_bytes // 1024:
         return
     if largest <= DEFAULT_KILOBYTES:
         raise InvalidArgument(
-            f"MaxMessageSizeInKilobytes cannot be {kilobytes}: this namespace has {largest} for every entity."
+            f"MaxMessageSizeInKilobytes cannot be {kilobytes}: this namespace has {largest} for every entity. "
+            "Its setting largest_message_size_bytes allows more."
         )
     if not min(LEAST_LARGE_KILOBYTES, largest) <= kilobytes <= largest:
         raise out_of_range(
@@ -68,7 +69,7 @@ def message_size_bytes(kilobytes: int | None, limits: Limits) -> int:
     """What an entity takes: its own limit, and never more than the namespace does now."""
     if kilobytes is None:
         return limits.max_message_size_bytes
-    return min(kilobytes * 1024, limits.max_message_size_bytes)
+    return min(kilobytes * 1024, limits.largest_message_bytes)
 
 
 def check_user_metadata(metadata: str | None, limits: Limits) -> None:

@@ -301,7 +301,7 @@ class FaultBoard:
     async def _change_within(self, seconds: float) -> None:
         try:
             await asyncio.wait_for(self._changed.wait(), seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             pass
 
 

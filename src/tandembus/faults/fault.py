@@ -174,8 +174,9 @@ def check_is_there(target: Target, topology: Topology, fragments_of: Callable[[s
 
 def _check_index(target: Target, count: int) -> None:
     if target.index >= count:
-        there = "only 0" if count == 1 else f"0 to {count - 1}"
-        raise InvalidArgument(f"There is no '{target}': this namespace has the {target.scope.value}s {there}.")
+        kind = target.scope.value
+        there = f"only {kind} 0" if count == 1 else f"the {kind}s 0 to {count - 1}"
+        raise InvalidArgument(f"There is no '{target}': this namespace has {there}.")
 
 
 def _no_target(text: str) -> InvalidArgument:

@@ -100,8 +100,8 @@ class FaultGate(Traffic):
     def is_draining(self, consumer: Consumer, lane: i64) -> bool:
         return self.inner.is_draining(consumer, lane)
 
-    def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
-        self._receivers.detach(consumer, lane, is_orderly)
+    def detach(self, consumer: Consumer, lane: i64) -> None:
+        self._receivers.detach(consumer, lane)
         self._let_go()
 
     def handed_over(self, lock: MessageLock) -> None:
@@ -123,14 +123,23 @@ class FaultGate(Traffic):
         self.inner.settle(lock, settlement, reply)
 
     def discharge(self, operation: TransactionOperation) -> None:
-        if not self.faults.is_clear():
-            grows = len(operation.sends) > 0
-            delay_s = self.faults.hit(grows, grows)
-            if delay_s > 0.0 or self._line.is_busy():
-                self._line.put(WaitingDischarge(self.inner, operation), delay_s)
-                self.faults.listen()
-                return
+        delay_s = self._hit_discharge(operation)
+        for part in operation.others:
+            gate = part.traffic
+            assert isinstance(gate, FaultGate)
+            part.traffic = gate.inner
+            delay_s = max(delay_s, gate._hit_discharge(part.operation))
+        if delay_s > 0.0 or self._line.is_busy():
+            self._line.put(WaitingDischarge(self.inner, operation), delay_s)
+            self.faults.listen()
+            return
         self.inner.discharge(operation)
+
+    def _hit_discharge(self, operation: TransactionOperation) -> float:
+        if self.faults.is_clear():
+            return 0.0
+        grows = len(operation.sends) > 0
+        return self.faults.hit(grows, grows)
 
     # Sessions.
 

@@ -42,24 +42,6 @@ class WaitingFeed(Waiting):
 
 
 @final
-class WaitingDetach(Waiting):
-    """A receiver that has left in good order. What it settled before stands in line before it."""
-
-    def __init__(self, inner: Traffic, consumer: Consumer, lane: i64) -> None:
-        super().__init__()
-        self._inner: Final = inner
-        self._consumer: Final = consumer
-        self._lane: i64 = lane
-
-    def let_pass(self) -> None:
-        self._inner.detach(self._consumer, self._lane, True)
-
-    def fail(self, error: BusError) -> None:
-        """Whether it left in good order nobody can tell the fragment now."""
-        self._inner.detach(self._consumer, self._lane, False)
-
-
-@final
 class GatedReceivers:
     def __init__(self, inner: Traffic, faults: FragmentFaults, line: WaitingLine) -> None:
         self._inner: Final = inner
@@ -110,16 +92,12 @@ class GatedReceivers:
         self._feeds.pop(one.consumer, None)
         self._inner.feed(one.consumer, one.lane, one.is_draining)
 
-    def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
+    def detach(self, consumer: Consumer, lane: i64) -> None:
         self._attached.pop(consumer, None)
         self._drains.pop(consumer, None)
         self.forget(consumer)
-        if self._faults.outage is not None:
-            return  # the fragment does not know it
-        if is_orderly and self.leaves_later(consumer, lane):
-            self._line.add(WaitingDetach(self._inner, consumer, lane), 0.0)
-        else:
-            self._inner.detach(consumer, lane, is_orderly)
+        if self._faults.outage is None:  # else the fragment does not know it
+            self._inner.detach(consumer, lane)
 
     def forget(self, consumer: Consumer) -> None:
         """It wants nothing more, whatever waits for it."""
@@ -128,9 +106,9 @@ class GatedReceivers:
             one.is_over = True
 
     def leaves_later(self, consumer: Consumer, lane: i64) -> bool:
-        """Whether its leaving stands in line, too: what waits there may be its settlements, and the fragment would take
-        back what it leaves unsettled. Until then it gets nothing. One that receives and deletes settles nothing, and
-        what is removed for it must be given back at once."""
+        """Whether its leaving a session stands in line, too: what waits there may be its settlements, and the fragment
+        would take back what it leaves unsettled. Until then it gets nothing. One that receives and deletes settles
+        nothing, and what is removed for it must be given back at once."""
         if consumer.is_destructive or not self._line.is_busy():
             return False
         consumer.credit = 0
@@ -146,7 +124,7 @@ class GatedReceivers:
             if inner.is_draining(consumer, lane) or (one is not None and one.is_draining):
                 self._drains[consumer] = True
             self.forget(consumer)
-            inner.detach(consumer, lane, False)
+            inner.detach(consumer, lane)
             consumer.locks_lost()
         self._tell_drained()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tandembus.broker.locks import MessageLock
+from tandembus.broker.transactions import TransactionCancel
 from tandembus.faults.board import FaultBoard
 from tandembus.faults.effects import FragmentFaults
 from tandembus.faults.ledger import FaultyLedger
@@ -74,6 +75,14 @@ class FaultyRequests:
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         await self._pass()
         await self._inner.cancel_scheduled(numbers)
+
+    async def promise_numbers(self, index: int, session_ids: Sequence[str | None]) -> Sequence[int]:
+        await self._pass(is_new=True, grows=True)
+        return await self._inner.promise_numbers(index, session_ids)
+
+    async def find_scheduled(self, numbers: Sequence[int]) -> Sequence[TransactionCancel]:
+        await self._pass()
+        return await self._inner.find_scheduled(numbers)
 
     async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int:
         await self._pass(is_new=True)

@@ -84,7 +84,7 @@ class Channel:
         """Returns whether it is."""
         try:
             await asyncio.wait_for(self._came_up.wait(), timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return False
         return True
 

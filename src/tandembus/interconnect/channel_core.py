@@ -25,7 +25,6 @@ from tandembus.errors import (
     MalformedData,
     MessageLockLost,
     OperationTimeout,
-    OutcomeUnknown,
     ServerBusy,
 )
 from tandembus.interconnect.channel_operations import OpenDischarge, OpenSend, OpenSettle
@@ -65,15 +64,17 @@ from tandembus.interconnect.frames import (
     end_frame,
 )
 from tandembus.interconnect.number_ranges import NumberRanges, read_range
-from tandembus.interconnect.open_operations import OpenOperation, OpenOperations
+from tandembus.interconnect.open_operations import OpenOperation, OpenOperations, named, outcome_unknown, unavailable
 from tandembus.interconnect.remote_consumer import RemoteConsumer, pushed_lock
 from tandembus.interconnect.wire_errors import error_of
 from tandembus.interconnect.wire_messages import read_stored
+from tandembus.large_messages import counted, patience_s
 from tandembus.store.messaging_store import MARK_NUMBERS
 
-_AWAY: Final = "The message broker of this fragment cannot be reached."
-_NOT_DONE: Final = "The message broker was away; the operation was not carried out."
-_UNKNOWN: Final = "The message broker did not answer in time: the operation may have been carried out, or not."
+_AWAY: Final = "The message broker cannot be reached."
+_NOT_DONE: Final = "The message broker was away."
+_TAKES_NOTHING: Final = "The message broker does not take what is sent to it."
+_WHO: Final = "message broker"
 
 
 @final
@@ -111,7 +112,7 @@ class ChannelCore:
 
     def failure(self) -> BusError | None:
         if self._failure is None and self._is_silent:
-            return OperationTimeout("The message broker of this fragment does not answer.")
+            return OperationTimeout("The message broker does not answer.")
         return self._failure
 
     def is_out(self) -> bool:
@@ -119,7 +120,11 @@ class ChannelCore:
 
     def refusal(self) -> BusError:
         """What is refused while the broker is away was not taken, whatever keeps it away."""
-        return FragmentUnavailable(str(self._failure) if self._failure is not None else _AWAY)
+        return FragmentUnavailable(self._why())
+
+    def _why(self) -> str:
+        failure = self.failure()
+        return str(failure) if failure is not None else _AWAY
 
     def wake(self) -> None:
         if not self._is_woken:
@@ -128,37 +133,46 @@ class ChannelCore:
 
     # Operations.
 
-    def send(self, fragment_key: i64, operation: SendOperation) -> None:
-        self._check_can_take(operation.size_bytes)
-        self._sends.add(OpenSend(fragment_key, operation, self._deadline()))
+    def send(self, fragment_key: i64, index: i64, operation: SendOperation) -> None:
+        self.check_can_take(index, operation.size_bytes)
+        self._sends.add(OpenSend(fragment_key, index, operation, self._deadline(operation.size_bytes)))
         self.wake()
 
-    def schedule(self, fragment_key: i64, operation: SendOperation) -> OpenSend:
+    def schedule(self, fragment_key: i64, index: i64, operation: SendOperation) -> OpenSend:
         """A send whose sender wants to know the numbers: they are in what is returned, when the reply is called."""
-        self._check_can_take(operation.size_bytes)
-        schedule = OpenSend(fragment_key, operation, self._deadline(), True)
+        self.check_can_take(index, operation.size_bytes)
+        schedule = OpenSend(fragment_key, index, operation, self._deadline(operation.size_bytes), True)
         self._sends.add(schedule)
         self.wake()
         return schedule
 
-    def discharge(self, fragment_key: i64, operation: TransactionOperation) -> None:
-        for part in operation.settlements:
-            self.check_lock(part.lock)
-        self._check_can_take(operation.size_bytes)
-        self._sends.add(OpenDischarge(fragment_key, operation, self._deadline()))
+    def discharge(self, fragment_key: i64, index: i64, operation: TransactionOperation) -> None:
+        size_bytes = operation.size_bytes
+        for settlement in operation.settlements:
+            self.check_lock(settlement.lock)
+        for part in operation.others:
+            size_bytes += part.operation.size_bytes
+            for settlement in part.operation.settlements:
+                self.check_lock(settlement.lock)
+        self.check_can_take(index, size_bytes)
+        self._sends.add(OpenDischarge(fragment_key, index, operation, self._deadline(size_bytes)))
         self.wake()
 
-    def _check_can_take(self, size_bytes: i64) -> None:
-        if not self.is_up:
-            raise self.refusal()
+    def check_can_take(self, index: i64, size_bytes: i64) -> None:
+        """Raises where the broker cannot take a send of this size. One that is silent, or whose store hangs, gets
+        nothing new: the answers to earlier operations show when it is back."""
+        if not self.is_up or self.is_out():
+            raise unavailable(index, self._why())
         waiting = self._sends.waiting_bytes
-        if waiting > 0 and waiting + size_bytes > self._max_waiting_bytes:
+        if waiting > 0 and waiting + counted(size_bytes) > self._max_waiting_bytes:
             if self._clock.monotonic() - self._last_answer_at < self._outage_s:
                 raise ServerBusy("The message broker has more to do than it can: too much is waiting for it.")
-            raise FragmentUnavailable("The message broker does not take what is sent to it.")
+            raise unavailable(index, _TAKES_NOTHING)
 
-    def _deadline(self) -> float:
-        return self._clock.monotonic() + self._fragment_timeout_s
+    def _deadline(self, size_bytes: i64) -> float:
+        """Later where large messages go first."""
+        wait_s = self._fragment_timeout_s + patience_s(self._sends.open_bytes + size_bytes)
+        return self._clock.monotonic() + wait_s
 
     def check_lock(self, lock: MessageLock) -> None:
         """As far as that is known here: the broker has the last word."""
@@ -168,8 +182,8 @@ class ChannelCore:
     def settle(self, fragment_key: i64, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> OpenSettle:
         self.check_lock(lock)
         if not self.is_up:
-            raise self.refusal()
-        operation = OpenSettle(fragment_key, lock, settlement, reply, self._deadline())
+            raise unavailable(lock.index, self._why())
+        operation = OpenSettle(fragment_key, lock, settlement, reply, self._deadline(0))
         lock.settlement = settlement
         lock.asked = settlement
         self._settles.add(operation)
@@ -201,13 +215,13 @@ class ChannelCore:
         if receiver.limit() > 0:
             self.tell(receiver)
 
-    def remove_consumer(self, receiver: RemoteConsumer, is_orderly: bool) -> None:
+    def remove_consumer(self, receiver: RemoteConsumer) -> None:
         receiver.left()
         if self.consumers.pop(int(receiver.number), None) is None or not self.is_up:
             return
         out = self.begin_control(REMOVE_CONSUMER)
         write_u32(out, receiver.number)
-        write_u8(out, 1 if is_orderly else 0)
+        write_u8(out, 0)  # reserved
         self.end_control()
 
     def tell(self, receiver: RemoteConsumer) -> None:
@@ -241,7 +255,7 @@ class ChannelCore:
 
     def collect(self) -> bytes:
         """Everything that is to be written now. What was handed over and what was settled stand first: a consumer that
-        leaves must not take along what its client has got, nor give back what it has settled."""
+        leaves gives back what its client has not got, and a session what is not settled."""
         self._is_woken = False
         if not self.is_up:
             return b""
@@ -323,7 +337,7 @@ class ChannelCore:
             operation = table.take(cursor.long())
             name, text = cursor.text(), cursor.text()
             if operation is not None:
-                operation.answered(error_of(name, text))
+                operation.answered(named(operation.index, error_of(name, text)))
             self._heard_of(table)
 
     def _take_numbers(self, cursor: Cursor) -> None:
@@ -409,7 +423,7 @@ class ChannelCore:
         if fate == DONE:
             operation.answered(None)
         elif not operation.can_be_repeated():
-            operation.answered(FragmentUnavailable(_NOT_DONE))
+            operation.answered(unavailable(operation.index, _NOT_DONE))
         elif operation.epoch == epoch:
             self._repeat(table, operation)
         else:
@@ -418,7 +432,7 @@ class ChannelCore:
     def _repeat(self, table: OpenOperations, operation: OpenOperation) -> None:
         """It is known not to have been carried out, and never will be under its old number."""
         operation.number = 0
-        operation.deadline = self._deadline()
+        operation.deadline = self._deadline(operation.size_bytes)
         table.add(operation)
 
     def _take_store(self, cursor: Cursor, epoch: i64) -> None:
@@ -435,6 +449,7 @@ class ChannelCore:
     def _come_up(self, epoch: i64) -> None:
         if self.is_up and self.epoch == epoch:
             self._failure = None  # it hung, and does not any more
+            self._is_silent = False
             return
         self.epoch = epoch
         self.is_up = True
@@ -461,7 +476,7 @@ class ChannelCore:
         for table in self._tables:
             table.bring_forward(self._clock.monotonic() + self._in_doubt_wait_s)
             for operation in table.take_waiting():
-                operation.answered(self.refusal())
+                operation.answered(unavailable(operation.index, self._why()))
         self.sessions.went_down(error)
         for receiver in list(self.consumers.values()):
             receiver.went_down()
@@ -471,9 +486,9 @@ class ChannelCore:
         for table in self._tables:
             for operation in table.take_overdue(now):
                 self._is_silent = self.is_up
-                operation.answered(OutcomeUnknown(_UNKNOWN))
+                operation.answered(outcome_unknown(operation.index, _WHO))
             for operation in table.take_overdue_waiting(now):
-                operation.answered(FragmentUnavailable("The message broker does not take what is sent to it."))
+                operation.answered(unavailable(operation.index, _TAKES_NOTHING))
 
     def close(self) -> None:
         """This front end ends: nobody will learn what became of what is open."""
@@ -482,7 +497,7 @@ class ChannelCore:
             for number in table.numbers():
                 operation = table.take(number)
                 if operation is not None:
-                    operation.answered(OutcomeUnknown(_UNKNOWN))
+                    operation.answered(outcome_unknown(operation.index, _WHO))
 
     def is_idle(self) -> bool:
         """Nothing is in doubt or under way, and nothing waits to be."""

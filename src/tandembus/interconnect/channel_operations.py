@@ -20,6 +20,7 @@ from tandembus.interconnect.wire_messages import write_sent
 
 IS_VIA: Final = 1
 HAS_SOURCE: Final = 2
+HAS_NUMBERS: Final = 4
 
 HAS_REASON: Final = 1
 HAS_CHANGES: Final = 2
@@ -33,6 +34,9 @@ def write_send(out: BytesWriter, operation: SendOperation) -> None:
     facts: i64 = IS_VIA if operation.is_via else 0
     if source is not None:
         facts |= HAS_SOURCE
+    promised = operation.promised
+    if promised is not None:
+        facts |= HAS_NUMBERS
     write_u8(out, facts)
     write_u32(out, operation.size_bytes)
     write_u32(out, len(operation.messages))
@@ -40,6 +44,9 @@ def write_send(out: BytesWriter, operation: SendOperation) -> None:
         write_sent(out, message)
     if source is not None:
         _write_source(out, source)
+    if promised is not None:
+        for number in promised:
+            write_i64_be(out, number)
 
 
 def _write_source(out: BytesWriter, source: TransferSource) -> None:
@@ -74,9 +81,9 @@ def encoded(changes: dict[str, object] | None) -> bytes:
 @final
 class OpenSend(OpenOperation):
     def __init__(
-        self, fragment_key: i64, operation: SendOperation, deadline: float, wants_numbers: bool = False
+        self, fragment_key: i64, index: i64, operation: SendOperation, deadline: float, wants_numbers: bool = False
     ) -> None:
-        super().__init__(operation.size_bytes, deadline)
+        super().__init__(operation.size_bytes, deadline, index)
         self.numbers: list[int] | None = None
         """Of its messages, where its sender wants them. None when it is known from the mark alone that they are
         stored."""
@@ -99,7 +106,7 @@ class OpenSettle(OpenOperation):
     def __init__(
         self, fragment_key: i64, lock: MessageLock, settlement: i64, reply: SettleReply | None, deadline: float
     ) -> None:
-        super().__init__(SETTLE_BYTES, deadline)
+        super().__init__(SETTLE_BYTES, deadline, lock.index)
         self._fragment_key: i64 = fragment_key
         self._lock: Final = lock
         self._settlement: i64 = settlement
@@ -134,26 +141,50 @@ class OpenSettle(OpenOperation):
 
 @final
 class OpenDischarge(OpenOperation):
-    def __init__(self, fragment_key: i64, operation: TransactionOperation, deadline: float) -> None:
-        super().__init__(operation.size_bytes, deadline)
+    def __init__(self, fragment_key: i64, index: i64, operation: TransactionOperation, deadline: float) -> None:
+        size_bytes = operation.size_bytes
+        for part in operation.others:
+            size_bytes += part.operation.size_bytes
+        super().__init__(size_bytes, deadline, index)
         self._fragment_key: i64 = fragment_key
         self._operation: Final = operation
-        self._changes: list[bytes] = [encoded(one.changes) for one in operation.settlements]
+        self._changes: list[bytes] = _encoded_changes(operation)
+        for part in operation.others:
+            self._changes += _encoded_changes(part.operation)
 
     def write(self, out: BytesWriter) -> None:
         operation = self._operation
         write_u8(out, DISCHARGE)
         write_i64_be(out, self.number)
         write_u32(out, self._fragment_key)
+        changes = self._write_part(out, operation, 0)
+        write_u32(out, len(operation.others))
+        for part in operation.others:
+            write_u32(out, part.fragment_key)
+            changes = self._write_part(out, part.operation, changes)
+
+    def _write_part(self, out: BytesWriter, operation: TransactionOperation, changes: int) -> int:
+        """`changes`: the place of its first settlement's among those of all; returns that of the next part's."""
         write_u32(out, len(operation.sends))
         for send in operation.sends:
             write_send(out, send)
         write_u32(out, len(operation.settlements))
-        for position in range(len(operation.settlements)):
-            part = operation.settlements[position]
+        for part in operation.settlements:
             write_settlement(
-                out, part.lock.token, part.settlement, part.reason, part.description, self._changes[position]
+                out, part.lock.token, part.settlement, part.reason, part.description, self._changes[changes]
             )
+            changes += 1
+        write_u32(out, len(operation.cancels))
+        for cancel in operation.cancels:
+            write_i64_be(out, cancel.number)
+            write_i64_be(out, cancel.size_bytes)
+            write_i64_be(out, cancel.due_ms)
+        write_u32(out, len(operation.states))
+        for change in operation.states:
+            write_u32(out, change.hold_number)
+            write_u8(out, 0 if change.state is None else 1)
+            write_sized(out, change.state or b"")
+        return changes
 
     def answered(self, error: BusError | None) -> None:
         tell_discharged(self._operation, error)
@@ -162,11 +193,21 @@ class OpenDischarge(OpenOperation):
 def tell_discharged(operation: TransactionOperation, error: BusError | None) -> None:
     """Its parts' own replies are called when it was carried out, in the order in which a fragment calls them."""
     if error is None:
-        for part in operation.settlements:
-            _carried_out(part)
-        for send in operation.sends:
-            send.reply.sent(send, None)
+        _tell_parts(operation)
+        for other in operation.others:
+            _tell_parts(other.operation)
     operation.reply.discharged(operation, error)
+
+
+def _encoded_changes(operation: TransactionOperation) -> list[bytes]:
+    return [encoded(one.changes) for one in operation.settlements]
+
+
+def _tell_parts(operation: TransactionOperation) -> None:
+    for part in operation.settlements:
+        _carried_out(part)
+    for send in operation.sends:
+        send.reply.sent(send, None)
 
 
 def _carried_out(part: TransactionSettlement) -> None:

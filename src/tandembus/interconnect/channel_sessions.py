@@ -24,6 +24,7 @@ from tandembus.interconnect.frames import (
     WATCH,
     WISH,
 )
+from tandembus.interconnect.open_operations import named
 from tandembus.interconnect.remote_consumer import RemoteConsumer
 from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish
 from tandembus.interconnect.wire_errors import error_of
@@ -78,7 +79,7 @@ class ChannelSessions:
         core = self._core
         if not core.is_up:
             wish.is_over = True
-            wish.refused(core.refusal())
+            wish.refused(named(index, core.refusal()))
             return
         number = self._next
         self._next += 1
@@ -210,4 +211,4 @@ class ChannelSessions:
                 one.receiver.consumer.session_lost(SessionLockLost(SESSION_LOST))
         for waiting in wished.values():
             waiting.wish.is_over = True
-            waiting.wish.refused(error)
+            waiting.wish.refused(named(waiting.index, error))

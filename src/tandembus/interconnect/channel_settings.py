@@ -36,5 +36,5 @@ class ChannelSettings:
             unsent_bytes=limits.channel_unsent_bytes,
             unreported_bytes=limits.consumer_unreported_bytes,
             commit_outage_s=limits.commit_outage_s,
-            max_frame_bytes=MAX_FRAME_BYTES + limits.max_message_size_bytes,
+            max_frame_bytes=MAX_FRAME_BYTES + limits.largest_message_bytes,
         )

@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol):
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out = []
             transport.write(data)
-            if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            if transport.get_write_buffer_size() > MAX_UNSENT_BYTES + self._max_frame_bytes:
                 self.end(FragmentUnavailable("The other process does not read what it is sent."))
 
     def _collect(self) -> None:

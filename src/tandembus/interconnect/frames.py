@@ -188,6 +188,9 @@ class FrameReader:
         data, at = self.data, self._read_to
         there: i64 = i64(len(data)) - at
         if there < 4:
+            if there == 0:
+                self.data = b""  # a connection that is quiet now must not keep a large frame alive
+                self._read_to = 0
             return False
         length = u32_at(data, at)
         if length < TYPE_BYTES or length > self.max_frame_bytes:

@@ -18,14 +18,15 @@ from tandembus.broker.fragment import Fragment
 from tandembus.broker.operations import SendOperation, SendReply
 from tandembus.broker.transactions import TransactionOperation, TransactionReply
 from tandembus.clock import Clock
-from tandembus.errors import BusError, FragmentUnavailable, OperationTimeout, OutcomeUnknown
+from tandembus.errors import BusError, FragmentUnavailable, OperationTimeout
 from tandembus.interconnect.channel_operations import tell_discharged
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.marked_numbers import NOT_CARRIED_OUT, MarkedNumbers, refusal_of
-from tandembus.interconnect.open_operations import OpenOperation, OpenOperations
-from tandembus.message import Message
+from tandembus.interconnect.open_operations import OpenOperation, OpenOperations, named, outcome_unknown, unavailable
+from tandembus.large_messages import patience_s
+from tandembus.message import IS_SCHEDULED, Message
 
-_UNKNOWN: Final = "The messaging store did not answer in time: the operation may have been carried out, or not."
+_WHO: Final = "messaging store"
 
 
 class LocalOperation(OpenOperation):
@@ -42,7 +43,7 @@ class LocalOperation(OpenOperation):
 @final
 class LocalSend(LocalOperation):
     def __init__(self, channel: LocalChannel, fragment: Fragment, operation: SendOperation, deadline: float) -> None:
-        super().__init__(operation.size_bytes, deadline)
+        super().__init__(operation.size_bytes, deadline, fragment.index)
         self._channel: Final = channel
         self._fragment: Final = fragment
         self._operation: Final = operation
@@ -70,7 +71,7 @@ class LocalDischarge(LocalOperation):
     def __init__(
         self, channel: LocalChannel, fragment: Fragment, operation: TransactionOperation, deadline: float
     ) -> None:
-        super().__init__(operation.size_bytes, deadline)
+        super().__init__(operation.size_bytes, deadline, fragment.index)
         self.was_in_doubt: bool = False
         self._channel: Final = channel
         self._fragment: Final = fragment
@@ -79,7 +80,10 @@ class LocalDischarge(LocalOperation):
     def carry_out(self) -> None:
         asked = self._operation
         reply = _Discharged(self._channel, self)
-        self._fragment.discharge(TransactionOperation(asked.sends, asked.settlements, reply))
+        operation = TransactionOperation(asked.sends, asked.settlements, reply, asked.others)
+        operation.cancels = asked.cancels
+        operation.states = asked.states
+        self._fragment.discharge(operation)
 
     def answered(self, error: BusError | None) -> None:
         """Its parts were told by the fragment itself, unless it took a while to learn that it was carried out."""
@@ -103,16 +107,16 @@ class LocalChannel:
         self._open: Final = OpenOperations(settings.window_count, settings.waiting_bytes)
 
     def send(self, fragment: Fragment, operation: SendOperation) -> None:
-        self._begin(LocalSend(self, fragment, operation, self._deadline(fragment)))
+        self._begin(LocalSend(self, fragment, operation, self._deadline(fragment, operation.size_bytes)))
 
     def discharge(self, fragment: Fragment, operation: TransactionOperation) -> None:
-        self._begin(LocalDischarge(self, fragment, operation, self._deadline(fragment)))
+        self._begin(LocalDischarge(self, fragment, operation, self._deadline(fragment, operation.size_bytes)))
 
-    def _deadline(self, fragment: Fragment) -> float:
+    def _deadline(self, fragment: Fragment, size_bytes: i64) -> float:
         failure = fragment.failure
         if failure is not None:
-            raise FragmentUnavailable(str(failure))
-        return self._clock.monotonic() + self._fragment_timeout_s
+            raise unavailable(fragment.index, str(failure))
+        return self._clock.monotonic() + self._fragment_timeout_s + patience_s(self._open.open_bytes + size_bytes)
 
     def _begin(self, operation: LocalOperation) -> None:
         is_first = not self._open.has_waiting()
@@ -161,7 +165,7 @@ class LocalChannel:
     def _tell(self, number: i64, error: BusError | None) -> None:
         operation = self._open.take(number)
         if operation is not None:
-            operation.answered(error)
+            operation.answered(named(operation.index, error) if error is not None else None)
         if self._open.has_waiting():
             self._go_on()
 
@@ -173,9 +177,9 @@ class LocalChannel:
     def tick(self, now: float) -> bool:
         """Nobody waits for ever. Returns whether anybody waits at all."""
         for operation in self._open.take_overdue(now):
-            operation.answered(OutcomeUnknown(_UNKNOWN))
+            operation.answered(outcome_unknown(operation.index, _WHO))
         for operation in self._open.take_overdue_waiting(now):
-            operation.answered(FragmentUnavailable("The messaging store does not answer."))
+            operation.answered(unavailable(operation.index, "The messaging store does not answer."))
         if self._open.has_waiting():
             self._go_on()
         self._is_watched = self._open.open_count > 0 or self._open.has_waiting()
@@ -198,6 +202,7 @@ def unsent_copy(message: Message, is_first_entity: bool) -> Message:
     copy.properties_end = message.properties_end
     copy.application_end = message.application_end
     copy.priority = message.priority
+    copy.flags = message.flags & ~IS_SCHEDULED
     copy.ttl_ms = message.ttl_ms
     copy.scheduled_at = message.scheduled_at
     copy.session_id = message.session_id

@@ -15,8 +15,9 @@ from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.session import SessionLock
 from tandembus.broker.session_listing import SessionListing
 from tandembus.broker.session_locks import renew_session
-from tandembus.broker.session_reading import set_state
+from tandembus.broker.session_reading import promise_numbers, set_state
 from tandembus.broker.sessions import SESSION_LOST
+from tandembus.broker.transactions import TransactionCancel
 from tandembus.errors import MessageLockLost, MessageNotFound, SessionLockLost
 from tandembus.interconnect.answers import tell
 from tandembus.interconnect.local_channel import LocalChannel
@@ -47,6 +48,10 @@ class LocalRequests:
     def ledgers(self) -> Sequence[LocalLedger]:
         return [LocalLedger(self._broker, self._fragment)]
 
+    def _check_open(self) -> None:
+        """Raises StoreUnavailable while there is no store: a fragment that was not read from it looks empty."""
+        _ = self._broker.store
+
     # Sequence numbers.
 
     def _whole(self, number: int) -> int:
@@ -54,6 +59,7 @@ class LocalRequests:
 
     def _own(self, sequence_numbers: Sequence[int]) -> list[int]:
         """The same as numbers of this fragment. Raises MessageNotFound for what cannot be one."""
+        self._check_open()
         for one in sequence_numbers:
             if one <= 0 or one >> NUMBER_BITS != self._fragment.index:
                 raise MessageNotFound(f"There is no message with sequence number {one}.")
@@ -85,6 +91,7 @@ class LocalRequests:
     async def peek(
         self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
     ) -> Sequence[Browsed]:
+        self._check_open()
         first = self._first_from(from_number)
         if first is None:
             return []
@@ -165,9 +172,16 @@ class LocalRequests:
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         await browsing.cancel_scheduled(self._broker, self._fragment, self._own(numbers))
 
+    async def promise_numbers(self, index: int, session_ids: Sequence[str | None]) -> Sequence[int]:
+        return [self._whole(number) for number in await promise_numbers(self._fragment, session_ids)]
+
+    async def find_scheduled(self, numbers: Sequence[int]) -> Sequence[TransactionCancel]:
+        return await browsing.find_scheduled(self._broker, self._fragment, self._own(numbers))
+
     # Deleting.
 
     async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int:
+        self._check_open()
         return await browsing.delete_batch(self._broker, self._fragment, lane, count, before_ms, session_id)
 
     async def delete_one(self, lane: int, number: int) -> None:
@@ -187,7 +201,8 @@ class LocalRequests:
 
     async def session_state(self, hold: SessionHold) -> bytes | None:
         self._held(hold)
-        stored = await self._broker.store.session_state(int(self._fragment.key), hold.session_id)
+        key = self._fragment.settings.key_of(hold.session_id)
+        stored = await self._broker.store.session_state(int(self._fragment.key), key)
         return None if stored is None else stored.state
 
     async def set_session_state(self, hold: SessionHold, state: bytes | None) -> None:

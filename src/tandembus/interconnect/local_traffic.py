@@ -45,13 +45,20 @@ class _Grant:
 
     def granted(self, lock: SessionLock) -> None:
         wish = self.wish
-        wish.is_over = True
-        wish.granted(SessionHold(lock.session.name, lock.locked_until_ms, self.index, lock))
+        _end(wish)
+        name = wish.session_id
+        wish.granted(SessionHold(lock.session.name if name is None else name, lock.locked_until_ms, self.index, lock))
 
     def refused(self, error: BusError) -> None:
         wish = self.wish
-        wish.is_over = True
+        _end(wish)
         wish.refused(error)
+
+
+def _end(wish: SessionWish) -> None:
+    """It is answered or given up. Until then it and what answers it refer to each other."""
+    wish.is_over = True
+    wish.tag = None
 
 
 @final
@@ -114,16 +121,13 @@ class LocalTraffic(Traffic):
     def is_draining(self, consumer: Consumer, lane: i64) -> bool:
         return consumer in self.fragment.consumers(lane).draining
 
-    def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
-        fragment = self.fragment
-        if consumer.leaves_locks:
-            fragment.consumers(lane).remove(consumer)
-            self._want(fragment)  # others may be waiting for what it did not take
-        else:
-            release_consumer(fragment, consumer, lane, is_orderly)
+    def detach(self, consumer: Consumer, lane: i64) -> None:
+        release_consumer(self.fragment, consumer, lane)
+        self._want(self.fragment)  # others may be waiting for what it did not take
 
     def handed_over(self, lock: MessageLock) -> None:
         lock.is_kept_ready = False
+        lock.uncount()
 
     def check_lock(self, lock: MessageLock) -> None:
         self.fragment.check_lock(lock)
@@ -132,6 +136,10 @@ class LocalTraffic(Traffic):
         self.fragment.settle(lock, settlement, reply)
 
     def discharge(self, operation: TransactionOperation) -> None:
+        for part in operation.others:
+            other = part.traffic
+            assert isinstance(other, LocalTraffic)
+            part.fragment = other.fragment
         channel = self._channel
         if channel is None:
             self.fragment.discharge(operation)
@@ -156,8 +164,8 @@ class LocalTraffic(Traffic):
         self._serve_sessions(fragment)
 
     def give_up_session(self, wish: SessionWish) -> None:
-        wish.is_over = True
         accept = wish.tag
+        _end(wish)
         if isinstance(accept, SessionAccept):
             gave_up_session(self.fragment, accept)
 

@@ -13,21 +13,45 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from tandembus.errors import BusError
+from tandembus.errors import BusError, FragmentUnavailable, OutcomeUnknown
+from tandembus.large_messages import counted
 from tandembus.store.messaging_store import MARK_NUMBERS
 
 SLOT_MASK: Final = MARK_NUMBERS - 1
 
 
+def unavailable(index: i64, why: str) -> FragmentUnavailable:
+    """The error for a client whose operation a fragment did not take. It names the fragment and says that retrying
+    helps."""
+    return FragmentUnavailable(
+        f"Fragment {int(index)} is unavailable, and nothing was changed. Try again in a few seconds. {why}"
+    )
+
+
+def named(index: i64, error: BusError) -> BusError:
+    """The error that a fragment gave, for a client: one that says that the fragment took nothing names it."""
+    return unavailable(index, str(error)) if isinstance(error, FragmentUnavailable) else error
+
+
+def outcome_unknown(index: i64, who: str) -> OutcomeUnknown:
+    """The error for a client whose operation nobody answered in time."""
+    return OutcomeUnknown(
+        f"The {who} of fragment {int(index)} did not answer in time: the operation may have been carried out, or not. "
+        "Trying again helps, and may carry it out twice."
+    )
+
+
 class OpenOperation:
     """One of them. What it is and whom it answers is its children's affair."""
 
-    def __init__(self, size_bytes: i64, deadline: float) -> None:
+    def __init__(self, size_bytes: i64, deadline: float, index: i64) -> None:
+        self.index: i64 = index
+        """Index of the fragment in its entity."""
         self.number: i64 = 0
         """0 while it waits."""
         self.size_bytes: i64 = size_bytes
         self.deadline: float = deadline
-        """When whoever waits for it is told that nobody knows, on the monotonic clock."""
+        """Monotonic time at which the caller gets OutcomeUnknown."""
         self.epoch: i64 = 0
         """Of the store, when it was carried there."""
 
@@ -55,6 +79,7 @@ class OpenOperations:
         self.open_count: i64 = 0
         self.open_bytes: i64 = 0
         self.waiting_bytes: i64 = 0
+        """Of large messages only the first 1 MiB."""
         self._slots: list[OpenOperation | None] = [None] * MARK_NUMBERS
         self._next: i64 = 1
         self._lowest: i64 = 1
@@ -63,7 +88,7 @@ class OpenOperations:
 
     def add(self, operation: OpenOperation) -> None:
         self._waiting.append(operation)
-        self.waiting_bytes += operation.size_bytes
+        self.waiting_bytes += counted(operation.size_bytes)
 
     def can_open(self) -> bool:
         """Whether the next one that waits may be carried to the broker now."""
@@ -74,7 +99,7 @@ class OpenOperations:
     def open_next(self) -> OpenOperation:
         """It has a number from now on."""
         operation = self._waiting.popleft()
-        self.waiting_bytes -= operation.size_bytes
+        self.waiting_bytes -= counted(operation.size_bytes)
         operation.number = self._next
         self._slots[self._next & SLOT_MASK] = operation
         self._next += 1
@@ -158,6 +183,6 @@ class OpenOperations:
         overdue: list[OpenOperation] = []
         while self._waiting and self._waiting[0].deadline <= now:
             operation = self._waiting.popleft()
-            self.waiting_bytes -= operation.size_bytes
+            self.waiting_bytes -= counted(operation.size_bytes)
             overdue.append(operation)
         return overdue

@@ -105,7 +105,7 @@ class Peer:
         self._send(CALL, body)
         try:
             return await within(answer, timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise OutcomeUnknown(f"'{name}' was not answered within {timeout_s:g} s.") from None
         finally:
             self._asked.pop(number, None)

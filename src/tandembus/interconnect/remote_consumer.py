@@ -15,6 +15,7 @@ from tandembus.broker.locks import RELEASE, REMOVE, MessageLock, SettleReply
 from tandembus.broker.operations import Consumer
 from tandembus.errors import BusError
 from tandembus.interconnect.traffic import SessionHold
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.message import Message
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class RemoteConsumer:
         if consumer.keeps_ready:
             consumer.credit -= 1
             consumer.deliver(message, lock)
-        elif not self._ready and consumer.can_take():
+        elif not self._ready and consumer.can_take() and _has_room_for(consumer, lock):
             self._hand_over(message, lock)
         elif self.hold is None and consumer.credit <= i64(len(self._ready)):
             self._core.settle(self.fragment_key, lock, RELEASE, None)  # its credit was withdrawn meanwhile
@@ -107,7 +108,7 @@ class RemoteConsumer:
         """Its credit has changed, or it has room again."""
         consumer = self.consumer
         if self._ready:
-            while self._ready and consumer.can_take():
+            while self._ready and consumer.can_take() and _has_room_for(consumer, self._ready[0][1]):
                 message, lock = self._ready.popleft()
                 self._hand_over(message, lock)
             consumer.flush()
@@ -193,6 +194,10 @@ class Removal(SettleReply):
 
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
         self._receiver.removed(self._message, lock, error)
+
+
+def _has_room_for(consumer: Consumer, lock: MessageLock) -> bool:
+    return lock.size_bytes <= LARGE_BYTES or consumer.has_room_for(lock.size_bytes)
 
 
 def pushed_lock(

@@ -14,10 +14,12 @@ from typing import Final, final
 from tandembus.broker.locks import MessageLock
 from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.sessions import SESSION_LOST
+from tandembus.broker.transactions import TransactionCancel
 from tandembus.clock import Clock
-from tandembus.errors import BusError, MalformedData, SessionLockLost
+from tandembus.errors import BusError, FragmentUnavailable, MalformedData, SessionLockLost
 from tandembus.interconnect.answers import tell
 from tandembus.interconnect.channel import Channel
+from tandembus.interconnect.open_operations import unavailable
 from tandembus.interconnect.remote_ledger import RemoteLedger
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Taken
 from tandembus.interconnect.traffic import SessionHold
@@ -44,21 +46,34 @@ class RemoteRequests:
     """Implements `Requests`."""
 
     def __init__(
-        self, channel: Channel, fragment_key: int, clock: Clock, timeout_s: float = 15.0, long_timeout_s: float = 60.0
+        self,
+        channel: Channel,
+        fragment_key: int,
+        index: int,
+        clock: Clock,
+        timeout_s: float = 15.0,
+        long_timeout_s: float = 60.0,
     ) -> None:
         """`long_timeout_s`: for what goes through many messages."""
         self._channel: Final = channel
         self._fragment_key: Final = fragment_key
+        self._index: Final = index
         self._clock: Final = clock
         self._timeout_s: Final = timeout_s
         self._long_timeout_s: Final = long_timeout_s
         self._given: Final[deque[int]] = deque(maxlen=MOST_GIVEN)
 
     async def _ask(self, name: str, *values: object) -> object:
-        return await self._channel.call(name, [self._fragment_key, *values], self._timeout_s)
+        return await self._call(name, values, self._timeout_s)
 
     async def _change(self, name: str, *values: object) -> object:
-        return await self._channel.call(name, [self._fragment_key, *values], self._long_timeout_s, True)
+        return await self._call(name, values, self._long_timeout_s, changes=True)
+
+    async def _call(self, name: str, values: Sequence[object], timeout_s: float, changes: bool = False) -> object:
+        try:
+            return await self._channel.call(name, [self._fragment_key, *values], timeout_s, changes)
+        except FragmentUnavailable as error:
+            raise unavailable(self._index, str(error)) from error
 
     @property
     def ledgers(self) -> Sequence[RemoteLedger]:
@@ -103,10 +118,13 @@ class RemoteRequests:
     # Sending.
 
     async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
+        self._channel.core.check_can_take(self._index, size_bytes)
         end = Values([await self._ask("ends", MAIN)]).integers()[0]
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reply = CallbackSendReply(lambda _operation, error: tell(done, error))
-        sent = self._channel.core.schedule(self._fragment_key, SendOperation(messages, size_bytes, reply, 0))
+        sent = self._channel.core.schedule(
+            self._fragment_key, self._index, SendOperation(messages, size_bytes, reply, 0)
+        )
         await done
         if sent.numbers is not None:
             base = end >> NUMBER_BITS << NUMBER_BITS
@@ -132,6 +150,14 @@ class RemoteRequests:
 
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         await self._change("cancel_scheduled", list(numbers))
+
+    async def promise_numbers(self, index: int, session_ids: Sequence[str | None]) -> Sequence[int]:
+        wanted = [None if one is None else [one] for one in session_ids]
+        return Values([await self._change("promise_numbers", wanted)]).integers()
+
+    async def find_scheduled(self, numbers: Sequence[int]) -> Sequence[TransactionCancel]:
+        found = Values([await self._ask("find_scheduled", list(numbers))])
+        return [TransactionCancel(one.integer(), one.integer(), one.integer()) for one in found.lists()]
 
     # Deleting.
 
@@ -159,9 +185,7 @@ class RemoteRequests:
     async def list_sessions(self, after_ms: int | None, skip: int, top: int, listing: Listing) -> Sequence[str]:
         if not isinstance(listing.tag, int):
             listing.tag = next(_listing_numbers)
-        found = await self._channel.call(
-            "list_sessions", [self._fragment_key, after_ms, skip, top, listing.tag], self._long_timeout_s
-        )
+        found = await self._call("list_sessions", [after_ms, skip, top, listing.tag], self._long_timeout_s)
         return Values([found]).texts()
 
 

@@ -38,7 +38,7 @@ class RemoteTraffic(Traffic):
     def send(self, operation: SendOperation) -> None:
         if self._requires_session and not operation.is_via:
             check_sessions(operation.messages)
-        self._core.send(self.fragment_key, operation)
+        self._core.send(self.fragment_key, self.index, operation)
 
     def transaction_index(self, operation: SendOperation) -> i64:
         if self._requires_session and not operation.is_via:
@@ -46,7 +46,11 @@ class RemoteTraffic(Traffic):
         return self.index
 
     def discharge(self, operation: TransactionOperation) -> None:
-        self._core.discharge(self.fragment_key, operation)
+        for part in operation.others:
+            other = part.traffic
+            assert isinstance(other, RemoteTraffic)
+            part.fragment_key = other.fragment_key
+        self._core.discharge(self.fragment_key, self.index, operation)
 
     # Receiving.
 
@@ -72,10 +76,10 @@ class RemoteTraffic(Traffic):
         receiver = self._receivers.get(consumer)
         return receiver is not None and receiver.is_draining
 
-    def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
+    def detach(self, consumer: Consumer, lane: i64) -> None:
         receiver = self._receivers.pop(consumer, None)
         if receiver is not None:
-            self._core.remove_consumer(receiver, is_orderly)
+            self._core.remove_consumer(receiver)
 
     def handed_over(self, lock: MessageLock) -> None:
         self._core.handed_over(lock)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tandembus.broker.locks import MessageLock
+from tandembus.broker.transactions import TransactionCancel
 from tandembus.interconnect.ledger import FragmentLedger
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
@@ -104,6 +105,13 @@ class Requests(Protocol):
 
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         """All or none."""
+
+    async def promise_numbers(self, index: int, session_ids: Sequence[str | None]) -> Sequence[int]:
+        """Numbers in the fragment of this index, one for a message of each session, or of none. They are nobody else's
+        from now on; the messages come later, or never."""
+
+    async def find_scheduled(self, numbers: Sequence[int]) -> Sequence[TransactionCancel]:
+        """What cancels scheduled messages as part of a transaction; all or none are found, in one fragment."""
 
     async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int: ...
 

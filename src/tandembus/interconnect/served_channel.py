@@ -17,8 +17,9 @@ from tandembus.amqp.encoding.encoder import write_u32
 from tandembus.broker.channel_marks import ChannelMark
 from tandembus.broker.locks import LOCK_LOST, MessageLock, SettleReply
 from tandembus.broker.operations import SendOperation, SendReply, TransferSource
+from tandembus.broker.transactions import TransactionCancel
 from tandembus.errors import BusError, FragmentUnavailable, MalformedData, MessageLockLost, OperationTimeout
-from tandembus.interconnect.channel_operations import HAS_SOURCE, IS_VIA
+from tandembus.interconnect.channel_operations import HAS_NUMBERS, HAS_SOURCE, IS_VIA
 from tandembus.interconnect.channel_settings import ChannelSettings
 from tandembus.interconnect.deferred import Deferred
 from tandembus.interconnect.fields import Cursor, write_text, write_u8
@@ -48,7 +49,7 @@ from tandembus.interconnect.frames import (
 )
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.served_operations import ServedOperations
-from tandembus.interconnect.served_parts import Discharge, Settlement, read_settlement
+from tandembus.interconnect.served_parts import Discharge, DischargePart, Settlement, read_settlement, read_state
 from tandembus.interconnect.served_receivers import ServedReceivers
 from tandembus.interconnect.wire_messages import read_sent
 from tandembus.message import Message
@@ -174,7 +175,7 @@ class ServedChannel:
                 table.take(number)
                 self._carry_settlement(fragment_key, number, part, is_current)
             elif kind == DISCHARGE and code == SENDS:
-                discharge = self._read_discharge(cursor, number)
+                discharge = self._read_discharge(cursor, number, fragment_key)
                 table.take(number)
                 self._carry_discharge(fragment_key, discharge, is_current)
             else:
@@ -192,7 +193,10 @@ class ServedChannel:
             messages.append(read_sent(cursor))
             count -= 1
         source = _read_source(cursor, len(messages)) if facts & HAS_SOURCE else None
-        return SendOperation(messages, size_bytes, reply, number, facts & IS_VIA != 0, source)
+        operation = SendOperation(messages, size_bytes, reply, number, facts & IS_VIA != 0, source)
+        if facts & HAS_NUMBERS:
+            operation.promised = [int(cursor.long()) for _ in messages]
+        return operation
 
     # Sends.
 
@@ -243,21 +247,34 @@ class ServedChannel:
 
     # Transactions.
 
-    def _read_discharge(self, cursor: Cursor, number: i64) -> Discharge:
+    def _read_discharge(self, cursor: Cursor, number: i64, fragment_key: i64) -> Discharge:
         discharge = Discharge(self, number)
-        count = cursor.u32()
-        if count > MAX_MESSAGES:
-            raise MalformedData("a transaction of too many parts")
+        discharge.parts.append(self._read_part(cursor, fragment_key))
+        count = _read_count(cursor)
         while count > 0:
-            discharge.sends.append(self._read_send(cursor, self._unanswered, 0))
-            count -= 1
-        count = cursor.u32()
-        if count > MAX_MESSAGES:
-            raise MalformedData("a transaction of too many parts")
-        while count > 0:
-            discharge.settlements.append(read_settlement(cursor))
+            discharge.parts.append(self._read_part(cursor, cursor.u32()))
             count -= 1
         return discharge
+
+    def _read_part(self, cursor: Cursor, fragment_key: i64) -> DischargePart:
+        part = DischargePart(fragment_key)
+        count = _read_count(cursor)
+        while count > 0:
+            part.sends.append(self._read_send(cursor, self._unanswered, 0))
+            count -= 1
+        count = _read_count(cursor)
+        while count > 0:
+            part.settlements.append(read_settlement(cursor))
+            count -= 1
+        count = _read_count(cursor)
+        while count > 0:
+            part.cancels.append(TransactionCancel(cursor.long(), cursor.long(), cursor.long()))
+            count -= 1
+        count = _read_count(cursor)
+        while count > 0:
+            part.states.append(read_state(cursor))
+            count -= 1
+        return part
 
     def _carry_discharge(self, fragment_key: i64, discharge: Discharge, is_current: bool) -> None:
         traffic = self.traffic(fragment_key)
@@ -300,8 +317,7 @@ class ServedChannel:
             at = begin_frame(out, ERRORS, self.epoch)
             out.write(errors)
             end_frame(out, at)
-        self.receivers.write_into(out)
-        return out.getvalue()
+        return self.receivers.write_behind(out).getvalue()
 
     # Coming and going.
 
@@ -372,6 +388,13 @@ class ServedChannel:
             write_text(self._out, text)
             end_frame(self._out, at)
             self.wake()
+
+
+def _read_count(cursor: Cursor) -> i64:
+    count = cursor.u32()
+    if count > MAX_MESSAGES:
+        raise MalformedData("a transaction of too many parts")
+    return count
 
 
 def _read_source(cursor: Cursor, count: int) -> TransferSource:

@@ -9,8 +9,17 @@ from mypy_extensions import i64
 from tandembus.amqp.encoding.codec import decode_between
 from tandembus.broker.locks import COMPLETE, LAPSE, LOCK_LOST, REMOVE, TOKEN_BYTES
 from tandembus.broker.operations import SendOperation
-from tandembus.broker.transactions import TransactionOperation, TransactionReply, TransactionSettlement
-from tandembus.errors import BusError, MalformedData, MessageLockLost
+from tandembus.broker.sessions import SESSION_LOST
+from tandembus.broker.transactions import (
+    PartReply,
+    TransactionCancel,
+    TransactionOperation,
+    TransactionPart,
+    TransactionReply,
+    TransactionSettlement,
+    TransactionState,
+)
+from tandembus.errors import BusError, MalformedData, MessageLockLost, SessionLockLost
 from tandembus.interconnect.channel_operations import HAS_CHANGES, HAS_REASON
 from tandembus.interconnect.deferred import Deferred
 from tandembus.interconnect.fields import Cursor
@@ -48,6 +57,13 @@ def read_settlement(cursor: Cursor) -> Settlement:
     return part
 
 
+def read_state(cursor: Cursor) -> tuple[int, bytes | None]:
+    """Of a session: the number of its hold, and what is to be kept with it."""
+    number, is_set = cursor.u32(), cursor.byte()
+    state = cursor.sized_bytes()
+    return int(number), state if is_set else None
+
+
 def _read_changes(cursor: Cursor) -> dict[str, object]:
     size = cursor.u32()
     at = cursor.skip(size)
@@ -61,21 +77,62 @@ def _read_changes(cursor: Cursor) -> dict[str, object]:
 
 
 @final
+class DischargePart:
+    """What it does on one member of the family."""
+
+    __slots__ = ("cancels", "fragment_key", "sends", "settlements", "states")
+
+    def __init__(self, fragment_key: i64) -> None:
+        self.fragment_key: i64 = fragment_key
+        self.cancels: Final[list[TransactionCancel]] = []
+        self.states: Final[list[tuple[int, bytes | None]]] = []
+        """By the number of the hold."""
+        self.sends: Final[list[SendOperation]] = []
+        self.settlements: Final[list[Settlement]] = []
+
+
+@final
 class Discharge(Deferred):
     """A whole transaction."""
 
     def __init__(self, channel: ServedChannel, number: i64) -> None:
         self.number: i64 = number
-        self.sends: Final[list[SendOperation]] = []
-        self.settlements: Final[list[Settlement]] = []
+        self.parts: Final[list[DischargePart]] = []
         self._channel: Final = channel
 
     def carry_out(self, traffic: LocalTraffic) -> None:
+        """Waits on, where another member of the family has to be opened first."""
+        ways: list[LocalTraffic] = []
+        for part in self.parts:
+            way = self._channel.traffic(part.fragment_key)
+            if way is None:
+                self._channel.defer(part.fragment_key, self)
+                return
+            ways.append(way)
         try:
-            parts = [self._part(traffic, one) for one in self.settlements]
-            traffic.discharge(TransactionOperation(self.sends, parts, _Discharged(self._channel, self.number)))
+            others = [
+                TransactionPart(way, self._operation(part, way, PartReply(), None))
+                for part, way in zip(self.parts[1:], ways[1:], strict=True)
+            ]
+            reply = _Discharged(self._channel, self.number)
+            ways[0].discharge(self._operation(self.parts[0], ways[0], reply, others))
         except BusError as error:
             self.refuse(error)
+
+    def _operation(
+        self, part: DischargePart, way: LocalTraffic, reply: TransactionReply, others: list[TransactionPart] | None
+    ) -> TransactionOperation:
+        settlements = [self._part(way, one) for one in part.settlements]
+        operation = TransactionOperation(part.sends, settlements, reply, others)
+        operation.cancels = part.cancels
+        operation.states = [self._state(number, state) for number, state in part.states]
+        return operation
+
+    def _state(self, number: int, state: bytes | None) -> TransactionState:
+        hold = self._channel.receivers.sessions.hold_of(number)
+        if hold is None:
+            raise SessionLockLost(SESSION_LOST)
+        return TransactionState(hold.session_id, state, hold.lock, 0)
 
     def _part(self, traffic: LocalTraffic, settlement: Settlement) -> TransactionSettlement:
         lock = traffic.fragment.locks.find(settlement.token)

@@ -66,6 +66,7 @@ class ChannelConsumer(Consumer):
         """It is to be fed when the front end has read."""
         self.unreported_bytes: i64 = 0
         self.unreported_count: i64 = 0
+        self._waits_for_room: bool = False
         self._max_unreported_bytes: i64 = max_unreported_bytes
         self._receivers: Final = receivers
         self._limit: i64 = 0
@@ -77,7 +78,24 @@ class ChannelConsumer(Consumer):
 
     def can_take(self) -> bool:
         """A front end that does not read, or does not hand over what it has, must not be filled."""
+        if self._waits_for_room:
+            return False
         return self.credit > 0 and self.unreported_bytes < self._max_unreported_bytes and self._receivers.has_room(self)
+
+    def has_room_for(self, size_bytes: i64) -> bool:
+        traffic = self.traffic
+        if traffic is None:
+            return False
+        memory = traffic.fragment.budget.large
+        if memory.can_give(size_bytes):
+            return True
+        self._waits_for_room = True
+        memory.wait(self, self._room_came)
+        return False
+
+    def _room_came(self) -> None:
+        self._waits_for_room = False
+        self._receivers.feed_soon(self)
 
     def deliver(self, message: Message, lock: MessageLock) -> None:
         self._pushed += 1
@@ -187,11 +205,16 @@ class ServedReceivers:
             end_frame(self._pushes, self._frame_at)
             self._frame_at = -1
 
-    def write_into(self, out: BytesWriter) -> None:
+    def write_behind(self, out: BytesWriter) -> BytesWriter:
+        """Returns what holds all of it. Pushes with nothing before them are not copied: they may be large."""
         if len(self._pushes) > 0:
             self._end_frame()
-            out.write(self._pushes.getvalue())
+            pushes = self._pushes
             self._pushes = BytesWriter()
+            if len(out) == 0:
+                out = pushes
+            else:
+                out.write(pushes.getvalue())
         if len(self._events) > 0:
             at = begin_frame(out, EVENTS, self._channel.epoch)
             out.write(self._events.getvalue())
@@ -203,6 +226,7 @@ class ServedReceivers:
         self._held_back = []
         if self._hungry:
             self._channel.feed_soon()
+        return out
 
     def event(self, kind: i64) -> BytesWriter:
         """Where an event is to be written that the front end is told of."""
@@ -235,11 +259,14 @@ class ServedReceivers:
         pushed = self._unreported.pop(int(number), None)
         if pushed is not None:
             pushed.lock.is_kept_ready = False
+            pushed.lock.uncount()
             self._reported(pushed)
 
     def was_settled(self, lock: MessageLock) -> None:
-        pushed = self._unreported.pop(int(lock.push_number), None)
-        if pushed is not None:
+        """Perhaps one that another channel has pushed: the numbers are each channel's own."""
+        pushed = self._unreported.get(int(lock.push_number))
+        if pushed is not None and pushed.lock is lock:
+            self._unreported.pop(int(lock.push_number))
             self._reported(pushed)
 
     def _reported(self, pushed: _Pushed) -> None:
@@ -289,7 +316,8 @@ class ServedReceivers:
             elif kind == ADD_CONSUMER:
                 self._add(cursor.u32(), cursor.u32(), cursor.byte())
             elif kind == REMOVE_CONSUMER:
-                self._remove(cursor.u32(), cursor.byte() != 0)
+                self._remove(cursor.u32())
+                cursor.byte()  # reserved
             else:
                 self.sessions.take_control(kind, cursor)
         self.feed_hungry()
@@ -331,18 +359,22 @@ class ServedReceivers:
         write_u32(out, consumer.number)
         write_u32(out, consumer.drain_number)
 
-    def _remove(self, number: i64, is_orderly: bool) -> None:
+    def _remove(self, number: i64) -> None:
         consumer = self.consumers.pop(int(number), None)
         if consumer is not None:
-            self.detach(consumer, is_orderly)
+            self.detach(consumer)
 
-    def detach(self, consumer: ChannelConsumer, is_orderly: bool) -> None:
+    def detach(self, consumer: ChannelConsumer) -> None:
         traffic = consumer.traffic
         consumer.traffic = None
         consumer.credit = 0
         if traffic is not None:
-            traffic.detach(consumer, consumer.lane, is_orderly)
+            traffic.detach(consumer, consumer.lane)
         self.forget(consumer)
+
+    def feed_soon(self, consumer: ChannelConsumer) -> None:
+        self._make_hungry(consumer)
+        self._channel.feed_soon()
 
     def _make_hungry(self, consumer: ChannelConsumer) -> None:
         if not consumer.is_hungry:
@@ -369,7 +401,7 @@ class ServedReceivers:
         self.consumers = {}
         self._unreported = {}
         for consumer in consumers:
-            self.detach(consumer, False)
+            self.detach(consumer)
         self._pushes = BytesWriter()
         self._frame_at = -1
         self._events = BytesWriter()

@@ -170,6 +170,16 @@ async def _cancel_scheduled(asked: Asked, values: Values) -> object:
     return None
 
 
+async def _promise_numbers(asked: Asked, values: Values) -> object:
+    session_ids = [None if one is None else Values(one).text_or_none() for one in values.items()]
+    return list(await asked.requests.promise_numbers(0, session_ids))
+
+
+async def _find_scheduled(asked: Asked, values: Values) -> object:
+    found = await asked.requests.find_scheduled(values.integers())
+    return [[int(one.number), int(one.size_bytes), int(one.due_ms)] for one in found]
+
+
 async def _delete_batch(asked: Asked, values: Values) -> object:
     lane, count, before_ms = values.lane(), values.integer(), values.integer()
     return await asked.requests.delete_batch(lane, count, before_ms, values.text_or_none())
@@ -208,6 +218,8 @@ REQUESTS: Final[dict[str, Request]] = {
     "take_waiting": _take_waiting,
     "find_sent": _find_sent,
     "cancel_scheduled": _cancel_scheduled,
+    "promise_numbers": _promise_numbers,
+    "find_scheduled": _find_scheduled,
     "delete_batch": _delete_batch,
     "delete_one": _delete_one,
     "session_state": _session_state,

@@ -43,32 +43,36 @@ class ServedWish(Deferred):
 
     def __init__(self, sessions: ServedSessions, number: i64, session_id: str | None, is_patient: bool) -> None:
         self.number: i64 = number
-        self.wish: Final = SessionWish(session_id, is_patient, self.granted, self.refuse)
+        self._wish: SessionWish | None = SessionWish(session_id, is_patient, self.granted, self.refuse)
+        """None when it is answered or given up; until then both refer to each other."""
         self.traffic: LocalTraffic | None = None
         self._sessions: Final = sessions
 
     def carry_out(self, traffic: LocalTraffic) -> None:
-        if self.wish.is_over:
+        wish = self._wish
+        if wish is None:
             return  # given up before its fragment was open
         self.traffic = traffic
         try:
-            traffic.wish_session(self.wish)
+            traffic.wish_session(wish)
         except BusError as error:
             self.refuse(error)
 
     def granted(self, hold: SessionHold) -> None:
         traffic = self.traffic
         assert traffic is not None
+        self._wish = None
         self._sessions.granted(self.number, hold, traffic)
 
     def refuse(self, error: BusError) -> None:
-        self.wish.is_over = True
+        self._wish = None
         self._sessions.refused(self.number, error)
 
     def give_up(self) -> None:
-        self.wish.is_over = True
-        if self.traffic is not None:
-            self.traffic.give_up_session(self.wish)
+        wish = self._wish
+        self._wish = None
+        if wish is not None and self.traffic is not None:
+            self.traffic.give_up_session(wish)
 
 
 @final

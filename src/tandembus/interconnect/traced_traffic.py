@@ -112,8 +112,8 @@ class TracedTraffic(Traffic):
     def is_draining(self, consumer: Consumer, lane: i64) -> bool:
         return self.inner.is_draining(consumer, lane)
 
-    def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
-        self.inner.detach(consumer, lane, is_orderly)
+    def detach(self, consumer: Consumer, lane: i64) -> None:
+        self.inner.detach(consumer, lane)
 
     def handed_over(self, lock: MessageLock) -> None:
         self.inner.handed_over(lock)

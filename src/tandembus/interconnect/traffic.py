@@ -146,9 +146,9 @@ class Traffic:
         """Whether it drains, and has not been told `drained` yet."""
         return False
 
-    def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
-        """It is gone. What it has not been given goes to others, uncounted. What it was given and has not settled comes
-        back at once after an orderly end, and stays locked until it lapses after a loss: the client may come back."""
+    def detach(self, consumer: Consumer, lane: i64) -> None:
+        """It is gone. What was kept ready for it goes to others, uncounted. What was transferred and not settled stays
+        locked until its lock lapses: until then its token settles it, whoever shows it."""
         raise AssertionError("traffic must be implemented")
 
     def handed_over(self, lock: MessageLock) -> None:
@@ -185,7 +185,7 @@ class Traffic:
         raise AssertionError("traffic must be implemented")
 
     def leave_session(self, hold: SessionHold) -> None:
-        """The holder is gone: the session is free at once, and its messages come back."""
+        """The holder is gone: the session is free at once, and its messages come back, uncounted."""
         raise AssertionError("traffic must be implemented")
 
     def watch_sessions(self, watch: SessionWatch) -> None:

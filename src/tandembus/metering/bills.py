@@ -11,7 +11,7 @@ from bisect import bisect_right
 from calendar import monthrange
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal, localcontext
 from typing import Final
 
@@ -229,7 +229,7 @@ def shared(cost: Decimal, parts: Sequence[int]) -> list[Decimal]:
 
 
 def day_of(second: int) -> date:
-    return datetime.fromtimestamp(second, timezone.utc).date()
+    return datetime.fromtimestamp(second, UTC).date()
 
 
 def _stretch(day: date, book: PriceBook) -> tuple[date, date]:

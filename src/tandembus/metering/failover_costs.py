@@ -45,6 +45,7 @@ class FailoverUse:
     backlog_settlements: int
     primary_settlements: int
     pings: int
+    """Accepted; a refused ping is not metered."""
     long_polls: int
     renewals: int
     peeks: int
@@ -217,7 +218,7 @@ def _described(use: FailoverUse) -> list[tuple[str, Count]]:
         ("settlements of 2", Count(operations=use.backlog_settlements)),
         ("settlements of 4", Count(operations=use.primary_settlements)),
         ("less the same without a failover", Count(operations=-use.diverted.normal_operations)),
-        ("pings", Count(operations=use.pings)),
+        ("pings accepted", Count(operations=use.pings)),
         ("empty long polls of the syphon", Count(operations=use.long_polls)),
         ("lock renewals in the backlog", Count(operations=use.renewals)),
         ("peeks of the syphon", Count(operations=use.peeks)),

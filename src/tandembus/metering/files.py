@@ -14,10 +14,11 @@ import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from tandembus.durability import make_folder, sync_folder
 from tandembus.errors import InvalidArgument, StoreDamaged
 from tandembus.metering.slot import Count
 
@@ -100,7 +101,7 @@ class MeterFiles:
         self._notes: list[str] = []
         self._is_marked = False
         self.gap: tuple[int, int] | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._recover(now)
 
     def totals(self) -> Totals:
@@ -124,8 +125,8 @@ class MeterFiles:
             return
         self._is_marked = True
         try:
-            (self._folder / RUNNING_MARK).touch()
-            self._sync_folder()
+            (self._folder / RUNNING_MARK).touch(0o600)
+            sync_folder(self._folder)
         except OSError as error:
             _tell_unwritten(error)
         self.touch(now)
@@ -143,7 +144,7 @@ class MeterFiles:
         with self._lock:
             self._release()
             (self._folder / RUNNING_MARK).unlink(missing_ok=True)
-            self._sync_folder()
+            sync_folder(self._folder)
 
     def _recover(self, now: float) -> None:
         mark = self._folder / RUNNING_MARK
@@ -156,7 +157,7 @@ class MeterFiles:
             self.append([])
             # The gap is written down: it is not to be told again.
             mark.unlink(missing_ok=True)
-            self._sync_folder()
+            sync_folder(self._folder)
         except OSError as error:
             # A full disk must not keep the namespace from starting: that is how people get it empty again.
             _tell_unwritten(error)
@@ -171,6 +172,9 @@ class MeterFiles:
     def _read_back(self) -> int:
         """Totals from the newest readable head onwards; returns the last second that any record names."""
         numbers = self._numbers()
+        for path in map(self._path, numbers):
+            if path.stat().st_mode & 0o077:  # as earlier versions made them
+                path.chmod(0o600)
         newest_first: list[_Contents] = []
         for number in reversed(numbers):
             newest_first.append(self._read_file(number))
@@ -249,11 +253,11 @@ class MeterFiles:
         self._release()
         number = self._number + 1
         path = self._path(number)
-        self._descriptor = os.open(path, CREATE_FLAGS, 0o644)
+        self._descriptor = os.open(path, CREATE_FLAGS, 0o600)
         self._size_bytes = self._head_at = 0
         try:
             self._append_durably(self._head().encode())
-            self._sync_folder()
+            sync_folder(self._folder)
         except OSError:
             # A full disk must not leave one more empty file behind with every attempt.
             self._release()
@@ -293,13 +297,6 @@ class MeterFiles:
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:0{NUMBER_DIGITS}d}{FILE_SUFFIX}"
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 def _tell_unwritten(error: OSError) -> None:
     logger.error("the meter cannot be written yet: %s", error)
@@ -308,7 +305,7 @@ def _tell_unwritten(error: OSError) -> None:
 def _moment(second: int) -> str:
     """For people. A file may name any second, also one that no calendar has."""
     try:
-        return datetime.fromtimestamp(second, timezone.utc).isoformat()
+        return datetime.fromtimestamp(second, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         return str(second)
 

@@ -159,7 +159,7 @@ class Meter:
         delay_s = interval_s - self._clock.now() % interval_s + 0.001
         try:
             await asyncio.wait_for(stop.wait(), delay_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return
 
     def _take_changed(self, now: float) -> list[Record]:

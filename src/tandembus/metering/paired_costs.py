@@ -36,16 +36,21 @@ def idle_receives(syphons: int, backlog_queues: int, duration_s: int) -> int:
     return syphons * backlog_queues * (duration_s // POLL_S)
 
 
-def pings(
+def pings_sent(
     entities: int, clients: int, outage_s: int, interval_s: int, failover_interval_s: int = FAILOVER_INTERVAL_S
 ) -> int:
-    """Each client asks after each of its entities that is unavailable: at once when it fails over, then once per
-    interval, up to the ping that is accepted, which is the first one after the outage. With both intervals at their
-    default of a minute that is one for each minute of the outage."""
+    """The most that a service could charge. Each client pings each of its entities that is unavailable: at once when it
+    fails over, then once per interval, up to the ping that is accepted, which is the first one after the outage. With
+    both intervals at their default of a minute that is one for each minute of the outage."""
     failed_over_s = outage_s - failover_interval_s
     if outage_s == 0 or failed_over_s < 0:
         return 0
     return entities * clients * (1 + math.ceil(failed_over_s / interval_s))
+
+
+def pings_accepted(entities: int, clients: int, outage_s: int, failover_interval_s: int = FAILOVER_INTERVAL_S) -> int:
+    """Returns how many pings are metered: the last of each client to each entity. Earlier ones are refused or lost."""
+    return entities * clients if 0 < outage_s >= failover_interval_s else 0
 
 
 def setup_operations(backlog_queues: int) -> int:
@@ -57,22 +62,6 @@ def setup_operations(backlog_queues: int) -> int:
 def renewals(messages_in_hand: int, copying_s: int) -> int:
     """Of the locks of backlog messages that are not brought home at once."""
     return messages_in_hand * (copying_s // RENEWAL_S)
-
-
-def further_connections(
-    clients: int, syphons: int, backlog_queues: int, is_pooled: bool = True, senders: int = 1
-) -> int:
-    """To the secondary, beside those that there would be without a pair.
-
-    `senders`: of each client; once they have failed over, each has a connection of its own. `is_pooled`: the program
-    `tandembus syphon` has one connection for all queues, while the SDK shares none.
-    """
-    return clients * senders + syphons * (1 if is_pooled else backlog_queues)
-
-
-def syphons_to_primary(syphons: int, entities: int, is_pooled: bool = True) -> int:
-    """Connections on which syphons bring messages home: with the SDK, one for each entity that some are for."""
-    return syphons * (1 if is_pooled else entities)
 
 
 def sent(messages: int, size_bytes: int, batch_size: int, counting: Counting) -> int:

@@ -6,7 +6,7 @@ mistake in one is told with its place, as for any other file of settings.
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
@@ -16,11 +16,6 @@ from typing import Final
 
 from tandembus.errors import InvalidArgument
 from tandembus.metering.prices import ZERO, Basic, Counting, Premium, PriceList, Standard, Tier
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FOLDER: Final = Path(__file__).parent / "price_lists"
 DEFAULT_LIST: Final = "us"

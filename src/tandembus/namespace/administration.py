@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from tandembus.clock import Clock
 from tandembus.descriptions import (
     AuthorizationRule,
+    EntityKind,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -75,7 +76,7 @@ class Administration:
     @uninterrupted
     async def create_queue(self, description: QueueDescription) -> QueueEntry:
         description = description.validated(self._limits)
-        async with self._forwarding(description, None):
+        async with self._changing(fold(description.name)), self._forwarding(description, None):
             now = self._clock.now()
             return await self._make(await self._catalog.begin_create(description, self._limits, now, self._stores()))
 
@@ -102,8 +103,10 @@ class Administration:
     @uninterrupted
     async def create_topic(self, description: TopicDescription) -> TopicEntry:
         description = description.validated(self._limits)
-        now = self._clock.now()
-        return await self._make(await self._catalog.begin_create_topic(description, self._limits, now, self._stores()))
+        async with self._changing(fold(description.name)):
+            now = self._clock.now()
+            entry = await self._catalog.begin_create_topic(description, self._limits, now, self._stores())
+            return await self._make(entry)
 
     @uninterrupted
     async def update_topic(self, description: TopicDescription) -> TopicEntry:
@@ -237,8 +240,9 @@ class Administration:
         return rule
 
     def _changing(self, key: str) -> asyncio.Lock:
-        """Held while a queue changes, or a topic, its subscriptions or their rules: when the catalog takes
-        the change, what was checked is still so, and it is the same life of that name."""
+        """Held while a queue is created or changes, or a topic, its subscriptions or their rules: when the catalog
+        takes the change, what was checked is still so, and it is the same life of that name. A second client that
+        creates it waits for the first, so an entity that is reported as existing can be read."""
         return self._families.setdefault(key, asyncio.Lock())
 
     @asynccontextmanager
@@ -282,6 +286,13 @@ class Administration:
         except BaseException:
             await self._abandon(entry)
             raise
+        if made.is_partitioned and len(set(made.stores)) == 1 and made.kind is not EntityKind.SUBSCRIPTION:
+            log.warning(
+                "all fragments of '%s' lie in messaging store %d, as the namespace has no other for new entities: "
+                "--brokers and --stores give it more, and then it has to be created again",
+                made.description.path,
+                made.stores[0],
+            )
         return await self._told(made)
 
     async def _abandon(self, entry: Entry) -> None:

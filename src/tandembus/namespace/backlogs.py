@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tandembus.errors import BusError
+from tandembus.errors import BusError, EntityNotFound
 from tandembus.pair_view.backlog_paths import primary_of
-from tandembus.pair_view.view import MAX_QUEUES, BacklogQueue, Seen, seen_by
+from tandembus.pair_view.view import MAX_QUEUES, BacklogCounts, BacklogQueue, Seen, seen_by
 from tandembus.store.messaging_store import MAIN
 
 if TYPE_CHECKING:
@@ -51,13 +51,15 @@ class Backlogs:
                 *[self._look_at(*queue, receivers.get(queue[0].lower(), 0)) for queue in some]
             )
         there = [queue for queue in found if queue is not None]
-        return there, len(there) == len(queues)
+        return there, len(there) == len(queues) and not any(queue.is_limited for queue in there)
 
     async def _look_at(self, path: str, primary: str, receivers: int) -> BacklogQueue | None:
         try:
             return await asyncio.wait_for(self._count(path, primary, receivers), ANSWERS_WITHIN_S)
-        except (BusError, asyncio.TimeoutError):
-            return None
+        except EntityNotFound:
+            return None  # deleted meanwhile
+        except (TimeoutError, BusError):
+            return BacklogQueue(path, primary, None, None, receivers, is_limited=True)
 
     async def _count(self, path: str, primary: str, receivers: int) -> BacklogQueue:
         entity = await self._namespace.entity(path)
@@ -68,10 +70,8 @@ class Backlogs:
         return BacklogQueue(
             path,
             primary,
-            counts.active,
-            counts.dead_letter,
-            counts.scheduled,
-            counts.size_bytes,
+            BacklogCounts(counts.active, counts.dead_letter, counts.scheduled, counts.size_bytes),
             oldest_at,
             receivers,
+            is_limited=counts.missing_fragments > 0,
         )

@@ -75,12 +75,13 @@ class CachedTraffic(Traffic):
         if cache is not None:
             cache.feed(consumer, is_draining)
 
-    def detach(self, consumer: Consumer, lane: i64, is_orderly: bool) -> None:
+    def detach(self, consumer: Consumer, lane: i64) -> None:
         cache = self._caches.get(int(lane))
         if cache is not None:
-            cache.detach(consumer, is_orderly)
+            cache.detach(consumer)
             if cache.is_unused():
                 del self._caches[int(lane)]
+                cache.end()
 
     def handed_over(self, lock: MessageLock) -> None:
         """To a client, by whoever receives from the whole of it: nobody keeps anything ready there."""

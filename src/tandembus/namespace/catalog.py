@@ -125,7 +125,9 @@ class Catalog(CatalogView):
             self._check_new_entity(description, limits)
             placed = self._placed(description, stores)
             numbers = self._next_numbers(len(placed))
-            entry = QueueEntry(description, *numbers, now, now, EntityState.CREATING, stores=placed)
+            entry = QueueEntry(
+                description, *numbers, now, now, EntityState.CREATING, stores=placed, ignores_key_case=True
+            )
             await self._begin(entry, (), now)
             return entry
 
@@ -139,7 +141,9 @@ class Catalog(CatalogView):
             self._check_new_entity(description, limits)
             placed = self._placed(description, stores)
             numbers = self._next_numbers(len(placed))
-            entry = TopicEntry(description, *numbers, now, now, EntityState.CREATING, stores=placed)
+            entry = TopicEntry(
+                description, *numbers, now, now, EntityState.CREATING, stores=placed, ignores_key_case=True
+            )
             await self._begin(entry, (), now)
             return entry
 
@@ -157,7 +161,15 @@ class Catalog(CatalogView):
             self._check_new_rules(topic, rules, limits)
             kept = replace(description, topic_name=topic.description.name)
             numbers = self._next_numbers(len(topic.stores))
-            entry = SubscriptionEntry(kept, *numbers, now, now, EntityState.CREATING, stores=topic.stores)
+            entry = SubscriptionEntry(
+                kept,
+                *numbers,
+                now,
+                now,
+                EntityState.CREATING,
+                stores=topic.stores,
+                ignores_key_case=topic.ignores_key_case,
+            )
             await self._begin(entry, [replace(rule, created_at=now) for rule in rules], now)
             return entry
 
@@ -179,7 +191,10 @@ class Catalog(CatalogView):
             if self._directory.creating.get(entry.key) != entry:
                 raise EntityNotFound(f"The messaging entity '{entry.description.path}' is not being created any more.")
             active = replace(entry, state=EntityState.ACTIVE)
-            await self._commit(self._next_facts(), now, {records.entry_key(active): records.entry_document(active)})
+            puts: dict[bytes, Document] = {records.entry_key(active): records.entry_document(active)}
+            if isinstance(entry, SubscriptionEntry):
+                puts.update(_accesses({entry.topic_key: now}))  # to subscribe is to use the topic
+            await self._commit(self._next_facts(), now, puts)
             return active
 
     @uninterrupted
@@ -281,7 +296,8 @@ class Catalog(CatalogView):
             await self._reload_if_needed(now)
             entry = self.get_subscription(topic, subscription)
             if self.find_rule(topic, subscription, rule.name) is not None:
-                raise EntityAlreadyExists(f"The rule '{rule.name}' of '{entry.description.path}' already exists.")
+                path = f"{entry.description.path}/Rules/{rule.name}"
+                raise EntityAlreadyExists(f"The messaging entity '{path}' already exists.")
             self._check_new_rule(entry, rule, limits)
             return await self._put_rule(entry, replace(rule, created_at=now), now)
 
@@ -373,8 +389,10 @@ class Catalog(CatalogView):
         return place(description.enable_partitioning, stores, self._directory.placed)
 
     def _check_name_is_free(self, key: str, path: str) -> None:
-        if self._directory.find(key) is not None or key in self._directory.creating:
+        if self._directory.find(key) is not None:
             raise EntityAlreadyExists(f"The messaging entity '{path}' already exists.")
+        if key in self._directory.creating:
+            raise StoreUnavailable(f"Creating '{path}' failed a moment ago, and the name is not free yet. Try again.")
         taken = {records.queue_key(key), records.topic_key(key), records.subscription_key(key)}
         if any(one.key in taken for one in self._directory.damaged):
             raise StoreDamaged(

@@ -13,7 +13,7 @@ p NAME     a policy of the namespace
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final, Protocol
 
@@ -130,6 +130,7 @@ def entry_document(entry: Entry) -> Document:
         "state": entry.state.value,
         "version": entry.version,
         "stores": list(entry.stores),
+        "ignores_key_case": entry.ignores_key_case,
     }
 
 
@@ -148,12 +149,20 @@ def subscription_entry(document: Document) -> SubscriptionEntry:
     return SubscriptionEntry(subscription_from_record(description), **values)
 
 
+ENTRIES: Final[Mapping[bytes, Callable[[Document], Entry]]] = {
+    QUEUE: queue_entry,
+    TOPIC: topic_entry,
+    SUBSCRIPTION: subscription_entry,
+}
+
+
 def _entry_values(document: Document) -> tuple[dict[str, object], dict[str, Any]]:
     values = dict(document)
     description = values.pop("description")
     assert isinstance(description, dict)
     stores = values.get("stores", (0,))  # older records: there was one store only
     assert isinstance(stores, (list, tuple))
+    # "ignores_key_case" is missing in older records: those entities compare exactly, as they always did.
     return description, {**values, "state": EntityState(values["state"]), "stores": tuple(stores)}
 
 

@@ -18,8 +18,10 @@ from tandembus.namespace import catalog_records as records
 from tandembus.namespace.applying import facts_of
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.entries import Facts
-from tandembus.store.embedded.catalog_store import CatalogStore, DamagedRecord, Document
-from tandembus.store.embedded.lmdb_file import DATA_FILE
+from tandembus.store.embedded.catalog_store import CatalogStore, DamagedRecord, Document, decode_record
+from tandembus.store.embedded.lmdb_file import DATA_FILE, begin_with_zeros, hold_only_zeros, read_meta
+from tandembus.store.embedded.lmdb_pages import LmdbPages
+from tandembus.store.folder_lock import FolderLock
 
 log = logging.getLogger("tandembus.namespace")
 
@@ -33,10 +35,39 @@ class _Found:
     documents: Mapping[bytes, Document] | None = None
     damaged: Sequence[DamagedRecord] = ()
     error: StoreUnavailable | None = None
+    is_blank: bool = False
+    """The file exists, and holds nothing but zeros."""
 
     @property
     def is_empty(self) -> bool:
         return not self.documents and not self.damaged and self.error is None
+
+
+def places_fragments(store: int, catalog: Path, copies: Sequence[Path]) -> bool:
+    """Whether the catalog or any copy of it has an entity with a fragment in this store. Where the catalog cannot be
+    read, what is damaged in a copy may be one. Nothing is opened: other processes may have them open."""
+    placing = [_placing(store, folder / DATA_FILE) for folder in (catalog, *copies)]
+    return True in placing or (None in placing and placing[0] is not False)
+
+
+def _placing(store: int, path: Path) -> bool | None:
+    """Returns None if no such entity was found, but a part of the catalog could not be read."""
+    if not path.exists() or path.stat().st_size == 0 or hold_only_zeros(path):
+        return False
+    findings: list[str] = []
+    try:
+        with path.open("rb") as file:
+            for page in LmdbPages(file.fileno(), read_meta(file.fileno(), path), findings.append).only_tree("catalog"):
+                for key, value in page:
+                    if key[:1] in records.ENTRIES:
+                        document = decode_record(key, value)
+                        if isinstance(document, DamagedRecord):
+                            findings.append(document.reason)
+                        elif records.ENTRIES[key[:1]](document).indexes_in(store):
+                            return True
+    except (StoreDamaged, KeyError, TypeError, ValueError, AssertionError) as error:
+        findings.append(str(error))
+    return None if findings else False
 
 
 def open_catalog(folder: Path, copies: Sequence[Path], limits: Limits, now: float) -> Catalog:
@@ -48,6 +79,9 @@ def open_catalog(folder: Path, copies: Sequence[Path], limits: Limits, now: floa
         raise found.error
     candidates = [facts for one in copies if (facts := _facts_in(one, size)) is not None]
     if found.facts is None:
+        if found.is_blank and not candidates:
+            _require_no_other(found, copies)
+            put_aside(folder)
         _rebuild_lost(found, candidates, size)
     else:
         _mend(found, found.facts, [one for one in candidates if one.namespace_id == found.facts.namespace_id], size)
@@ -62,6 +96,16 @@ def _rebuild_lost(found: _Found, candidates: list[_Copy], size: int) -> None:
             return
     if found.error is not None:
         raise found.error
+
+
+def _require_no_other(found: _Found, copies: Sequence[Path]) -> None:
+    """A file of zeros is what a power loss leaves of a new catalog. If a copy holds anything else, the catalog was not
+    new. Raises StoreDamaged then."""
+    for path in [one / DATA_FILE for one in copies]:
+        if path.exists() and not hold_only_zeros(path):
+            raise StoreDamaged(
+                f"{found.folder / DATA_FILE} holds nothing but zeros, and its copy {path} cannot be used"
+            )
 
 
 def _mend(found: _Found, facts: Facts, candidates: list[_Copy], size: int) -> None:
@@ -100,7 +144,7 @@ def _version(copy: _Copy) -> int:
 
 
 def _facts_in(folder: Path, size: int) -> _Copy | None:
-    """Without reading all of it: at every start, and there may be many."""
+    """Returns the copy's facts, or None if it cannot be used: its pages are checked, but only these records read."""
     if not (folder / DATA_FILE).exists():
         return None
     try:
@@ -119,6 +163,9 @@ def _read(folder: Path, size: int) -> _Found:
     """Raises StoreDamaged for one that a newer version wrote: that is no damage."""
     if not (folder / DATA_FILE).exists():
         return _Found(folder)
+    if _is_blank(folder):
+        FolderLock(folder).release()
+        return _Found(folder, is_blank=True)
     try:
         store = CatalogStore(folder, size)
     except StoreUnavailable as error:
@@ -134,6 +181,10 @@ def _read(folder: Path, size: int) -> _Found:
         store.close()
 
 
+def _is_blank(folder: Path) -> bool:
+    return begin_with_zeros(folder / DATA_FILE) and hold_only_zeros(folder / DATA_FILE)
+
+
 def _rebuild(folder: Path, copy: _Copy, size: int) -> bool:
     """Returns whether the copy was good enough for that."""
     read = _read(copy.folder, size)
@@ -141,7 +192,7 @@ def _rebuild(folder: Path, copy: _Copy, size: int) -> bool:
         return False
     for damaged in read.damaged:
         log.error("the copy of the catalog holds a damaged record, its entity is not there any more: %s", damaged)
-    _put_aside(folder)
+    put_aside(folder)
     _commit(folder, {**read.documents, **records.facts_documents(read.facts)}, size)
     log.warning("the catalog was rebuilt from %s, as of version %d", copy.folder, copy.version)
     return True
@@ -171,8 +222,11 @@ def _is_buried(found: _Found, document: Document) -> bool:
     return isinstance(fragment_key, int) and records.tombstone_key(fragment_key) in (found.documents or {})
 
 
-def _put_aside(folder: Path) -> None:
-    if folder.exists():
+def put_aside(folder: Path) -> None:
+    """Rename the folder of a catalog, or of a copy, that cannot be used; a file of zeros is deleted instead."""
+    if _is_blank(folder):
+        (folder / DATA_FILE).unlink()
+    elif folder.exists():
         number = 1
         while (aside := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
             number += 1

@@ -11,6 +11,7 @@ from tandembus.errors import BusError, EntityDisabled, InvalidOperation
 from tandembus.interconnect.requests import Counts, Requests
 from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
+from tandembus.message import compared
 from tandembus.namespace.entries import Entry
 from tandembus.pair_view.watches import OutageMark
 from tandembus.store.messaging_store import MAIN
@@ -72,6 +73,10 @@ class Entity:
         description = self.entry.description
         return not isinstance(description, TopicDescription) and description.requires_session
 
+    def key_of(self, text: str) -> str:
+        """A SessionId or PartitionKey as it is compared."""
+        return compared(text, self.entry.ignores_key_case)
+
     @property
     def last_needed_at(self) -> float:
         return max(self.accessed_at, self.found_at)
@@ -99,7 +104,9 @@ class Entity:
         """Raises InvalidOperation for what cannot be sent to, EntityDisabled for what must not be at the moment. By way
         of the transfer lane, messages for other entities can be sent via a subscription, too."""
         if self.kind is EntityKind.SUBSCRIPTION and lane == MAIN:
-            raise InvalidOperation(f"'{self.name}' is a subscription: messages are sent to its topic.")
+            raise InvalidOperation(
+                f"The messaging entity '{self.name}' is a subscription: messages are sent to its topic."
+            )
         if not self.entry.description.status.can_send:
             raise EntityDisabled(f"The messaging entity '{self.name}' is disabled for sending.")
 
@@ -111,7 +118,8 @@ class Entity:
         assert not isinstance(description, TopicDescription)
         if lane == MAIN and description.forward_to is not None:
             raise InvalidOperation(
-                f"'{self.name}' forwards its messages to '{description.forward_to}': they are received there."
+                f"The messaging entity '{self.name}' forwards its messages to '{description.forward_to}': "
+                "they are received there."
             )
         if not description.status.can_receive:
             raise EntityDisabled(f"The messaging entity '{self.name}' is disabled for receiving.")
@@ -119,7 +127,9 @@ class Entity:
     def check_is_no_topic(self) -> None:
         """Raises InvalidOperation for a topic, whose messages are its subscriptions'."""
         if self.kind is EntityKind.TOPIC:
-            raise InvalidOperation(f"'{self.name}' is a topic: messages are received from its subscriptions.")
+            raise InvalidOperation(
+                f"The messaging entity '{self.name}' is a topic: messages are received from its subscriptions."
+            )
 
     def is_limited(self) -> bool:
         """Whether any of its fragments is out."""

@@ -2,8 +2,8 @@
 
 Fragments know nothing of each other. The first one gives out epochs, so no two are the same; a request to reserve is
 shared out by what each has, and closed in all, so that asked again it gets the same answer. What must be known of every
-fragment (a new epoch, what is reserved, where the ends are) fails when one is out of reach, with a word on which; to
-reserve goes on without it.
+fragment (a new epoch, what is reserved, where the ends are) fails when one is out of reach, with a word on which, and
+can be asked of those in reach; to reserve goes on without it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Reservation:
     ranges: Ranges
+    missing_fragments: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    epoch: int
     missing_fragments: tuple[int, ...]
 
 
@@ -91,22 +97,51 @@ class EntityLedger:
         """A new epoch, durable in every fragment when this returns. Where one is known to be out nothing is begun, and
         whoever has the owner goes on."""
         _require_none({index: None for index, one in enumerate(self._fragments) if one is None})
+        epoch, missing = await self._open(0, owner, max_owners)
+        _require_none(missing)
+        return epoch
+
+    async def open_reachable(self, owner: str, max_owners: int) -> Opened:
+        """Open a new epoch, durable in every fragment in reach. The others refuse it until `extend` is called."""
+        failure: BusError | None = None
+        for index in range(len(self._fragments)):
+            try:
+                epoch, missing = await self._open(index, owner, max_owners)
+                return Opened(epoch, tuple(sorted(missing)))
+            except BusError as error:
+                if not is_out_of_reach(error):
+                    raise
+                failure = error
+        raise _unavailable(range(len(self._fragments)), failure)
+
+    async def _open(self, first: int, owner: str, max_owners: int) -> tuple[int, dict[int, BusError | None]]:
+        """One fragment gives out the epoch and the others get it. Returns who could not be reached, too."""
+        others = [index for index in range(len(self._fragments)) if index != first]
         for _ in range(OPEN_TRIES):
-            epoch = await self._fragment(0).open_owner(self._lane, owner, None, max_owners)
-            newest = await self._tell_epoch(owner, epoch, max_owners)
+            epoch = await self._fragment(first).open_owner(self._lane, owner, None, max_owners)
+            newest, missing = await self._tell_epoch(others, owner, epoch, max_owners)
             if newest == epoch:
-                return epoch
-            # Others have come since; or the first fragment has forgotten the owner, and the clock was put back.
-            await self._fragment(0).open_owner(self._lane, owner, newest, max_owners)
+                return epoch, missing
+            # Others have come since; or this fragment has forgotten the owner, and the clock was put back.
+            await self._fragment(first).open_owner(self._lane, owner, newest, max_owners)
         raise StaleEpoch(f"Others open the owner '{owner}' at the same time: only one query can use it.")
 
-    async def _tell_epoch(self, owner: str, epoch: int, max_owners: int) -> int:
-        """Returns the newest that one of the others has."""
-        found, missing = await self._ask(
-            range(1, len(self._fragments)), lambda _, one: one.open_owner(self._lane, owner, epoch, max_owners)
-        )
-        _require_none(missing)
-        return max(found.values(), default=epoch)
+    async def extend(self, owner: str, epoch: int, indices: Sequence[int], max_owners: int) -> Opened:
+        """Make an epoch known to fragments that were out when it was opened. Raises StaleEpoch where one of them has a
+        newer one."""
+        for index in indices:
+            self._fragment_exists(index)
+        newest, missing = await self._tell_epoch(indices, owner, epoch, max_owners)
+        if newest != epoch:
+            raise StaleEpoch(f"The epoch {epoch} of the owner '{owner}' is over: it was opened again since.")
+        return Opened(epoch, tuple(sorted(missing)))
+
+    async def _tell_epoch(
+        self, indices: Sequence[int], owner: str, epoch: int, max_owners: int
+    ) -> tuple[int, dict[int, BusError | None]]:
+        """Returns the newest that one of these fragments has, and which could not be asked."""
+        found, missing = await self._ask(indices, lambda _, one: one.open_owner(self._lane, owner, epoch, max_owners))
+        return max(found.values(), default=epoch), missing
 
     async def owners(self) -> list[tuple[str, int, int]]:
         found = await self._ask_all(lambda _, one: one.owners(self._lane))
@@ -117,8 +152,14 @@ class EntityLedger:
                 known[name] = max(before[0], epoch), before[1] + count
         return [(name, epoch, count) for name, (epoch, count) in sorted(known.items())]
 
-    async def ends(self) -> dict[int, int]:
-        return await self._ask_all(lambda _, one: one.end(self._lane))
+    async def ends(self, indices: Sequence[int] = ()) -> dict[int, int]:
+        """The last number given out in each of these fragments; empty: in all fragments."""
+        every = range(len(self._fragments))
+        found, missing = await self._ask(
+            [index for index in every if not indices or index in indices], lambda _, one: one.end(self._lane)
+        )
+        _require_none(missing)
+        return found
 
     # Reserving.
 
@@ -179,6 +220,14 @@ class EntityLedger:
     async def reserved(self, owner: str, epoch: int | None) -> Ranges:
         found = await self._ask_all(lambda _, one: one.reserved(self._lane, owner, epoch))
         return {index: list(ranges) for index, ranges in found.items() if ranges}
+
+    async def reserved_in_reach(self, owner: str, epoch: int | None) -> Reservation:
+        found, missing = await self._ask(
+            range(len(self._fragments)), lambda _, one: one.reserved(self._lane, owner, epoch)
+        )
+        if not found:
+            _require_none(missing)
+        return Reservation({i: list(ranges) for i, ranges in found.items() if ranges}, tuple(sorted(missing)))
 
     async def browse(self, fragment: int, first: int, last: int, max_messages: int, max_bytes: int) -> BrowsedBlock:
         return await self._fragment(fragment).browse(self._lane, first, last, max_messages, max_bytes)

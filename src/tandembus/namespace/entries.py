@@ -36,6 +36,9 @@ class Entry:
     stores: tuple[int, ...] = (0,)
     """The store that each fragment is in: one for a plain entity, sixteen for a partitioned one. A subscription has
     its topic's, so that a message reaches both in one commit."""
+    ignores_key_case: bool = False
+    """Whether SessionIds and PartitionKeys are compared without regard to case: given at creation and never changed,
+    since it says where messages are. Entities of older versions compare exactly; a subscription follows its topic."""
 
     @property
     def is_partitioned(self) -> bool:

@@ -40,6 +40,10 @@ class Fed:
     def arrived(self, message: Message, lock: MessageLock) -> None:
         raise AssertionError("what arrives must be taken")
 
+    def has_room_for(self, size_bytes: i64) -> bool:
+        """Whether somebody could take a large message now."""
+        raise AssertionError("what arrives must be taken")
+
     def run_ended(self) -> None:
         """After a run of deliveries of one fragment, or its marker."""
         raise AssertionError("what arrives must be taken")
@@ -68,6 +72,9 @@ class Feeder(Consumer):
 
     def is_to_be_asked(self) -> bool:
         return self.drain_state == TO_ASK or self.drain_state == TO_ASK_AGAIN
+
+    def has_room_for(self, size_bytes: i64) -> bool:
+        return self.feeders.fed.has_room_for(size_bytes)
 
     def deliver(self, message: Message, lock: MessageLock) -> None:
         self.feeders.delivered(self, message, lock)
@@ -112,7 +119,11 @@ class Feeders:
         self.end_drain()
         self.withdraw()
         for feeder in self._all:
-            feeder.traffic.detach(feeder, self.lane, False)
+            feeder.traffic.detach(feeder, self.lane)
+
+    def end(self) -> None:
+        """After `detach`, for good: they refer back here."""
+        self._all = []
 
     # Messages come.
 

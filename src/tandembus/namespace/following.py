@@ -92,7 +92,7 @@ class _Following:
         try:
             while self._waiting:
                 await asyncio.wait_for(self._follower.take(self._waiting.popleft()), self._confirm_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             reason = OperationTimeout(f"a change of the catalog was not confirmed within {self._confirm_s:g} s")
             self._cut_off(self._follower, reason)
         except BusError as error:

@@ -1,7 +1,8 @@
 """Whether an entity may forward to another: the target is there, and no message would go in circles or too far.
 
 Only forwarding of messages makes chains. Dead letters are forwarded when something went wrong, so a parking queue that
-sends them back where they came from is no loop; the broker counts every message's hops anyway.
+sends them back where they came from is no loop; the broker counts every message's hops anyway. Only hops end what an
+entity forwards to itself, or a subscription to its own topic: the service allows that.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ def check_forwarding(catalog: CatalogView, new: Forwarding, old: Forwarding | No
     after = (new.forward_to, new.forward_dead_lettered_messages_to)
     for name, target, earlier in zip(("ForwardTo", "ForwardDeadLetteredMessagesTo"), after, before, strict=True):
         if target is not None and target != earlier:
-            _check_target(catalog, name, target)
-    if new.forward_to is not None and new.forward_to != before[0]:
+            _check_target(catalog, name, target, _node(new))
+    if new.forward_to is not None and new.forward_to != before[0] and fold(new.forward_to) != _node(new):
         _check_chain(catalog, new, fold(new.forward_to), limits)
 
 
-def _check_target(catalog: CatalogView, name: str, target: str) -> None:
-    if catalog.find_queue(target) is None and catalog.find_topic(target) is None:
+def _check_target(catalog: CatalogView, name: str, target: str, itself: str) -> None:
+    is_there = catalog.find_queue(target) is not None or catalog.find_topic(target) is not None
+    if not is_there and fold(target) != itself:
         raise InvalidArgument(f"{name} is '{target}', which is no queue or topic of this namespace. Create it first.")
 
 
@@ -58,15 +60,17 @@ def _node(description: Forwarding) -> str:
 
 
 def _links(catalog: CatalogView, new: Forwarding) -> Iterator[tuple[str, str]]:
-    """From where to where messages are forwarded, apart from the entity that is being asked about."""
+    """From where to where messages are forwarded, apart from the entity that is being asked about, and from what goes
+    round at one place."""
     skipped = fold(new.path)
     for queue in catalog.queues():
-        if queue.description.forward_to is not None and queue.key != skipped:
+        if queue.description.forward_to is not None and queue.key not in (skipped, fold(queue.description.forward_to)):
             yield queue.key, fold(queue.description.forward_to)
     for topic in catalog.topics():
         for subscription in catalog.subscriptions(topic.key):
-            if subscription.description.forward_to is not None and subscription.key != skipped:
-                yield topic.key, fold(subscription.description.forward_to)
+            target = fold(subscription.description.forward_to or topic.key)
+            if target != topic.key and subscription.key != skipped:
+                yield topic.key, target
 
 
 def _reached(chains: Chains, start: str) -> set[str]:

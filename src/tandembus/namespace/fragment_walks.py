@@ -17,7 +17,7 @@ ASK_ALL_S: Final = 0.05
 """A fragment that has not answered for so long is slow: the others are asked meanwhile. To ask them sooner would be a
 waste, since most peeks find enough in one."""
 
-_LATE: Final = "The partitions of the entity did not answer in time."
+LATE: Final = "The partitions of the entity did not answer in time."
 
 
 def is_out_of_reach(error: BaseException) -> bool:
@@ -82,7 +82,7 @@ class PeekWalk:
                     continue
                 goes_on = self._take(self._pages[index])
                 if not is_answered:
-                    last = OperationTimeout(_LATE)
+                    last = OperationTimeout(LATE)
                     break
                 if not goes_on:
                     break
@@ -180,7 +180,7 @@ class BatchDelete:
         while self._active and self._deleted < self._count:
             if _now() >= until:
                 self._is_answered = False
-                self._last = OperationTimeout(_LATE)
+                self._last = OperationTimeout(LATE)
                 break
             await self._delete_shares()
         if self._deleted == 0 and not self._is_answered and self._last is not None:

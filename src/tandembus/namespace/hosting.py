@@ -163,7 +163,7 @@ class FragmentHost:
             self.broker.close_fragment(fragment_key)
             raise _ended(entry)
         if current is not entry:  # changed while it was being read
-            fragment.settings = fragment_settings(current.description, self.limits)
+            fragment.settings = fragment_settings(current, self.limits)
         return fragment
 
     async def _open(self, entry: Entry, index: int) -> Fragment:
@@ -172,19 +172,19 @@ class FragmentHost:
         async with self.changing(entry.fragment_key + index):
             if isinstance(entry, TopicEntry):
                 return await self._open_topic(entry, index)
-            settings = fragment_settings(entry.description, self.limits)
+            settings = fragment_settings(entry, self.limits)
             return await self.broker.open_fragment(entry.fragment_key + index, index, settings)
 
     async def _open_topic(self, entry: TopicEntry, index: int) -> Fragment:
         self._view.check_complete(entry.key)
-        settings = fragment_settings(entry.description, self.limits)
+        settings = fragment_settings(entry, self.limits)
         parts = [await self._part(one, index) for one in self._view.subscriptions(entry.key)]
         # A subscription is younger than its topic: the stray may be one of this topic's.
         may_have_others = self._newest_stray > entry.fragment_key
         return await open_topic(self.broker, entry.fragment_key + index, index, settings, parts, may_have_others)
 
     async def _part(self, entry: SubscriptionEntry, index: int) -> SubscriptionPart:
-        settings = fragment_settings(entry.description, self.limits)
+        settings = fragment_settings(entry, self.limits)
         return entry.fragment_key + index, settings, await self._compiled.rule_set(entry)
 
     async def _open_subscription(self, entry: SubscriptionEntry, index: int) -> Fragment:
@@ -263,7 +263,7 @@ class FragmentHost:
             if fragment is None:
                 return False
             current = self._view.find_by_fragment(fragment_key) or entry
-            fragment.settings = fragment_settings(current.description, self.limits)
+            fragment.settings = fragment_settings(current, self.limits)
             self.broker.forwarding.look(fragment)
             return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import final
 
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock
-from tandembus.errors import BusError
+from tandembus.errors import BusError, StoreUnavailable
 from tandembus.faults.board import FaultBoard
 from tandembus.faults.fault import Topology
 from tandembus.limits import Limits
@@ -61,7 +62,10 @@ class LocalNamespace(CatalogNamespace):
         between = LocalSource({host.store: host for host in self.hosts}, is_pinning=False)
         self._transfers = [Transfers(name, catalog, host, between, limits, clock, board) for host in self.hosts]
         self.resuming: list[asyncio.Task[None]] = []
+        self._waiting: set[FragmentHost] = set()
+        """Hosts whose store could not be opened at the start."""
         for broker, transfers in zip(brokers, self._transfers, strict=True):
+            broker.budget.large = self.large_messages
             broker.forwarding.port = transfers
             broker.forwarding.max_hops = limits.max_forward_hops
             broker.on_turn_end = self.turn_ended
@@ -99,13 +103,34 @@ class LocalNamespace(CatalogNamespace):
                 "the catalog holds a damaged record, its entity is not served and its messages are kept: %s", damaged
             )
         for host in self.hosts:
-            await host.start()
-        # A catalog older than the stores (from a backup, say) must not give out numbers of fragments that are there:
-        # an entity's messages would come up in another.
+            if host.broker.failure is None:
+                await host.start()
+            else:
+                self._waiting.add(host)
+                host.broker.on_reopened.append(functools.partial(self._start_later, host))
+        await self._skip_known_keys()
+        await super().start()
+        self.resuming += [essential(one.resume(), "resuming transfers", self.when_broken) for one in self._transfers]
+
+    async def _skip_known_keys(self) -> None:
+        """A catalog older than the stores (from a backup, say) must not give out numbers of fragments that are there:
+        an entity's messages would come up in another."""
         newest = max(host.newest_key for host in self.hosts)
         await self._catalog.skip_fragment_keys(newest + 1, self.clock.now())
-        await super().start()
-        self.resuming = [essential(one.resume(), "resuming transfers", self.when_broken) for one in self._transfers]
+
+    def _start_later(self, host: FragmentHost) -> None:
+        if host in self._waiting:
+            self._waiting.discard(host)
+            self.resuming.append(essential(self._start_host(host), f"starting store {host.store}", self.when_broken))
+
+    async def _start_host(self, host: FragmentHost) -> None:
+        """Start hosting a store that could not be opened at the start and is open now."""
+        try:
+            await host.start()
+            await self._skip_known_keys()
+        except StoreUnavailable as error:
+            log.error("messaging store %d cannot be served yet: %s", host.store, error)
+            self._waiting.add(host)
 
     async def stop(self) -> None:
         for task in self.resuming:

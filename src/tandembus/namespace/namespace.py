@@ -31,6 +31,7 @@ from tandembus.errors import (
 )
 from tandembus.faults.board import FaultBoard
 from tandembus.faults.desk import FaultDesk, LocalDesk
+from tandembus.large_messages import LargeMemory
 from tandembus.limits import Limits
 from tandembus.namespace.administration_port import AdministrationPort
 from tandembus.namespace.catalog_change import CatalogEvent
@@ -60,10 +61,12 @@ IN_USE_S = 60.0
 class EntityCondition:
     """How an entity is at the moment."""
 
-    counts: EntityCounts
-    """Sums over the fragments that can be reached: what the others hold is missing."""
+    counts: EntityCounts | None
+    """Sums over the fragments that can be reached: what the others hold is missing. None where none can be."""
     is_limited: bool
     """Whether any of its fragments cannot be reached."""
+    outage: BusError | None = None
+    """Why no fragment can be reached, if so."""
 
 
 class Namespace:
@@ -83,6 +86,8 @@ class Namespace:
         self.administration = administration
         self.limits = limits
         self.clock = clock
+        self.large_messages = LargeMemory(limits.large_message_memory_bytes)
+        """Where large messages of this process have their room."""
         self.faults = faults or FaultBoard(clock, max_faults=limits.max_faults)
         """What fails on purpose."""
         self.fault_desk: FaultDesk = LocalDesk(self.faults)
@@ -156,17 +161,17 @@ class Namespace:
     async def condition(self, path: str) -> EntityCondition:
         """Also of an entity of which a part is out of reach, or all of it. Raises EntityNotFound."""
         entity = await self.entity(path)
-        counts = EntityCounts()
-        is_limited = True
-        if entity.traffic.failure() is None:
+        outage = entity.traffic.failure()
+        if outage is None:
             try:
                 counts = await self.counts(path)
-                is_limited = entity.is_limited() or counts.missing_fragments > 0
+                return EntityCondition(counts, entity.is_limited() or counts.missing_fragments > 0)
             except StoreDamaged:
                 raise
             except (OperationTimeout, StoreUnavailable) as error:
                 log.debug("'%s' went out of reach while it was counted: %s", path, error)
-        return EntityCondition(counts, is_limited)
+                outage = error
+        return EntityCondition(None, is_limited=True, outage=outage)
 
     def accessed_at(self, path: str) -> float:
         entity = self._open.find(path)

@@ -13,14 +13,15 @@ from tandembus.interconnect.requests import Requests
 from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
 from tandembus.namespace.cached_traffic import CachedTraffic
-from tandembus.namespace.catalog_change import CatalogEvent, EntityChanged, EntityEnded
+from tandembus.namespace.catalog_change import CatalogEvent, EntityChanged, EntityCreated, EntityEnded
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity
-from tandembus.namespace.entries import Entry
+from tandembus.namespace.entries import Entry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.fragment_settings import partition_settings
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.partitioned_requests import PartitionedRequests
 from tandembus.namespace.partitioned_traffic import PartitionedTraffic
+from tandembus.namespace.partitioning import PartitionSettings
 from tandembus.namespace.placement import turns_by_store
 from tandembus.security.scopes import fold
 
@@ -100,12 +101,16 @@ class OpenEntities:
 
     def _assembled(self, entry: Entry, traffic: list[Traffic], requests: list[Requests]) -> tuple[Traffic, Requests]:
         if entry.is_partitioned:
-            settings = partition_settings(entry.description, self._limits)
+            settings = self._partition_settings(entry)
             first_turn = randrange(len(traffic))
             order = turns_by_store(entry.stores)
             whole = PartitionedTraffic(traffic, settings, self._clock, first_turn=first_turn, order=order)
             return whole, PartitionedRequests(requests, whole)
         return traffic[0], requests[0]
+
+    def _partition_settings(self, entry: Entry) -> PartitionSettings:
+        subscriptions = self._view.subscriptions(entry.key) if isinstance(entry, TopicEntry) else ()
+        return partition_settings(entry, self._limits, subscriptions)
 
     def _close(self, entry: Entry) -> None:
         for index in range(len(entry.stores)):
@@ -121,11 +126,18 @@ class OpenEntities:
                     self._changed(entity, event.entry)
             elif isinstance(event, EntityEnded):
                 self._ended(event.entry)
+            if isinstance(event, EntityCreated | EntityEnded) and isinstance(event.entry, SubscriptionEntry):
+                topic = self._entities.get(event.entry.topic_key)
+                if topic is not None:
+                    self._settings_changed(topic)
 
     def _changed(self, entity: Entity, entry: Entry) -> None:
         entity.changed(entry)
+        self._settings_changed(entity)
+
+    def _settings_changed(self, entity: Entity) -> None:
         if isinstance(entity.traffic, CachedTraffic):
-            entity.traffic.changed(partition_settings(entry.description, self._limits))
+            entity.traffic.changed(self._partition_settings(entity.entry))
 
     def _ended(self, entry: Entry) -> None:
         """It was deleted: nobody finds it any more, and its links are cut."""

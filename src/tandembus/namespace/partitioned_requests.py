@@ -13,18 +13,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar, final
 
 from tandembus.broker.locks import OPEN, RELEASE, REMOVE, CallbackSettleReply, MessageLock, fragment_index_of
+from tandembus.broker.transactions import TransactionCancel
 from tandembus.errors import (
     BusError,
     InvalidArgument,
+    InvalidOperation,
     MessageLockLost,
     MessageNotFound,
+    OperationTimeout,
     anew,
 )
 from tandembus.interconnect.ledger import FragmentLedger
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests, Taken
 from tandembus.interconnect.traffic import SessionHold
 from tandembus.message import Message
-from tandembus.namespace.fragment_walks import ASK_ALL_S, BatchDelete, PeekWalk, is_out_of_reach
+from tandembus.namespace.fragment_walks import ASK_ALL_S, LATE, BatchDelete, PeekWalk, is_out_of_reach
 from tandembus.namespace.partitioned_traffic import TRY_FOR_S, PartitionedTraffic, may_go_elsewhere, worse_of
 from tandembus.namespace.partitioning import (
     fragment_of_key,
@@ -50,6 +53,7 @@ class _Pages:
     def __init__(self, fragment_count: int) -> None:
         self.listings = [Listing() for _ in range(fragment_count)]
         self.counts: list[int] = []
+        self.has_answer = False
 
 
 @final
@@ -145,7 +149,7 @@ class PartitionedRequests:
         if session_id is None:
             indices = list(range(first, len(self._requests)))
         else:
-            indices = [index for index in (int(fragment_of_key(session_id)),) if index >= first]
+            indices = [index for index in (int(self._traffic.settings.index_of(session_id)),) if index >= first]
         return [index for index in indices if not self._traffic.fragments[index].is_out()]
 
     async def ends(self, lane: int) -> Sequence[int]:
@@ -263,11 +267,11 @@ class PartitionedRequests:
 
     async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
         """To the fragment of the key, in turn without one, as every send."""
-        detects = self._traffic.settings.requires_duplicate_detection
-        key = partition_key_of(messages[0], detects) if len(messages) == 1 else key_of_batch(messages)
+        settings = self._traffic.settings
+        key = partition_key_of(messages[0], settings) if len(messages) == 1 else key_of_batch(messages, settings)
         if key is not None:
             return await self._requests[int(fragment_of_key(key))].schedule(messages, size_bytes)
-        if detects:
+        if settings.requires_duplicate_detection:
             return await self._schedule_split(messages)
         return await self._schedule_anywhere(messages, size_bytes)
 
@@ -291,10 +295,7 @@ class PartitionedRequests:
     async def _schedule_split(self, messages: list[Message]) -> Sequence[int]:
         """When one part fails the request does, and is made again: what is stored already is a duplicate then."""
         parts = split_by_fragment(messages)
-        for index in parts:
-            error = self._traffic.fragments[index].failure()
-            if error is not None:
-                raise anew(error)
+        self._traffic.check_parts(parts)
         answers = await asyncio.gather(
             *[
                 self._requests[index].schedule(part, sum(int(one.wire_size) for one in part))
@@ -316,6 +317,16 @@ class PartitionedRequests:
             await asyncio.gather(*[self._check_scheduled(number) for number in numbers])
         for index, part in groups.items():
             await self._requests[index].cancel_scheduled(part)
+
+    async def promise_numbers(self, index: int, session_ids: Sequence[str | None]) -> Sequence[int]:
+        return await self._requests[index].promise_numbers(index, session_ids)
+
+    async def find_scheduled(self, numbers: Sequence[int]) -> Sequence[TransactionCancel]:
+        groups = self._by_number(numbers)
+        if len(groups) > 1:
+            raise InvalidOperation("A transaction can cancel scheduled messages of one partition only.")
+        (index,) = groups
+        return await self._requests[index].find_scheduled(numbers)
 
     async def _check_scheduled(self, number: int) -> None:
         for one in await self._requests[self._of_number(number)].peek(MAIN, number, 1, 1):
@@ -347,7 +358,7 @@ class PartitionedRequests:
         return await self._requests[int(hold.index)].renew_session(hold)
 
     async def list_sessions(self, after_ms: int | None, skip: int, top: int, listing: Listing) -> Sequence[str]:
-        """Fragment after fragment; those that are out of reach have none."""
+        """Fragment after fragment; those that are out of reach have none. Raises when none can be asked."""
         pages = listing.tag
         if not isinstance(pages, _Pages):
             pages = listing.tag = _Pages(len(self._requests))
@@ -362,6 +373,11 @@ class PartitionedRequests:
             if len(found) >= top:
                 break
             before += pages.counts[index]
+        if not found:
+            if (outage := self._outage()) is not None:
+                raise outage
+            if not pages.has_answer:
+                raise OperationTimeout(LATE)
         return found
 
     async def _page(self, index: int, after_ms: int | None, skip: int, top: int, pages: _Pages) -> Sequence[str]:
@@ -378,11 +394,13 @@ class PartitionedRequests:
         if self._traffic.fragments[index].is_out():
             return []
         try:
-            return await self._requests[index].list_sessions(after_ms, skip, top, pages.listings[index])
+            ids = await self._requests[index].list_sessions(after_ms, skip, top, pages.listings[index])
         except BusError as error:
             if is_out_of_reach(error):
                 return []
             raise
+        pages.has_answer = True
+        return ids
 
 
 def _grouped(items: Sequence[K], index_of: Callable[[K], int]) -> dict[int, list[K]]:

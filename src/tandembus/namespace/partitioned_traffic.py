@@ -11,7 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.broker.operations import SendOperation, SendReply
-from tandembus.broker.transactions import TransactionOperation
+from tandembus.broker.transactions import TransactionOperation, TransactionSettlement
 from tandembus.clock import Clock
 from tandembus.errors import (
     BusError,
@@ -21,9 +21,11 @@ from tandembus.errors import (
     OutcomeUnknown,
     QuotaExceeded,
     ServerBusy,
+    StoreFull,
     StoreUnavailable,
     anew,
 )
+from tandembus.interconnect.open_operations import unavailable
 from tandembus.interconnect.traffic import ANY_FRAGMENT, SessionWatch, SessionWish, Traffic
 from tandembus.message import Message
 from tandembus.namespace.cached_traffic import CachedTraffic
@@ -144,11 +146,11 @@ class PartitionedTraffic(CachedTraffic):
         messages = operation.messages
         key: str | None
         if operation.is_via:
-            key = via_key_of_batch(messages)
+            key = via_key_of_batch(messages, self.settings)
         elif len(messages) == 1:
-            key = partition_key_of(messages[0], self.settings.requires_duplicate_detection)
+            key = partition_key_of(messages[0], self.settings)
         else:
-            key = key_of_batch(messages)
+            key = key_of_batch(messages, self.settings)
             if key is None and self.settings.requires_duplicate_detection:
                 self._send_split(operation)
                 return
@@ -205,10 +207,7 @@ class PartitionedTraffic(CachedTraffic):
             for only in parts:
                 self.fragments[only].send(operation)
             return
-        for index in parts:
-            error = self.fragments[index].failure()
-            if error is not None:
-                raise anew(error)
+        self.check_parts(parts)
         split = SplitSend(operation, len(parts))
         is_first = True
         for index, messages in parts.items():
@@ -221,13 +220,21 @@ class PartitionedTraffic(CachedTraffic):
                 split.sent(part, refusal)
             is_first = False
 
+    def check_parts(self, parts: dict[int, list[Message]]) -> None:
+        """Raises where one of these fragments is known to be out, before any of them is sent its part."""
+        for index in parts:
+            error = self.fragments[index].failure()
+            if isinstance(error, (ServerBusy, StoreFull)):
+                raise anew(error)
+            if error is not None:
+                raise unavailable(index, str(error))
+
     # Transactions: all in one fragment.
 
     def transaction_key(self, operation: SendOperation) -> str | None:
         if operation.is_via:
-            return via_key_of_batch(operation.messages)
-        settings = self.settings
-        return transaction_key_of(operation.messages, settings.requires_duplicate_detection, settings.requires_session)
+            return via_key_of_batch(operation.messages, self.settings)
+        return transaction_key_of(operation.messages, self.settings)
 
     def transaction_index(self, operation: SendOperation) -> i64:
         """What only passes through may go with whatever else is in the transaction, unless it has a key for it."""
@@ -237,16 +244,17 @@ class PartitionedTraffic(CachedTraffic):
         return self.fragments[fragment_of_key(key)].transaction_index(operation)
 
     def discharge(self, operation: TransactionOperation) -> None:
-        index = operation.index
-        for settlement in operation.settlements:
-            if index == ANY_FRAGMENT:
-                index = settlement.lock.index
-            if settlement.lock.index != index:
-                raise InvalidOperation(_ONE_FRAGMENT)
+        index = _index_of(operation.settlements, operation.index)
+        for part in operation.others:
+            index = _index_of(part.operation.settlements, index)
         if index == ANY_FRAGMENT:
             index = self.next_turn(0)
         if index < 0 or index >= len(self.fragments):
             raise self._all_out()
+        for part in operation.others:
+            other = part.traffic
+            assert isinstance(other, PartitionedTraffic)
+            part.traffic = other.fragments[index]
         self.fragments[index].discharge(operation)
 
     # Sessions: those with a name live in its fragment.
@@ -256,18 +264,28 @@ class PartitionedTraffic(CachedTraffic):
         if name is None:
             self._line.wish(wish)
         else:
-            self.fragments[fragment_of_key(name)].wish_session(wish)
+            self.fragments[self.settings.index_of(name)].wish_session(wish)
 
     def give_up_session(self, wish: SessionWish) -> None:
         name = wish.session_id
         if name is None:
             self._line.give_up(wish)
         else:
-            self.fragments[fragment_of_key(name)].give_up_session(wish)
+            self.fragments[self.settings.index_of(name)].give_up_session(wish)
 
     def watch_sessions(self, watch: SessionWatch) -> None:
         for traffic in self.fragments:
             traffic.watch_sessions(watch)
+
+
+def _index_of(settlements: list[TransactionSettlement], index: i64) -> i64:
+    """The fragment of all of them, or this one where there are none."""
+    for settlement in settlements:
+        if index == ANY_FRAGMENT:
+            index = settlement.lock.index
+        if settlement.lock.index != index:
+            raise InvalidOperation(_ONE_FRAGMENT)
+    return index
 
 
 def _forget_numbers(messages: list[Message]) -> None:

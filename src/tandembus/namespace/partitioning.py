@@ -12,9 +12,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode, skip_value
+from tandembus.broker.session import check_sessions
 from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import InvalidOperation
-from tandembus.message import Message, message_id_of
+from tandembus.message import Message, compared, explicit_key_of, message_id_of
 from tandembus.message_sections import compound_count, first_element, text
 from tandembus.store.messaging_store import NUMBER_BITS
 
@@ -39,6 +40,8 @@ class PartitionSettings:
         "cache_bytes",
         "cache_keep_s",
         "drain_wait_s",
+        "has_sessions",
+        "ignores_key_case",
         "lock_duration_s",
         "requires_duplicate_detection",
         "requires_session",
@@ -52,9 +55,15 @@ class PartitionSettings:
         cache_bytes: i64 = 1 << 20,
         cache_keep_s: float = 10.0,
         drain_wait_s: float = 0.15,
+        has_sessions: bool = False,
+        ignores_key_case: bool = False,
     ) -> None:
         self.requires_duplicate_detection: bool = requires_duplicate_detection
         self.requires_session: bool = requires_session
+        self.has_sessions: bool = has_sessions or requires_session
+        """Whether it, or a subscription of the topic that it is, requires sessions."""
+        self.ignores_key_case: bool = ignores_key_case
+        """Whether SessionIds and PartitionKeys are compared without regard to case."""
         self.lock_duration_s: float = lock_duration_s
         self.cache_bytes: i64 = cache_bytes
         """Kept ready for receivers at most, for each lane."""
@@ -62,6 +71,10 @@ class PartitionSettings:
         """For so long at most, and never beyond a quarter of the lock: the client must see most of it."""
         self.drain_wait_s: float = drain_wait_s
         """How long a drain waits for a fragment that is slow."""
+
+    def index_of(self, session_id: str) -> i64:
+        """The fragment in which the session lives."""
+        return fragment_of_key(compared(session_id, self.ignores_key_case))
 
 
 # Keys.
@@ -73,19 +86,21 @@ def fragment_of_key(key: str) -> i64:
     return i64(digest[0]) & (FRAGMENT_COUNT - 1)
 
 
-def explicit_key_of(message: Message) -> str | None:
-    """The key that its sender chose: the session's id, else the partition key."""
-    session_id = message.session_id
-    return session_id if session_id is not None else message.partition_key
-
-
-def partition_key_of(message: Message, requires_duplicate_detection: bool) -> str | None:
+def partition_key_of(message: Message, settings: PartitionSettings) -> str | None:
     """What pins the message to a fragment: SessionId, else PartitionKey, else MessageId where duplicates are looked
     for, since only the fragment that has the first one can know the second. None: any fragment will do."""
-    key = explicit_key_of(message)
-    if key is None and requires_duplicate_detection:
+    key = _explicit_key_of(message, settings)
+    if key is None and settings.requires_duplicate_detection:
         return _id_of(message)
     return key
+
+
+def _explicit_key_of(message: Message, settings: PartitionSettings) -> str | None:
+    """In the form in which it is compared. A ping that has it as SessionId and PartitionKey carries a MessageId (N10),
+    which is compared exactly."""
+    key = explicit_key_of(message, settings.has_sessions)
+    is_id = message.is_ping and message.partition_key is not None and settings.requires_duplicate_detection
+    return key if key is None or is_id else compared(key, settings.ignores_key_case)
 
 
 def _id_of(message: Message) -> str:
@@ -111,23 +126,28 @@ def via_key_of(message: Message) -> str | None:
     return None
 
 
+def _via_key_of(message: Message, settings: PartitionSettings) -> str | None:
+    key = via_key_of(message)
+    return None if key is None else compared(key, settings.ignores_key_case)
+
+
 # Batches.
 
 
-def via_key_of_batch(messages: list[Message]) -> str | None:
+def via_key_of_batch(messages: list[Message], settings: PartitionSettings) -> str | None:
     """The same of messages that pass through together. Raises InvalidOperation where they differ."""
-    key = via_key_of(messages[0])
+    key = _via_key_of(messages[0], settings)
     for message in messages:
-        if via_key_of(message) != key:
+        if _via_key_of(message, settings) != key:
             raise InvalidOperation(DIFFERENT_VIA_KEYS)
     return key
 
 
-def key_of_batch(messages: list[Message]) -> str | None:
+def key_of_batch(messages: list[Message], settings: PartitionSettings) -> str | None:
     """The key that the senders of a batch chose for all of it. Raises InvalidOperation where they differ."""
-    key = explicit_key_of(messages[0])
+    key = _explicit_key_of(messages[0], settings)
     for message in messages:
-        if explicit_key_of(message) != key:
+        if _explicit_key_of(message, settings) != key:
             raise InvalidOperation(DIFFERENT_KEYS)
     return key
 
@@ -146,11 +166,14 @@ def split_by_fragment(messages: list[Message]) -> dict[int, list[Message]]:
     return parts
 
 
-def transaction_key_of(messages: list[Message], requires_duplicate_detection: bool, requires_session: bool) -> str:
-    """The one key of all messages that a transaction sends. Raises InvalidOperation where there is none, or several."""
+def transaction_key_of(messages: list[Message], settings: PartitionSettings) -> str:
+    """The one key of all messages that a transaction sends. Raises InvalidOperation where there is none, or several, or
+    a SessionId is missing."""
+    if settings.requires_session:
+        check_sessions(messages)
     key: str | None = None
     for message in messages:
-        own = message.session_id if requires_session else partition_key_of(message, requires_duplicate_detection)
+        own = partition_key_of(message, settings)
         if own is None or (key is not None and own != key):
             raise InvalidOperation(NO_TRANSACTION_KEY)
         key = own

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 from tandembus.descriptions.names import SUBSCRIPTIONS
 from tandembus.errors import InvalidArgument
-from tandembus.security.scopes import fold, strip_host
+from tandembus.security.scopes import fold, path_of_uri, strip_host
 from tandembus.store import messaging_store
 
 TOKEN_NODE: Final = "$cbs"
@@ -70,19 +70,36 @@ class EntityAddress:
         return (self.key + fold(self.sub_queue.value) + management).lstrip("/")
 
 
-def parse_address(address: str) -> EntityAddress:
-    """An AMQP address or audience. Nothing is percent-decoded: the SDKs write names as they are."""
-    if len(address) > MAX_ADDRESS_LENGTH:
-        raise InvalidArgument(f"The address has more than {MAX_ADDRESS_LENGTH} characters.")
-    return _parsed(address)
+def parse_link_address(address: str) -> EntityAddress:
+    """The address of an AMQP link, or the audience of a token: a path or a URI, percent-encoded or not."""
+    _check_length(address)
+    return _parsed_link_address(address)
 
 
 @lru_cache(maxsize=1024)
-def _parsed(address: str) -> EntityAddress:
+def _parsed_link_address(address: str) -> EntityAddress:
     """The same few addresses come again and again, with every link."""
-    if any(character <= " " or character == "\x7f" for character in address):
+    try:
+        return _parsed(path_of_uri(address))
+    except UnicodeError:
+        raise InvalidArgument("The address is not UTF-8.") from None
+
+
+def parse_address(address: str) -> EntityAddress:
+    """A path or URI in which nothing is percent-encoded (any more)."""
+    _check_length(address)
+    return _parsed(strip_host(address))
+
+
+def _check_length(address: str) -> None:
+    if len(address) > MAX_ADDRESS_LENGTH:
+        raise InvalidArgument(f"The address has more than {MAX_ADDRESS_LENGTH} characters.")
+
+
+def _parsed(path: str) -> EntityAddress:
+    if any(character <= " " or character == "\x7f" for character in path):
         raise InvalidArgument("The address contains spaces or control characters.")
-    segments = strip_host(address).split("/")
+    segments = path.split("/")
     is_management = _take(segments, MANAGEMENT)
     sub_queue = _take_sub_queue(segments)
     path = "/".join(segments)

@@ -8,23 +8,28 @@ its claims, so a key that was taken back is worth nothing from that moment on.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from tandembus.config import EMULATOR_KEY, ServeSettings
+from tandembus.config import EMULATOR_KEY, MIN_KEY_LENGTH, ServeSettings
 from tandembus.descriptions import (
     AuthorizationRule,
     QueueDescription,
     TopicDescription,
     check_authorization_rules,
+    check_new_keys,
 )
 from tandembus.errors import EntityNotFound
 from tandembus.namespace.catalog_view import CatalogView
-from tandembus.security.claims import Authorizer, Policy, Right
+from tandembus.security.claims import Authorizer, Policy, Right, WebTokens
 from tandembus.security.key_file import random_key
 from tandembus.security.sas import ROOT_POLICY
+
+SHORT_KEYS_NAMED: Final = 10
+log = logging.getLogger("tandembus")
 
 _RIGHTS: Final = {right.value: right for right in Right}
 
@@ -36,12 +41,15 @@ class KeyKind(Enum):
     SECONDARY = "secondary"
 
 
-def build_authorizer(settings: ServeSettings, root_key: str, catalog: CatalogView) -> Authorizer:
+def build_authorizer(
+    settings: ServeSettings, root_key: str, catalog: CatalogView, web_tokens: WebTokens | None = None
+) -> Authorizer:
     """Entities are looked up when a token asks for them, so what is true of them now is what counts."""
     return Authorizer(
         [policy_of(rule) for rule in fixed_policies(settings, root_key)],
         entity_policies=functools.partial(_policies_in, catalog),
         accept_any_jwt=settings.accept_any_jwt,
+        web_tokens=web_tokens,
         max_token_size_bytes=settings.limits.max_token_size_bytes,
         max_token_lifetime_s=settings.limits.max_token_lifetime_s,
     )
@@ -64,6 +72,26 @@ def fixed_policies(settings: ServeSettings, root_key: str) -> list[Authorization
     ]
     second_key = EMULATOR_KEY if settings.accepts_emulator_key else ""
     return [*configured, AuthorizationRule(ROOT_POLICY, root_key, second_key, frozenset(_RIGHTS))]
+
+
+def warn_of_short_keys(root_key: str, catalog: CatalogView, *, accepts_emulator_key: bool) -> None:
+    """Logs which stored keys are shorter than a new one may be."""
+    is_emulators = accepts_emulator_key and root_key == EMULATOR_KEY
+    found = [ROOT_POLICY] if len(root_key) < MIN_KEY_LENGTH and not is_emulators else []
+    found += [rule.key_name for rule in catalog.policies() if _is_short(rule)]
+    of_entities = [(one.key, one.description.authorization_rules) for one in catalog.queues()]
+    of_entities += [(one.key, one.description.authorization_rules) for one in catalog.topics()]
+    for key, rules in of_entities:
+        found += [f"{rule.key_name} of {key}" for rule in rules if _is_short(rule)]
+    if found:
+        more = f" and {len(found) - SHORT_KEYS_NAMED} more" if len(found) > SHORT_KEYS_NAMED else ""
+        names = ", ".join(found[:SHORT_KEYS_NAMED]) + more
+        text = "policies have keys of less than %d characters: %s; `tandembus policy regenerate` makes new ones"
+        log.warning(text, MIN_KEY_LENGTH, names)
+
+
+def _is_short(rule: AuthorizationRule) -> bool:
+    return min(len(rule.primary_key), len(rule.secondary_key or rule.primary_key)) < MIN_KEY_LENGTH
 
 
 def entity_policies(description: QueueDescription | TopicDescription) -> list[Policy]:
@@ -98,6 +126,7 @@ def completed(rules: Sequence[AuthorizationRule], asked: AuthorizationRule, now:
         modified_at=now,
     )
     check_authorization_rules((*without(rules, rule.key_name), rule))
+    check_new_keys(rule, old)
     return rule
 
 

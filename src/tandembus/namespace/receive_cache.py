@@ -17,11 +17,12 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.broker.consumers import TURN_BYTES, TURN_MESSAGES
-from tandembus.broker.locks import LAPSE, OPEN, RELEASE, REMOVE, MessageLock, SettleReply
+from tandembus.broker.locks import OPEN, RELEASE, REMOVE, MessageLock, SettleReply
 from tandembus.broker.operations import Consumer
 from tandembus.clock import Clock
 from tandembus.errors import BusError
 from tandembus.interconnect.traffic import Traffic
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.message import Message
 from tandembus.namespace.feeders import Fed, Feeders
 from tandembus.namespace.partitioning import PartitionSettings
@@ -33,6 +34,8 @@ FAVOUR_S: Final = 0.05
 """For so long only those fragments are asked that could not be served the last time."""
 REFUSED_S: Final = 0.05
 """A message whose removal was refused goes back after this time."""
+_NOBODY: Final = Fed()
+"""Takes nothing: without fragments, nothing comes."""
 
 
 def call_later(delay_s: float, callback: Callable[[], None]) -> None:
@@ -104,7 +107,7 @@ class ReceiveCache(Fed):
     ) -> None:
         self.settings: PartitionSettings = settings
         self.kept_bytes: i64 = 0
-        self.feeders: Final = Feeders(fragments, lane, self)
+        self.feeders: Feeders = Feeders(fragments, lane, self)
         self._fragments: Final = fragments
         self._clock: Final = clock
         self._later: Final = later
@@ -149,16 +152,13 @@ class ReceiveCache(Fed):
             self._start_drain()
         self.run_ended()
 
-    def detach(self, consumer: Consumer, is_orderly: bool) -> None:
-        """After an orderly end, what the receiver had counts as delivered in vain and comes back at once."""
+    def detach(self, consumer: Consumer) -> None:
         link = self._by_consumer.pop(consumer, None)
         if link is None:
             return
         self._links.remove(link)
         self._pass_turn()
         self._take_back_removals(link)
-        if is_orderly and not consumer.leaves_locks:
-            self._end_in_vain(consumer)
         if self._links:
             self.run_ended()
             return
@@ -168,6 +168,11 @@ class ReceiveCache(Fed):
             self._release(lock)
         self.feeders.detach()
 
+    def end(self) -> None:
+        """Nobody will receive from it any more. It drops what refers back to it; what still arrives is given back."""
+        self.feeders.end()
+        self.feeders = Feeders([], self.feeders.lane, _NOBODY)
+
     def _take_back_removals(self, link: CacheLink) -> None:
         """Of what was to be removed for it, the fragments may not have heard yet: a slow one, or one with much to do.
         That goes back at once; where it cannot be said now, the removal that waits finds that nobody wants it."""
@@ -175,19 +180,20 @@ class ReceiveCache(Fed):
         for lock in list(link.removals.values()):
             self._release(lock)
 
-    def _end_in_vain(self, consumer: Consumer) -> None:
-        for lock in consumer.locks.all():
-            if lock.settlement != OPEN:
-                continue
-            try:
-                self._fragments[lock.index].settle(lock, LAPSE, None)
-            except BusError:
-                pass  # out of reach, or lapsed: it comes back by itself
-
     # Messages come.
+
+    def has_room_for(self, size_bytes: i64) -> bool:
+        for link in self._links:
+            if link.consumer.can_take() and link.consumer.has_room_for(size_bytes):
+                return True
+        return False
 
     def arrived(self, message: Message, lock: MessageLock) -> None:
         link = self._next_hungry() if not self._kept else None
+        if link is not None and lock.size_bytes > LARGE_BYTES and lock.counted_in is None:
+            # It was read in another process, which knows nothing of the room in this one.
+            while link is not None and not link.consumer.has_room_for(lock.size_bytes):
+                link = self._next_hungry()
         if link is not None:
             self._give(link, message, lock)
         elif self._links and self.kept_bytes + lock.size_bytes <= self.settings.cache_bytes:

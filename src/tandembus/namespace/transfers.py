@@ -20,11 +20,11 @@ from tandembus.message import Message
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry, QueueEntry, TopicEntry
 from tandembus.namespace.faulty_fragments import place_of
-from tandembus.namespace.fragment_settings import fragment_settings
+from tandembus.namespace.fragment_settings import fragment_settings, partition_settings
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.hosting import FragmentHost
 from tandembus.namespace.opening import not_found
-from tandembus.namespace.partitioning import fragment_of_key, partition_key_of
+from tandembus.namespace.partitioning import PartitionSettings, fragment_of_key, partition_key_of
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN, TRANSFER
 
 log = logging.getLogger("tandembus.namespace")
@@ -75,8 +75,11 @@ class Transfers:
         self._view.check_complete(entry.key)
         self._accessed_at[entry.key] = self._clock.now()
         rule_count = self._view.rule_counts(entry.key).total if isinstance(entry, TopicEntry) else 0
-        settings = fragment_settings(entry.description, self._limits)
-        return EntityDestination(target, settings, most_for_rules(rule_count), self._host, self._source, self._faults)
+        settings = fragment_settings(entry, self._limits)
+        subscriptions = self._view.subscriptions(entry.key) if isinstance(entry, TopicEntry) else ()
+        spread = partition_settings(entry, self._limits, subscriptions)
+        most = most_for_rules(rule_count)
+        return EntityDestination(target, settings, spread, most, self._host, self._source, self._faults)
 
     async def resume(self) -> None:
         """Open every fragment that has something to forward; opened, it goes on by itself. All others stay closed: what
@@ -118,6 +121,7 @@ class EntityDestination:
         self,
         entry: QueueEntry | TopicEntry,
         settings: FragmentSettings,
+        spread: PartitionSettings,
         most_at_once: int,
         host: FragmentHost,
         source: FragmentSource,
@@ -125,6 +129,7 @@ class EntityDestination:
     ) -> None:
         self._entry = entry
         self.settings = settings
+        self._spread = spread
         self.fragment_count = len(entry.stores)
         self.most_at_once = most_at_once
         self._host = host
@@ -134,7 +139,7 @@ class EntityDestination:
     def index_of(self, message: Message, number: int) -> int:
         if not self._entry.is_partitioned:
             return 0
-        key = partition_key_of(message, self._entry.description.requires_duplicate_detection)
+        key = partition_key_of(message, self._spread)
         return int(fragment_of_key(key)) if key is not None else number % self.fragment_count
 
     def key_of(self, index: int) -> int:
@@ -159,7 +164,9 @@ def _taking(entry: Entry) -> QueueEntry | TopicEntry:
     """Raises InvalidOperation for what cannot be sent to, EntityDisabled for what must not be at the moment."""
     description = entry.description
     if not isinstance(entry, (QueueEntry, TopicEntry)):
-        raise InvalidOperation(f"'{description.path}' is a subscription: messages are sent to its topic.")
+        raise InvalidOperation(
+            f"The messaging entity '{description.path}' is a subscription: messages are sent to its topic."
+        )
     if not description.status.can_send:
         raise EntityDisabled(f"The messaging entity '{description.path}' is disabled for sending.")
     return entry

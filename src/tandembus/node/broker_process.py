@@ -119,7 +119,7 @@ class BrokerProcess:
         source = self._open_channels(hosts)
         stores: dict[int, OwnedStore] = {}
         for index in self._orders.stores:
-            broker = build_broker(settings, index, self._clock, budget, faults)
+            broker = build_broker(settings, index, self._clock, budget, faults, is_suspect=self._orders.is_suspect)
             broker.when_broken = self._when_broken
             host = FragmentHost(index, broker, view, limits, self._clock, compiled)
             hosts[index] = host
@@ -197,7 +197,8 @@ class BrokerProcess:
     async def _open_stores(self) -> None:
         """Those that cannot be opened keep nobody waiting."""
         for store in self._stores.values():
-            if await store.try_to_open():
+            # Reading all pages may take long, and this process has to be heard meanwhile.
+            if not self._orders.is_suspect and await store.try_to_open():
                 continue
             name = f"opening store {store.index}"
             self._tasks.append(essential(store.open_at_last(self._store_opened), name, self._when_broken))

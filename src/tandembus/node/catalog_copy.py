@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
-from tandembus.errors import BusError, StoreUnavailable
+from tandembus.errors import BusError, StoreDamaged, StoreUnavailable
 from tandembus.namespace.applying import facts_of
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_records import META_KEYS
+from tandembus.namespace.catalog_recovery import put_aside
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.following import CONFIRM_S, Followers
 from tandembus.node.store_folders import COPY_FOLDER
@@ -89,7 +90,12 @@ class DurableCopy:
 
     def _opened(self) -> CatalogStore:
         if self._store is None:
-            self._store = CatalogStore(self._folder, self._map_size_bytes)
+            try:
+                self._store = CatalogStore(self._folder, self._map_size_bytes)
+            except StoreDamaged as error:
+                log.error("the copy of the catalog in %s is written again: %s", self._folder, error)
+                put_aside(self._folder)
+                self._store = CatalogStore(self._folder, self._map_size_bytes)
         return self._store
 
     def close(self) -> None:

@@ -48,6 +48,9 @@ class Channels:
         """Returns when all of them are, or after so long."""
         await asyncio.gather(*[channel.until_up(within_s) for channel in self.by_store.values()])
 
+    def is_any_up(self) -> bool:
+        return any(channel.is_up for channel in self.by_store.values())
+
     async def until_answered(self, within_s: float = ANSWERED_WITHIN_S) -> None:
         """Returns when nothing is under way any more, or after so long."""
         await comes_true(self._is_idle, within_s)

@@ -156,7 +156,7 @@ def _nothing() -> None:
 
 def python_command() -> list[str]:
     """Nothing is to be imported from whatever folder this was started in."""
-    return [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
+    return [sys.executable, "-P"]
 
 
 def child_environment() -> dict[str, str]:

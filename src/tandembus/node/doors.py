@@ -24,6 +24,8 @@ class Ports:
     amqp: int
     http: int
     amqps: int | None
+    further: tuple[tuple[str, int], ...] = ()
+    """Hosts and ports of further listeners."""
 
 
 @final
@@ -66,9 +68,15 @@ def bind(settings: ServeSettings, ports: Ports, *, is_shared: bool) -> Listening
                 sockets.append(listen(settings.host, port, is_shared=is_shared))
                 bound.callback(sockets[-1].close)
         numbers = [one.getsockname()[1] for one in sockets]
+        further = []
+        for host, port in ports.further:
+            sockets.append(listen(host, port, is_shared=is_shared, is_ipv6_alone=True))
+            bound.callback(sockets[-1].close)
+            further.append((host, sockets[-1].getsockname()[1]))
         bound.pop_all()
-    return ListeningSockets(sockets, Ports(numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else None))
+    amqps = numbers[2] if len(numbers) > 2 else None
+    return ListeningSockets(sockets, Ports(numbers[0], numbers[1], amqps, tuple(further)))
 
 
 def _asked_for(settings: ServeSettings) -> Ports:
-    return Ports(settings.amqp_port, settings.http_port, settings.amqps_port)
+    return Ports(settings.amqp_port, settings.http_port, settings.amqps_port, settings.further_addresses)

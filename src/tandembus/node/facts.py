@@ -7,8 +7,9 @@ import logging
 import os
 from typing import TYPE_CHECKING, Final
 
-from tandembus.config import EMULATOR_KEY, ServeSettings
+from tandembus.config import ServeSettings
 from tandembus.node.doors import Ports
+from tandembus.security.key_file import write_private
 from tandembus.security.sas import ROOT_POLICY, make_connection_string
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ def write_facts(settings: ServeSettings, ports: Ports) -> None:
         "amqp_port": ports.amqp,
         "amqps_port": ports.amqps,
         "http_port": ports.http,
+        "listeners": ports.further,
         "pid": os.getpid(),
     }
-    (settings.data / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n")
+    write_private(settings.data / FACTS_FILE, (json.dumps(facts, indent=2) + "\n").encode(), mode=0o644)
 
 
-async def bring_about(namespace: Namespace, emulator: EmulatorConfig, settings: ServeSettings) -> None:
+async def bring_about(namespace: Namespace, emulator: EmulatorConfig) -> None:
     """What the emulator's Config.json asks for."""
     from tandembus.node.emulator import provision  # Few namespaces have one, and none should load longer for it.
 
@@ -47,10 +49,6 @@ async def bring_about(namespace: Namespace, emulator: EmulatorConfig, settings: 
     for word, paths in (("created", done.created), ("updated", done.updated)):
         for path in paths:
             log.debug("%s '%s'", word, path)
-    if settings.accepts_emulator_key:
-        log.warning("the key %s, which everybody knows, is accepted from this machine", EMULATOR_KEY)
-    else:
-        log.info("the key %s is not accepted: %s is not a loopback address", EMULATOR_KEY, settings.host)
 
 
 def reachable(host: str) -> str:

@@ -3,6 +3,7 @@ given. The same in the only process, in the one that has the catalog, and in one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import final
@@ -13,12 +14,14 @@ from tandembus.descriptions import AuthorizationRule
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
 from tandembus.front_end.http.surroundings import Surroundings
-from tandembus.front_end.listener import Doors, Listener
+from tandembus.front_end.listener import Doors, Listener, Refusal
 from tandembus.metering.meter import Meter
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.policies import build_authorizer, fixed_policies, policy_of
 from tandembus.node.doors import ListeningSockets
+from tandembus.node.issuer_keys import IssuerKeys
 from tandembus.node.partner import partner_of
+from tandembus.security.issuers import Issuers
 from tandembus.security.one_time_codes import OneTimeCodes
 from tandembus.security.tls import TlsFiles, server_context
 from tandembus.tasks import WhenBroken
@@ -50,7 +53,10 @@ class FrontDoor:
         if self._partner is not None:
             ask, name = self._partner.ask, self._partner.name
             self._surroundings = replace(self._surroundings, ask_partner=ask, partner_name=name)
-        self._authorizer = build_authorizer(settings, root_key, namespace.catalog)
+        issuers = Issuers(settings.issuers, settings.limits.max_token_lifetime_s) if settings.issuers else None
+        self._issuer_keys = IssuerKeys(issuers, settings.issuers) if issuers is not None else None
+        self._when_broken = when_broken
+        self._authorizer = build_authorizer(settings, root_key, namespace.catalog, issuers)
         namespace.fixed_policies = fixed_policies(settings, root_key)
         self.front_end = AmqpFrontEnd(namespace, self._authorizer, meter, connection_clock)
         self.front_end.when_broken = when_broken
@@ -61,6 +67,8 @@ class FrontDoor:
 
     async def start(self, tls: TlsFiles) -> None:
         """All but the listening."""
+        if self._issuer_keys is not None:
+            await self._issuer_keys.start(self._when_broken)
         self.front_end.start()
         application = build_application(
             self._namespace,
@@ -70,6 +78,7 @@ class FrontDoor:
             lambda: self.is_ready,
             self.front_end.connection,
             self._surroundings,
+            self.front_end.refusals,
         )
         self._runner = build_runner(application)
         await self._runner.setup()
@@ -100,6 +109,11 @@ class FrontDoor:
         """Connections of all kinds, also those that have not said yet what they speak."""
         return self._doors.open_count
 
+    @property
+    def refusals(self) -> Counter[Refusal]:
+        """Connections that were not accepted, or ended without a valid claim."""
+        return self._doors.refusals
+
     # The end.
 
     def close(self) -> None:
@@ -112,6 +126,8 @@ class FrontDoor:
 
     async def stop(self) -> None:
         """Those who are there are told to come back later."""
+        if self._issuer_keys is not None:
+            self._issuer_keys.stop()
         await self.front_end.stop()
         await self._runner.cleanup()
         if self._partner is not None:

@@ -158,7 +158,7 @@ class FrontEndProcess:
         if self._root_key is None:
             raise MalformedData("no root key was told")
         await self._channels.until_up(1.0)
-        names = certificate_names(settings.host, settings.tls_names)
+        names = certificate_names(settings.host, (*settings.hosts, *settings.tls_names))
         tls = ensure_certificate(
             settings.data / "tls", names, self._clock.now(), settings.tls_certificate, settings.tls_private_key
         )
@@ -174,6 +174,7 @@ class FrontEndProcess:
                 pair=self._seen_of_pair,
                 metrics=Scrapes(self._metrics).text,
                 has_open_metrics=settings.open_metrics,
+                serves_a_store=self._channels.is_any_up,
             ),
             self._when_broken,
         )

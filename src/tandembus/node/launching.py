@@ -52,7 +52,9 @@ class Launch:
         if child is None:
             child = start_child(process.role.value, str(process.index), self._settings.name)
         ports = self.ports if process.role is Role.FRONT_END else None
-        child.give(Orders(self._settings, self.install_key, process.index, self.store_count, ports).document())
+        is_suspect = self.supervisor.processes[process].lives.is_suspect
+        orders = Orders(self._settings, self.install_key, process.index, self.store_count, ports, is_suspect)
+        child.give(orders.document())
         return child
 
     # Spares: loading takes longer than all else, and while a broker is started again its entities are out.

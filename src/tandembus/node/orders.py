@@ -20,6 +20,8 @@ class Orders:
     """Of the whole namespace."""
     ports: Ports | None = None
     """Of a front end."""
+    is_suspect: bool = False
+    """The broker crashed twice in a row: it reads all pages of its stores before it opens them."""
 
     @property
     def run(self) -> RunFolder:
@@ -37,17 +39,19 @@ class Orders:
             "install_key": self.install_key.hex(),
             "index": self.index,
             "store_count": self.store_count,
-            "ports": None if ports is None else [ports.amqp, ports.http, ports.amqps],
+            "ports": None if ports is None else [ports.amqp, ports.http, ports.amqps, ports.further],
+            "is_suspect": self.is_suspect,
         }
 
 
 def orders_from_document(document: Mapping[str, object]) -> Orders:
     """What the supervisor has written, which is trusted: it started this process."""
-    ports = cast("list[int] | None", document["ports"])
+    ports = cast("tuple[int, int, int | None, list[tuple[str, int]]] | None", document["ports"])
     return Orders(
         settings_from_document(cast("dict[str, object]", document["settings"])),
         bytes.fromhex(cast(str, document["install_key"])),
         cast(int, document["index"]),
         cast(int, document["store_count"]),
-        None if ports is None else Ports(*ports),
+        None if ports is None else Ports(*ports[:3], tuple((host, port) for host, port in ports[3])),
+        cast(bool, document["is_suspect"]),
     )

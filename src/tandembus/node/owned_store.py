@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, final
 
 from tandembus.broker.message_broker import MessageBroker
-from tandembus.errors import BusError, StoreUnavailable
+from tandembus.errors import BusError, StoreDamaged, StoreUnavailable
 from tandembus.namespace.hosting import FragmentHost
 from tandembus.namespace.transfers import Transfers
 from tandembus.node.waiting import comes_true
@@ -58,6 +58,7 @@ class OwnedStore:
         failure = self.failure
         return {
             "epoch": self.broker.store.epoch if failure is None else None,
+            "audited": self.broker.audit.last_number if failure is None and self.broker.audit is not None else None,
             "failure": None if failure is None else str(failure),
             "newest_key": self.host.newest_key,
         }
@@ -76,6 +77,8 @@ class OwnedStore:
         delay_s = FIRST_RETRY_S
         while not await self.try_to_open():
             log.error("messaging store %d cannot be opened: %s", self.index, self.opening_failure)
+            if isinstance(self.opening_failure, StoreDamaged):
+                delay_s = LAST_RETRY_S  # it stays so until somebody replaces the file
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, LAST_RETRY_S)
         opened(self)

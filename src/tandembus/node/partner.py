@@ -71,7 +71,7 @@ class Partner:
         try:
             async with self._session().get(address.base_url + path, headers=headers, allow_redirects=False) as answer:
                 return await _read(answer)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise StoreUnavailable(f"It does not answer within {ANSWERS_WITHIN_S:g} s.") from None
         except aiohttp.ClientError as error:
             raise StoreUnavailable(f"It cannot be reached: {_cause(error)}.") from None

@@ -35,7 +35,7 @@ class RemoteSource:
         traffic = RemoteTraffic(channel.core, fragment_key, index, _requires_session(entry))
         limits = self._limits
         return traffic, RemoteRequests(
-            channel, fragment_key, self._clock, limits.fragment_timeout_s, limits.operation_timeout_s
+            channel, fragment_key, index, self._clock, limits.fragment_timeout_s, limits.operation_timeout_s
         )
 
     def close(self, entry: Entry, index: int) -> None:

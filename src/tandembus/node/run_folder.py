@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tandembus.durability import make_folder
 from tandembus.errors import StoreDamaged, StoreUnavailable
 from tandembus.security.key_file import write_private
 
@@ -23,7 +24,7 @@ _LONGEST_NAME: Final = "broker-000.sock"
 
 def private_folder(data: Path) -> None:
     """The data folder itself. Raises OSError."""
-    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(data)
 
 
 class RunFolder:
@@ -53,7 +54,7 @@ def ensure_install_key(data: Path) -> bytes:
         key = bytes.fromhex(path.read_text("ascii", "replace").strip())
     except FileNotFoundError:
         key = secrets.token_bytes(INSTALL_KEY_BYTES)
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(data)
         write_private(path, key.hex().encode() + b"\n")
     except ValueError:
         key = b""

@@ -17,6 +17,8 @@ HEALTHY_AFTER_S: Final = 3.0
 START_TIMEOUT_S: Final = 60.0
 """A process that has never said anything is still being loaded, or opens its stores, which may take long on a busy
 machine."""
+SUSPECT_WITHIN_S: Final = 60.0
+"""A process that crashed twice within this time may be killed by what it reads."""
 MOST_SLEEPS: Final = 2
 """So many in a row excuse the silence of others."""
 
@@ -51,6 +53,9 @@ class ProcessLives:
         self._ready_since: float | None = None
         self.short_lives = 0
         """How many in a row ended before they were of use."""
+        self.is_suspect = False
+        """Whether its last two lives crashed within a minute, for whoever starts the next one."""
+        self._crashed_at: float | None = None
 
     @property
     def restart_count(self) -> int:
@@ -64,6 +69,7 @@ class ProcessLives:
         self._ordered_at = now if is_loaded else None
         self._sleeps = 0
         self._ready_since = None
+        self.is_suspect = False
         self._turn(ProcessState.STARTING, now)
 
     def has_orders(self) -> None:
@@ -121,6 +127,11 @@ class ProcessLives:
         self.pid = None
         self._turn(ProcessState.DOWN, now)
         return now + self._delay_s()
+
+    def crashed(self, now: float) -> None:
+        """It was ended by a signal that a process gets for what it does itself, such as following a damaged page."""
+        self.is_suspect = self._crashed_at is not None and now - self._crashed_at <= SUSPECT_WITHIN_S
+        self._crashed_at = now
 
     def stopped(self, now: float) -> None:
         """It ended because it was asked to, and is not started again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +23,8 @@ log = logging.getLogger("tandembus.node")
 
 LATE_S: Final = 1.0
 """Woken so much later than asked for, the supervisor itself was stopped or starved."""
+CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
+"""Signals that a process gets for what it does itself; others are sent to it."""
 LOOPING_AFTER: Final = 3
 """So many ends in a row, and people have to be told."""
 
@@ -187,6 +190,8 @@ class Supervisor:
         assert process.child is not None
         code = await self._until_end(process, process.child)
         process.child = None
+        if -code in CRASHES:
+            process.lives.crashed(self._clock.monotonic())
         self.on_ended(process.id)
         return _told(code)
 

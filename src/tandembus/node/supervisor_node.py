@@ -29,6 +29,7 @@ from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.fragment_source import FragmentSource
+from tandembus.namespace.policies import warn_of_short_keys
 from tandembus.namespace.store_port import CatalogFollower
 from tandembus.node.catalog_wire import SNAPSHOT
 from tandembus.node.channels import Channels
@@ -119,8 +120,9 @@ class SupervisorNode:
         await asyncio.gather(*[until_free(folder / COPY_FOLDER) for folder in folders])
         self._catalog = open_namespace_catalog(settings, self.clock.now())
         opened.callback(self._catalog.close)
-        self.key = ensure_key(settings.data, settings.key)
-        names = certificate_names(settings.host, settings.tls_names)
+        self.key = ensure_key(settings.data, settings.key, accepts_emulator_key=settings.accepts_emulator_key)
+        warn_of_short_keys(self.key, self._catalog, accepts_emulator_key=settings.accepts_emulator_key)
+        names = certificate_names(settings.host, (*settings.hosts, *settings.tls_names))
         self.tls = ensure_certificate(
             settings.data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
         )
@@ -130,7 +132,7 @@ class SupervisorNode:
         opened.push_async_callback(self.control.stop)
         await self._start_brokers()
         if self._emulator is not None:
-            await bring_about(self.namespace, self._emulator, settings)
+            await bring_about(self.namespace, self._emulator)
         await self.door.start(self.tls)
         await self._start_front_ends()
         self.door.open(sockets)
@@ -208,6 +210,7 @@ class SupervisorNode:
                 pair=self.seen_of_pair,
                 metrics=self.metrics.scrapes.text,
                 has_open_metrics=self.settings.open_metrics,
+                serves_a_store=lambda: any(self._store_failure(store) is None for store in self.stores),
             ),
             self._when_broken,
         )
@@ -409,13 +412,15 @@ class SupervisorNode:
 
     def _store_facts(self, store: RemoteStore) -> StoreFacts:
         failure = self._store_failure(store.index)
-        epoch = store.status().get("epoch")
+        status = store.status()
+        epoch, audited = status.get("epoch"), status.get("audited")
         return StoreFacts(
             store.index,
             store.broker.index,
             "available" if failure is None else "unavailable",
             epoch if isinstance(epoch, int) else None,
             None if failure is None else str(failure),
+            audited if isinstance(audited, int) else None,
         )
 
     def _store_failure(self, index: int) -> BusError | None:
@@ -470,7 +475,7 @@ async def _within(work: object, seconds: float) -> None:
     """What is not there by then comes later, or never: the others serve."""
     try:
         await asyncio.wait_for(work, seconds)  # type: ignore[arg-type]
-    except asyncio.TimeoutError:
+    except TimeoutError:
         log.error("not all processes have become ready within %.0f s", seconds)
 
 

@@ -47,6 +47,8 @@ class StoreFacts:
     """Grows by one with every life of its owner."""
     reason: str | None = None
     """Why it is not available."""
+    audited: int | None = None
+    """Number of its newest audit record; None without an audit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
-from tandembus.errors import BusError
+from tandembus.errors import BusError, StoreDamaged
 from tandembus.faults.board import FaultBoard
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.front_end.http.surroundings import Surroundings
@@ -22,10 +23,12 @@ from tandembus.metering.meter import Meter
 from tandembus.metering.slot import FORWARD, NORMAL
 from tandembus.namespace.catalog import Catalog
 from tandembus.namespace.local_namespace import LocalNamespace
+from tandembus.namespace.policies import warn_of_short_keys
 from tandembus.node.catalog_copy import CopiesFollowing, DurableCopies
 from tandembus.node.doors import ListeningSockets, Ports, bind_first
 from tandembus.node.facts import bring_about, connection_string_of, write_facts
 from tandembus.node.front_door import FrontDoor
+from tandembus.node.lives import Lives
 from tandembus.node.metering import meter_settings
 from tandembus.node.metrics.entity_metrics import EntityMetrics, tell_catalog
 from tandembus.node.metrics.front_end_metrics import tell_front_end, tell_meter
@@ -48,6 +51,8 @@ from tandembus.tasks import essential
 if TYPE_CHECKING:
     from tandembus.node.emulator import EmulatorConfig
 
+
+log = logging.getLogger("tandembus.node")
 
 THE_ONLY_PROCESS: Final = "main"
 
@@ -114,14 +119,15 @@ class NamespaceNode:
         settings = self.settings
         private_folder(settings.data)
         require_whole(settings.data)
-        self.key = ensure_key(settings.data, settings.key)
-        names = certificate_names(settings.host, settings.tls_names)
+        self.key = ensure_key(settings.data, settings.key, accepts_emulator_key=settings.accepts_emulator_key)
+        names = certificate_names(settings.host, (*settings.hosts, *settings.tls_names))
         self.tls = ensure_certificate(
             settings.data / "tls", names, self.clock.now(), settings.tls_certificate, settings.tls_private_key
         )
         self._catalog = self._open_catalog()
         opened.callback(self._catalog.close)
-        await self._start_brokers(opened)
+        warn_of_short_keys(self.key, self._catalog, accepts_emulator_key=settings.accepts_emulator_key)
+        await self._start_brokers(opened, self._begin_life(opened))
         self.meter = Meter(self.clock, settings.data / "meter", settings.name, meter_settings(settings.limits))
         opened.callback(self.meter.close)
         self._build_namespace()
@@ -129,21 +135,36 @@ class NamespaceNode:
         await self.namespace.start()
         await self._keep_copies(opened)
         if self._emulator is not None:
-            await bring_about(self.namespace, self._emulator, settings)
+            await bring_about(self.namespace, self._emulator)
         await self._open_doors(sockets)
         self._meter_task = essential(self.meter.run(self._meter_stop), "meter", self._when_broken)
         self._fault_task = essential(self.faults.run(), "faults", self._when_broken)
+        if not self._is_in_memory:
+            self._lives_task = essential(self._lives.run(), "signs of life", self._when_broken)
         write_facts(settings, self.ports)
         self._door.is_ready = True
 
-    async def _start_brokers(self, opened: contextlib.AsyncExitStack) -> None:
+    def _begin_life(self, opened: contextlib.AsyncExitStack) -> bool:
+        """Returns whether the stores are suspect."""
+        if self._is_in_memory:
+            return False
+        self._lives = Lives(self.settings.data, self.clock)
+        opened.callback(self._lives.take_back)
+        return self._lives.begin()
+
+    async def _start_brokers(self, opened: contextlib.AsyncExitStack, is_suspect: bool) -> None:
+        """A store that is damaged keeps no other from being served."""
         stores = store_count(self.settings)
         budget = build_budget(self.settings.limits, self.clock)
         self.faults = build_faults(self.settings, stores, self.clock)
-        self.brokers = [self._build_broker(store, budget) for store in range(stores)]
+        self.brokers = [self._build_broker(store, budget, is_suspect) for store in range(stores)]
         for broker in self.brokers:
             broker.when_broken = self._when_broken
-            await broker.start()
+            try:
+                await broker.start()
+            except StoreDamaged as error:
+                log.error("a messaging store cannot be served: %s", error)
+                broker.start_without_store(error)
             opened.push_async_callback(broker.stop)
 
     def _build_namespace(self) -> None:
@@ -176,9 +197,9 @@ class NamespaceNode:
     def _count_forwarded(self, path: str, messages: int, operations: int, size_bytes: int) -> None:
         self.meter.count(fold(path), FORWARD, NORMAL, messages, operations, size_bytes)
 
-    def _build_broker(self, store: int, budget: Budget) -> MessageBroker:
+    def _build_broker(self, store: int, budget: Budget, is_suspect: bool) -> MessageBroker:
         disk = self._disks.setdefault(store, MemoryDisk()) if self._is_in_memory else None
-        return build_broker(self.settings, store, self.clock, budget, self.faults, disk)
+        return build_broker(self.settings, store, self.clock, budget, self.faults, disk, is_suspect)
 
     async def between_commits(self, act: Callable[[], None]) -> None:
         """Something that no commit of any broker may see happen."""
@@ -197,7 +218,10 @@ class NamespaceNode:
 
     async def _open_doors(self, sockets: ListeningSockets) -> None:
         surroundings = Surroundings(
-            self.topology, metrics=Scrapes(self._metrics).text, has_open_metrics=self.settings.open_metrics
+            self.topology,
+            metrics=Scrapes(self._metrics).text,
+            has_open_metrics=self.settings.open_metrics,
+            serves_a_store=lambda: any(broker.failure is None for broker in self.brokers),
         )
         self._door = FrontDoor(
             self.settings,
@@ -258,7 +282,9 @@ class NamespaceNode:
         failure = self._store_failure(store)
         if failure is not None:
             return StoreFacts(store, store, "unavailable", None, str(failure))
-        return StoreFacts(store, store, "available", self.brokers[store].store.epoch)
+        broker = self.brokers[store]
+        audited = None if broker.audit is None else broker.audit.last_number
+        return StoreFacts(store, store, "available", broker.store.epoch, audited=audited)
 
     def _store_failure(self, store: int) -> BusError | None:
         return self.brokers[store].failure if store < len(self.brokers) else None
@@ -289,3 +315,6 @@ class NamespaceNode:
             await self._tracing.stop()
         await self._catalog.settled()
         self._catalog.close()
+        if not self._is_in_memory:
+            self._lives_task.cancel()
+            self._lives.end()

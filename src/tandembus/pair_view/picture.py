@@ -206,9 +206,11 @@ def _entity(signs: EntitySigns, secondary: PairView | None, now: float) -> Entit
 
 def _waiting(signs: EntitySigns, secondary: PairView, moved: int) -> int | None:
     """None where the backlog holds messages that came before the secondary began to look: nobody knows whose they
-    are."""
+    are, or where a part of the backlog is out of reach."""
     queues = secondary.queues_of(signs.primary)
-    active = sum([queue.active for queue in queues])
+    if any(queue.is_limited for queue in queues):
+        return None
+    active = _active(queues)
     if active == 0:
         return 0
     oldest_at = min([queue.oldest_at for queue in queues if queue.oldest_at is not None], default=secondary.at)
@@ -225,14 +227,20 @@ def _syphon(own: PairView, partner: PairView | None, queues: Sequence[BacklogQue
         sent += [signs for signs in partner.seen.entities if signs.primary == ""]
     out = max(_recent(backlog, Sign.TAKEN), _recent(sent, Sign.HOME)) / RECENT_S
     into = _recent(backlog, Sign.DIVERTED) / RECENT_S
-    active = sum([queue.active for queue in queues])
+    active = _active(queues)
+    is_whole = not any(queue.is_limited for queue in queues)
     senders = own.seen.syphon_senders + (0 if partner is None else partner.seen.syphon_senders)
     return SyphonPicture(
         links=sum([queue.receivers for queue in queues]) if queues else senders,
         moved=max(_total(backlog, Sign.TAKEN), _total(sent, Sign.HOME)),
         rate_per_s=out,
-        eta_s=_eta(active, out - into),
+        eta_s=_eta(active, out - into) if is_whole else None,
     )
+
+
+def _active(queues: Iterable[BacklogQueue]) -> int:
+    """Active messages in the queues that can be counted."""
+    return sum([queue.counts.active for queue in queues if queue.counts is not None])
 
 
 def _eta(active: int, per_s: float) -> float | None:

@@ -6,7 +6,7 @@ What comes from elsewhere is checked: a partner may be another version, or no na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final, TypeVar
 
 from tandembus.errors import MalformedData
@@ -16,6 +16,7 @@ from tandembus.pair_view.signs import MAX_RUNS, EntitySigns, Run, Sign, summed_s
 MAX_QUEUES: Final = 100
 """Backlog queues that are looked at; of more, only the first are."""
 MAX_TEXT: Final = 1_100
+_COUNTS: Final = ("active", "dead_letter", "scheduled", "size_bytes")
 _SIGNS: Final = {sign.value: sign for sign in Sign}
 T = TypeVar("T")
 
@@ -35,16 +36,24 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class BacklogQueue:
-    path: str
-    primary: str
+class BacklogCounts:
     active: int
     dead_letter: int
     scheduled: int
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQueue:
+    path: str
+    primary: str
+    counts: BacklogCounts | None
+    """None while the queue is out of reach as a whole."""
     oldest_at: float | None
     """When the message that has waited the longest came; None where there is none, or it could not be looked at."""
     receivers: int
+    is_limited: bool = False
+    """Whether a part of the queue is out of reach, and its messages are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +144,18 @@ def view_to_document(view: PairView) -> dict[str, object]:
             {
                 "path": queue.path,
                 "primary": queue.primary,
-                "active": queue.active,
-                "dead_letter": queue.dead_letter,
-                "scheduled": queue.scheduled,
-                "size_bytes": queue.size_bytes,
+                **counts_document(queue.counts),
                 "oldest_at": queue.oldest_at,
                 "receivers": queue.receivers,
+                "is_limited": queue.is_limited,
             }
             for queue in view.queues
         ],
     }
+
+
+def counts_document(counts: BacklogCounts | None) -> dict[str, object]:
+    return dict.fromkeys(_COUNTS) if counts is None else asdict(counts)
 
 
 def seen_from_document(value: object) -> Seen:
@@ -187,12 +198,12 @@ def _queue(value: object) -> BacklogQueue:
     return BacklogQueue(
         path=_text(document.get("path")),
         primary=_text(document.get("primary")),
-        active=_count(document.get("active")),
-        dead_letter=_count(document.get("dead_letter")),
-        scheduled=_count(document.get("scheduled")),
-        size_bytes=_count(document.get("size_bytes")),
+        counts=None
+        if document.get("active") is None
+        else BacklogCounts(*[_count(document.get(name)) for name in _COUNTS]),
         oldest_at=None if oldest_at is None else _number(oldest_at),
         receivers=_count(document.get("receivers")),
+        is_limited=document.get("is_limited") is True,
     )
 
 

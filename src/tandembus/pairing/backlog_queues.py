@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from tandembus.pairing.errors import PairingFailed
 from tandembus.pairing.events import BacklogQueueDropped, Listeners
 from tandembus.pairing.rotation import Rotation
-from tandembus.pairing.runtime import Attempt, Mutex, OutOfTime, Runtime, pause
+from tandembus.pairing.runtime import Attempt, OutOfTime, Runtime, pause
 from tandembus.pairing.transfer import backlog_path
 
 T = TypeVar("T")
@@ -29,6 +29,7 @@ FOREVER: Final = "P10675199DT2H48M5.4775807S"
 """The longest duration that the service knows."""
 REFUSED_STATUSES: Final = (400, 401, 403)
 NO_RIGHTS_STATUSES: Final = (401, 403)
+UNAVAILABLE_STATUS: Final = 503
 _log = logging.getLogger("tandembus.pairing")
 
 
@@ -41,7 +42,6 @@ class BacklogQueues:
         self._is_by_key = is_by_key
         self._runtime = runtime
         self._listeners = listeners
-        self._mutex = Mutex()
         self._errors: dict[str, BaseException] = {}
 
     @property
@@ -50,35 +50,30 @@ class BacklogQueues:
 
     @property
     def available(self) -> tuple[str, ...]:
-        with self._mutex:
-            return self._rotation.available
+        return self._rotation.available
 
     @property
     def errors(self) -> dict[str, BaseException]:
         """Of those that are out: what each answered to the send that it refused."""
-        with self._mutex:
-            in_use = set(self._rotation.available)
-            return {queue: error for queue, error in self._errors.items() if queue not in in_use}
+        in_use = set(self._rotation.available)
+        return {queue: error for queue, error in self._errors.items() if queue not in in_use}
 
     def pick(self, key: str | None, previous: str | None) -> str | None:
         """For a message with this key, by a sender that used `previous` before; None if all are out."""
-        with self._mutex:
-            if key is not None:
-                return self._rotation.pick_for_key(key)
-            return self._rotation.pick(previous)
+        if key is not None:
+            return self._rotation.pick_for_key(key)
+        return self._rotation.pick(previous)
 
     def drop(self, queue: str, error: BaseException) -> None:
-        with self._mutex:
-            was_in_use = self._rotation.drop(queue)
-            self._errors[queue] = error
-            left = len(self._rotation.available)
+        was_in_use = self._rotation.drop(queue)
+        self._errors[queue] = error
+        left = len(self._rotation.available)
         if was_in_use:
             self._listeners.tell(BacklogQueueDropped(self._runtime.clock.now(), queue, error, left))
 
     def restore(self) -> None:
-        with self._mutex:
-            self._rotation.restore()
-            self._errors.clear()
+        self._rotation.restore()
+        self._errors.clear()
 
 
 async def create_backlog_queues(
@@ -125,6 +120,10 @@ async def _try_to_create(admin: ServiceBusAdministrationClient, queue: str) -> N
         return
     except ResourceNotFoundError:
         pass
+    except HttpResponseError as error:
+        # Nobody can count its messages at the moment. Whether it exists shows when it is created.
+        if error.status_code != UNAVAILABLE_STATUS:
+            raise
     try:
         await admin.create_queue(
             queue,

@@ -10,7 +10,6 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusConnectionError
 
-from tandembus.client import ReceivedMessage
 from tandembus.pairing.backlog_queues import BacklogQueues
 from tandembus.pairing.batch import PairedMessageBatch
 from tandembus.pairing.closing import Gate
@@ -18,9 +17,8 @@ from tandembus.pairing.errors import BacklogMessageTooLarge, SendAvailabilityBac
 from tandembus.pairing.failures import is_the_messages_fault
 from tandembus.pairing.links import Link
 from tandembus.pairing.payloads import to_backlog as encoded_to_backlog
-from tandembus.pairing.runtime import Mutex, Retired, Runtime, Stopped, together
-from tandembus.pairing.sdk import Outgoing, can_be_encoded, max_message_bytes
-from tandembus.pairing.sdk_payloads import BATCH_OVERHEAD_BYTES, fill
+from tandembus.pairing.runtime import Retired, Runtime, Stopped, together
+from tandembus.pairing.sdk import BATCH_OVERHEAD_BYTES, Outgoing, can_be_encoded, fill, max_message_bytes
 from tandembus.pairing.transfer import encoded_size, to_backlog
 
 LEAST_LIMIT_S: Final = 0.001
@@ -33,11 +31,11 @@ CUT_OFF: Final = (ServiceBusConnectionError, ServiceBusCommunicationError, Conne
 class Diverted:
     """A caller's message, and its form for the backlog: encoded where the SDK has encoded it already."""
 
-    __slots__ = ("_payload", "form", "given", "size_bytes")
+    __slots__ = ("_message", "form", "given", "size_bytes")
 
     def __init__(self, message: Outgoing, path: str) -> None:
         self.given: Final = message.given
-        self._payload: Final = message.payload
+        self._message: Final = message
         self.form: Final[ServiceBusMessage | bytes] = (
             to_backlog(message.given, path) if message.payload is None else encoded_to_backlog(message.payload, path)
         )
@@ -47,15 +45,8 @@ class Diverted:
 
     def key(self) -> str | None:
         """What the order is kept by: session id, else partition key."""
-        if self._payload is not None:
-            written = ReceivedMessage(self._payload)
-            return written.session_id or written.partition_key
-        given = self.given
-        if isinstance(given, Mapping):
-            given = ServiceBusMessage(**given)
-        elif not isinstance(given, ServiceBusMessage):
-            given = ServiceBusMessage(None, raw_amqp_message=given, message=None)
-        return given.session_id or given.partition_key
+        message = self._message.read()
+        return message.session_id or message.partition_key
 
 
 Pack: TypeAlias = list[Diverted]
@@ -131,7 +122,6 @@ class BacklogSender:
         self._timeout_s = timeout_s
         self._runtime = runtime
         self._gate = gate
-        self._mutex = Mutex()
         self._is_stopped = False
         self._own_queue: str | None = None
         self._links: dict[str, Link] = {}
@@ -176,9 +166,8 @@ class BacklogSender:
         await together([link.close for link in self._stopped_links()])
 
     def _stopped_links(self) -> list[Link]:
-        with self._mutex:
-            self._is_stopped = True
-            return list(self._links.values())
+        self._is_stopped = True
+        return list(self._links.values())
 
     def _grouped(self, diverted: Pack) -> list[tuple[str | None, Pack]]:
         """What goes to one queue together, in its order."""
@@ -250,9 +239,8 @@ class BacklogSender:
         return True
 
     def _forget(self, queue: str, link: Link) -> None:
-        with self._mutex:
-            if self._links.get(queue) is link:
-                del self._links[queue]
+        if self._links.get(queue) is link:
+            del self._links[queue]
         link.retire()
 
     def _pick(self, key: str | None) -> str | None:
@@ -263,14 +251,13 @@ class BacklogSender:
 
     def _link_to(self, queue: str) -> Link | None:
         """None once it is stopped."""
-        with self._mutex:
-            if self._is_stopped:
-                return None
-            link = self._links.get(queue)
-            if link is None or link.is_retired:
-                link = Link(self._secondary.get_queue_sender(queue), self._runtime)
-                self._links[queue] = link
-            return link
+        if self._is_stopped:
+            return None
+        link = self._links.get(queue)
+        if link is None or link.is_retired:
+            link = Link(self._secondary.get_queue_sender(queue), self._runtime)
+            self._links[queue] = link
+        return link
 
     def _limit_s(self, divert: Divert) -> float:
         """Of one attempt."""

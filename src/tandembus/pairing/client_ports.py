@@ -1,4 +1,4 @@
-"""The syphon's ports on `tandembus.client`: for the program, which moves bytes as fast as they come."""
+"""The syphon's ports on `tandembus.client`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from tandembus.client import (
 from tandembus.client.errors import ConnectionLost, SomeLocksLost
 from tandembus.errors import EntityNotFound, MessageLockLost, MessageNotFound
 from tandembus.pairing.aliases import IS_HOME
-from tandembus.pairing.runtime import Mutex
 from tandembus.pairing.syphon_messages import Delivery, LocksLost
-from tandembus.pairing.syphon_rules import PrimaryUnreachable, Verdict, verdict_on
+from tandembus.pairing.syphon_rules import PrimaryUnreachable
 from tandembus.pairing.syphon_senders import SenderPool
-from tandembus.pairing.syphon_tokens import DEFERRED_AT_ONCE, by_token, ours_and_lost
 
 Connect: TypeAlias = Callable[[], Coroutine[Any, Any, ServiceBus]]
 ByToken: TypeAlias = Callable[[Management, list[UUID]], Coroutine[Any, Any, None]]
 NOT_OURS: Final = (MessageLockLost, MessageNotFound)
 """What the service says to lock tokens that it knows nothing of any more."""
+DEFERRED_AT_ONCE: Final = 50
+"""Their payloads come in one answer, so not too many."""
+TOKENS_AT_ONCE: Final = 250
 MAX_SENDERS: Final = 256
 PURPOSE: Final[dict[str, object]] = {"tandembus:purpose": "syphon"}
 """So that a tandembus primary counts these sends as the outage's (N13); other services ignore it."""
@@ -138,9 +139,9 @@ class ClientBacklog:
 
     async def renew(self, deliveries: Sequence[Delivery]) -> None:
         self._check_link()
-        ours, lost = ours_and_lost(deliveries, self._receiver)
+        ours, lost = _ours_and_lost(deliveries, self._receiver)
         link_name = self._receiver.name if self._receiver is not None else None
-        lost += await by_token(ours, partial(self._on_tokens, partial(_renew, link_name)), NOT_OURS)
+        lost += await _by_token(ours, partial(self._on_tokens, partial(_renew, link_name)))
         if lost:
             raise LocksLost(lost)
 
@@ -198,11 +199,11 @@ class ClientBacklog:
         description: str | None = None,
     ) -> None:
         self._check_link()
-        ours, lost = ours_and_lost(deliveries, self._receiver)
+        ours, lost = _ours_and_lost(deliveries, self._receiver)
         lost += await self._settle_on_link([each for each in ours if each.origin.link is not None], on_link)
         by_number = [each for each in ours if each.origin.link is None]
         settle = partial(self._on_tokens, partial(_settle, disposition, reason, description))
-        lost += await by_token(by_number, settle, NOT_OURS)
+        lost += await _by_token(by_number, settle)
         if lost:
             raise LocksLost(lost)
 
@@ -257,7 +258,7 @@ class ClientPrimary:
 
     def __init__(self, primary: SharedConnection, max_senders: int = MAX_SENDERS) -> None:
         self._primary: Final = primary
-        self._destinations: Final = SenderPool(partial(_Destination, primary), max_senders, Mutex())
+        self._destinations: Final = SenderPool(partial(_Destination, primary), max_senders)
 
     async def send(self, path: str, payloads: Sequence[bytes]) -> None:
         destination = self._destinations.borrow(path)
@@ -272,11 +273,8 @@ class ClientPrimary:
                 raise
             raise PrimaryUnreachable(str(error)) from error
         finally:
-            for unused in self._destinations.give_back(path, destination):
+            for unused in self._destinations.give_back(path):
                 await unused.close()
-
-    def verdict_on(self, error: Exception) -> Verdict:
-        return verdict_on(error)
 
     async def close(self) -> None:
         await self._primary.close()
@@ -303,3 +301,32 @@ async def _receive_deferred(management: Management, numbers: Sequence[int]) -> l
     for number in numbers:
         found += await _receive_deferred(management, [number])
     return found
+
+
+def _ours_and_lost(deliveries: Sequence[Delivery], link: object) -> tuple[list[Delivery], list[Delivery]]:
+    """Those that may be settled while this is the link, and those that came on one that is gone."""
+    ours: list[Delivery] = []
+    lost: list[Delivery] = []
+    for each in deliveries:
+        came_on = each.origin.link
+        (ours if came_on is None or came_on is link else lost).append(each)
+    return ours, lost
+
+
+async def _by_token(
+    deliveries: Sequence[Delivery], do: Callable[[list[UUID]], Coroutine[Any, Any, None]]
+) -> list[Delivery]:
+    """Have it done through the management node, which does it for all of them or none: if one lock is lost, one by one.
+    Returns those whose locks were lost."""
+    lost: list[Delivery] = []
+    for first in range(0, len(deliveries), TOKENS_AT_ONCE):
+        some = deliveries[first : first + TOKENS_AT_ONCE]
+        try:
+            await do([each.origin.lock_token for each in some])
+        except NOT_OURS:
+            if len(some) == 1:
+                lost += some
+                continue
+            for each in some:
+                lost += await _by_token([each], do)
+    return lost

@@ -12,10 +12,11 @@ from typing import Any, Final, Literal, TypeAlias, final
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
+from tandembus.client.errors import TokenRefused
 from tandembus.clock import Clock
 from tandembus.pairing.errors import PairClosed, PairFaulted, PairingError
 from tandembus.pairing.events import ClientFaulted, Listeners
-from tandembus.pairing.runtime import Mutex, Runtime, Timer, together
+from tandembus.pairing.runtime import Runtime, Timer, together
 from tandembus.pairing.sdk import not_found_in
 
 Side: TypeAlias = Literal["primary", "secondary"]
@@ -28,7 +29,6 @@ REFUSED_FOR_S: Final = 60.0
 """While a key is replaced, or nobody gives tokens, it is refused as well: what passes by itself is not for good."""
 SPELL_ENDS_AFTER_S: Final = 300.0
 """Without a refusal. An idle syphon is told nothing else by which a key that is good again could be known."""
-_observing: Final = Mutex()
 
 
 @final
@@ -129,26 +129,24 @@ class PrimaryKey:
         self.is_suspect = False
         """It was refused, and nothing was taken since: the next success is news."""
         self._refused_for_good = refused_for_good
-        self._mutex = Mutex()
         self._refusals = Refusals(clock)
 
     def taken(self) -> None:
-        with self._mutex:
-            self._refusals.clear()
-            self.is_suspect = False
+        self._refusals.clear()
+        self.is_suspect = False
 
     def not_taken(self, path: str, error: BaseException) -> None:
         """An error other than a refusal of the key says that it is good, or nothing."""
         path = path.lower()
-        with self._mutex:
-            if not isinstance(error, ServiceBusAuthenticationError) or not_found_in(error) is not None:
-                self._refusals.forget(path)
-                return
-            self.is_suspect = True
-            self._refusals.add(path)
-            if path not in self._refusals.names_for_good():
-                return
-            self._refusals.clear()
+        is_refused = isinstance(error, (ServiceBusAuthenticationError, TokenRefused))
+        if not is_refused or not_found_in(error) is not None:
+            self._refusals.forget(path)
+            return
+        self.is_suspect = True
+        self._refusals.add(path)
+        if path not in self._refusals.names_for_good():
+            return
+        self._refusals.clear()
         self._refused_for_good(error)
 
 
@@ -186,13 +184,11 @@ class CloseObservers:
 
 def observe(client: ServiceBusClient, listener: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Have it called when the client is about to be closed. Several pairs may be made, and end, at the same time."""
-    with _observing:
-        _observers_of(client).add(listener)
+    _observers_of(client).add(listener)
 
 
 def observe_no_longer(client: ServiceBusClient, listener: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with _observing:
-        _observers_of(client).remove(listener)
+    _observers_of(client).remove(listener)
 
 
 def _observers_of(client: ServiceBusClient) -> CloseObservers:
@@ -229,7 +225,6 @@ class Partners:
         self._faulted = faulted
         self._end_syphon = end_syphon
         self._rule = PartnerRule(runtime.clock)
-        self._mutex = Mutex()
         self._reason = "was closed"
         self._timer: Timer | None = None
         observe(primary, self._primary_closed)
@@ -268,9 +263,8 @@ class Partners:
             await self._end_syphon()
 
     def _gone(self, side: Side) -> None:
-        with self._mutex:
-            if self._rule.gone(side) and self._is_strict:
-                self._wait()
+        if self._rule.gone(side) and self._is_strict:
+            self._wait()
 
     def _wait(self) -> None:
         left_s = self._rule.due_in_s()
@@ -278,11 +272,10 @@ class Partners:
             self._timer = self._runtime.call_later(left_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
-        with self._mutex:
-            side, first = self._rule.to_fault(), self._rule.first
-            if side is None or first is None:
-                self._wait()
-                return
+        side, first = self._rule.to_fault(), self._rule.first
+        if side is None or first is None:
+            self._wait()
+            return
         self._listeners.tell(ClientFaulted(self._runtime.clock.now(), side, first))
         self._faulted()
         self._runtime.start(self._clients[side].close)

@@ -1,9 +1,9 @@
 """Decides, for one primary entity, where its senders should send. Time is asked of a clock; acting is left to others.
 
 ```
-            send fails                interval passes without a success
+            send fails                interval passes without an answer
  HEALTHY ────────────────▶ FAILING ─────────────────────────────────────▶ FAILED_OVER
-    ▲  ▲       a send succeeds │                                               │
+    ▲  ▲    the entity answers │                                               │
     │  └───────────────────────┘        a ping succeeds, or somebody says so   │
     └──────────────────────────────────────────────────────────────────────────┘
 ```
@@ -22,16 +22,16 @@ class EntityState(Enum):
 
     HEALTHY = "healthy"
     FAILING = "failing"
-    """A send has failed and none has succeeded since: still sent to the primary, but not for long."""
+    """A send has failed, and the entity has not answered since: still sent to the primary, but not for long."""
     FAILED_OVER = "failed over"
     """Everything goes to the backlog until a ping succeeds."""
 
 
 @final
 class EntityHealth:
-    """Only time without a successful send counts (N5): one failure in a working minute moves nobody. Once failed over,
-    neither a success nor a failure of an old send changes anything; only a ping brings the senders back (N6), so they
-    never flap.
+    """Only time without an answer counts (N5): one failure in a working minute moves nobody, and a refusal that proves
+    that the entity answers is as good as a success. Once failed over, the outcome of an old send changes nothing; only
+    a ping brings the senders back (N6), so they never flap.
     """
 
     def __init__(self, failover_interval_s: float, clock: Clock) -> None:
@@ -40,7 +40,7 @@ class EntityHealth:
         self._failing_since: float | None = None
         self.state = EntityState.HEALTHY
 
-    def send_succeeded(self) -> bool:
+    def entity_answered(self) -> bool:
         """Whether this ended a spell of failures, so that no timer is needed any more."""
         if self.state is not EntityState.FAILING:
             return False

@@ -14,7 +14,6 @@ from tandembus.pairing.runtime import (
     Calls,
     FailedOver,
     GivenUp,
-    Mutex,
     OutOfTime,
     Retired,
     Runtime,
@@ -50,7 +49,6 @@ class Link:
         """Something was accepted on it once."""
         self.turns = Turns(runtime)
         self._runtime = runtime
-        self._mutex = Mutex()
         self._abandoned: list[Attempt] = []
         self._is_stopped = False
         self._is_closing = False
@@ -84,9 +82,8 @@ class Link:
         """What to raise instead."""
         self.is_ready = False
         if isinstance(error, GivenUp) or not isinstance(error, Exception):
-            with self._mutex:
-                self._abandoned.append(attempt)
-                self.is_retired = True
+            self._abandoned.append(attempt)
+            self.is_retired = True
         if isinstance(error, OutOfTime):
             return OperationTimeoutError(message=f"{self.sdk.entity_name} did not answer within {limit_s:g} s.")
         return error
@@ -119,10 +116,9 @@ class Link:
         """To be called when a call on it is over."""
         if not self.is_retired:
             return
-        with self._mutex:
-            if self._is_closing or self.calls:
-                return
-            self._is_closing = True
+        if self._is_closing or self.calls:
+            return
+        self._is_closing = True
         self._runtime.start(self._close)
 
     async def _close(self) -> None:

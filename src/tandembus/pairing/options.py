@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
-from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus import ServiceBusClient, aio
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES
 from tandembus.pairing.events import Listeners, ListenerType
@@ -24,8 +25,8 @@ MAX_OPERATION_TIMEOUT: Final = timedelta(hours=1)
 class SendAvailabilityPairedNamespaceOptions:
     """Where the backlog is, and when it is used.
 
-    `failover_interval`: how long sends to an entity must have failed, with none succeeding, before its messages go to
-    the backlog. `ping_primary_interval`: how often it is then asked whether the entity is back. `operation_timeout`:
+    `failover_interval`: how long sends to an entity must have failed, without an answer of it, before its messages go
+    to the backlog. `ping_primary_interval`: how often it is then asked whether the entity is back. `operation_timeout`:
     how long a send may take where the caller gives no time-out. `backlog_queue_by_key`: messages with the same session
     id or partition key go to the same backlog queue, which keeps their order. `enable_syphon`: move messages home in
     this process, too, trying again after `syphon_retry_interval` what the primary does not take.
@@ -33,8 +34,8 @@ class SendAvailabilityPairedNamespaceOptions:
 
     def __init__(
         self,
-        secondary_admin: ServiceBusAdministrationClient,
-        secondary_client: ServiceBusClient,
+        secondary_admin: AsyncAdministrationClient | ServiceBusAdministrationClient,
+        secondary_client: aio.ServiceBusClient | ServiceBusClient,
         backlog_queue_count: int = 10,
         failover_interval: timedelta = MINUTE,
         enable_syphon: bool = False,
@@ -44,10 +45,11 @@ class SendAvailabilityPairedNamespaceOptions:
         operation_timeout: timedelta = MINUTE,
         backlog_queue_by_key: bool = False,
     ) -> None:
-        _check_kind("secondary_admin", secondary_admin, ServiceBusAdministrationClient)
-        _check_kind("secondary_client", secondary_client, ServiceBusClient)
-        self.secondary_admin: Final = secondary_admin
-        self.secondary_client: Final = secondary_client
+        check_kind("secondary_admin", secondary_admin, AsyncAdministrationClient, ServiceBusAdministrationClient)
+        is_async = isinstance(secondary_admin, AsyncAdministrationClient)
+        check_kind("secondary_client", secondary_client, aio.ServiceBusClient if is_async else ServiceBusClient)
+        self.secondary_admin: Final[Any] = secondary_admin
+        self.secondary_client: Final[Any] = secondary_client
         self.backlog_queue_count: Final = _checked_count(backlog_queue_count)
         """After pairing: how many there really are. One that cannot be made fails it."""
         self.failover_interval: Final = _checked("failover_interval", failover_interval, ZERO, MAX_FAILOVER_INTERVAL)
@@ -79,10 +81,10 @@ class SendAvailabilityPairedNamespaceOptions:
         return listener
 
 
-def _check_kind(name: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
+def check_kind(name: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds):
         raise TypeError(
-            f"{name} must be {described(kind)}, not {described(type(value))}: "
+            f"{name} must be {' or '.join(map(described, kinds))}, not {described(type(value))}: "
             "tandembus.pairing takes the SDK's asyncio clients, tandembus.pairing.sync its blocking ones"
         )
 

@@ -8,18 +8,18 @@ from typing import Final
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from tandembus.client import ClientFailure
 from tandembus.clock import SystemClock
 from tandembus.pairing.backlog_queues import BacklogQueues, advice_on, create_backlog_queues, name_of_secondary
 from tandembus.pairing.errors import PairingFailed
 from tandembus.pairing.links import Link
-from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions, check_kind
 from tandembus.pairing.paired_client import PairedServiceBusClient
 from tandembus.pairing.primary_name import chosen_name, is_same_machine
 from tandembus.pairing.rotation import Rotation
 from tandembus.pairing.runtime import Runtime
-from tandembus.pairing.sdk import described, endpoint_of
-from tandembus.pairing.sdk_payloads import UnknownSdk
-from tandembus.pairing.sdk_ports import SdkBacklog
+from tandembus.pairing.sdk import UnknownSdk, endpoint_of
+from tandembus.pairing.sdk_connection import connect
 
 AT_ONCE_S: Final = 0.0
 """Whoever could not pair need not wait for links to be closed: that ends by itself."""
@@ -53,7 +53,7 @@ async def _pair(
     dice = random.Random()
     await _make_sure(options.secondary_client, dice.choice(paths), limit_s, runtime)
     if options.enable_syphon:
-        await _make_sure_of_syphon(SdkBacklog(options.secondary_client, dice.choice(paths), runtime))
+        await _make_sure_of_syphon(options.secondary_client, dice.choice(paths), limit_s)
     readmission_s = options.ping_primary_interval.total_seconds()
     rotation = Rotation(paths, readmission_s, runtime.clock, dice)
     queues = BacklogQueues(rotation, options.backlog_queue_by_key, runtime, options.listeners)
@@ -90,12 +90,9 @@ async def _check_are_two(
 
 
 def _check_clients(primary_client: ServiceBusClient, options: SendAvailabilityPairedNamespaceOptions) -> None:
-    if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
-        raise TypeError(
-            f"options must be {described(SendAvailabilityPairedNamespaceOptions)}, not {described(type(options))}"
-        )
-    if not isinstance(primary_client, ServiceBusClient):
-        raise TypeError(f"primary_client must be {described(ServiceBusClient)}, not {described(type(primary_client))}")
+    check_kind("options", options, SendAvailabilityPairedNamespaceOptions)
+    check_kind("primary_client", primary_client, ServiceBusClient)
+    check_kind("secondary_client", options.secondary_client, ServiceBusClient)
     endpoint = endpoint_of(primary_client)
     if endpoint == endpoint_of(options.secondary_client):
         raise ValueError(
@@ -117,15 +114,14 @@ async def _make_sure(secondary: ServiceBusClient, queue: str, limit_s: float, ru
         link.retire()
 
 
-async def _make_sure_of_syphon(backlog: SdkBacklog) -> None:
+async def _make_sure_of_syphon(secondary: ServiceBusClient, queue: str, limit_s: float) -> None:
     """That it can work: in the background nobody would hear that it cannot, and the backlog would only grow."""
     try:
-        await backlog.open()
+        async with await connect(secondary, limit_s) as bus:
+            await bus.receiver(queue)
     except UnknownSdk as error:
         raise PairingFailed(str(error)) from error
-    except backlog.failures as error:
+    except ClientFailure as error:
         raise PairingFailed(
-            f"the secondary client cannot receive from the backlog queue {backlog.queue}, as a syphon must: {error!r}"
+            f"the secondary client cannot receive from the backlog queue {queue}, as a syphon must: {error!r}"
         ) from error
-    finally:
-        await backlog.close()

@@ -18,7 +18,7 @@ from tandembus.pairing.errors import PairClosed
 from tandembus.pairing.links import CLOSE_PATIENCE_S
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from tandembus.pairing.primary_entity import PrimaryEntity
-from tandembus.pairing.runtime import Mutex, Runtime, together
+from tandembus.pairing.runtime import Runtime, together
 from tandembus.pairing.sender import PairedSender
 from tandembus.pairing.syphon_host import HostedSyphon
 from tandembus.pairing.transfer import why_not_a_path
@@ -49,7 +49,6 @@ class PairedServiceBusClient:
         self.options = options
         self._queues = queues
         self._runtime = runtime
-        self._mutex = Mutex()
         self._entities: dict[str, PrimaryEntity] = {}
         self._senders: weakref.WeakSet[PairedSender] = weakref.WeakSet()
         self._gate = Gate()
@@ -69,7 +68,8 @@ class PairedServiceBusClient:
 
     @property
     def secondary(self) -> ServiceBusClient:
-        return self.options.secondary_client
+        client: ServiceBusClient = self.options.secondary_client
+        return client
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
@@ -101,50 +101,47 @@ class PairedServiceBusClient:
             self._gate,
             self._key,
         )
-        with self._mutex:
-            self._gate.check()
-            self._senders.add(sender)
+        self._senders.add(sender)
         return sender
 
     def _entity(self, path: str, open_primary: Callable[[], ServiceBusSender]) -> PrimaryEntity:
         """Names of entities are the same in upper and lower case."""
-        with self._mutex:
-            self._gate.check()
-            entity = self._entities.get(path.lower())
-            if entity is None:
-                entity = PrimaryEntity(path, open_primary, self.options, self._runtime)
-                self._entities[path.lower()] = entity
-            return entity
+        entity = self._entities.get(path.lower())
+        if entity is None:
+            entity = PrimaryEntity(path, open_primary, self.options, self._runtime)
+            self._entities[path.lower()] = entity
+        return entity
 
     def __getattr__(self, name: str) -> Any:
         """Receivers, sessions and whatever else the primary's client offers."""
         if name.startswith("_") or name == "primary":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self._gate.check()
+        self.check_open()
         return getattr(self.primary, name)
+
+    def check_open(self) -> None:
+        """Raises if the pair was closed or has faulted."""
+        self._gate.check()
 
     # Health.
 
     def entity_state(self, path: str) -> EntityState:
         """What is known of an entity. One that nobody has sent to is healthy as far as anybody knows."""
         self._gate.check()
-        with self._mutex:
-            entity = self._entities.get(path.lower())
+        entity = self._entities.get(path.lower())
         return EntityState.HEALTHY if entity is None else entity.state
 
     def mark_path_healthy(self, path: str) -> None:
         """Send to the primary again, whatever the pings say."""
         self._gate.check()
-        with self._mutex:
-            entity = self._entities.get(path.lower())
+        entity = self._entities.get(path.lower())
         if entity is not None:
             entity.mark_healthy()
 
     def clear(self) -> None:
         """Forget what was learnt: every entity is healthy, and every backlog queue in use."""
         self._gate.check()
-        with self._mutex:
-            entities = list(self._entities.values())
+        entities = list(self._entities.values())
         for entity in entities:
             entity.mark_healthy()
         self._queues.restore()
@@ -168,8 +165,7 @@ class PairedServiceBusClient:
         self._syphon.start()
 
     def _is_own_path(self, path: str) -> bool:
-        with self._mutex:
-            return path.lower() in self._entities
+        return path.lower() in self._entities
 
     async def close(self) -> None:
         """Ends senders, pings and syphon. The clients of primary and secondary stay open."""
@@ -178,8 +174,7 @@ class PairedServiceBusClient:
         self._stop()
         if self._syphon is not None:
             await self._syphon.stop()
-        with self._mutex:
-            senders = list(self._senders)
+        senders = list(self._senders)
         await together([sender.close for sender in senders])
         await self._runtime.close(CLOSE_PATIENCE_S)
 
@@ -206,8 +201,7 @@ class PairedServiceBusClient:
 
     def _stop(self) -> None:
         self._partners.stop()
-        with self._mutex:
-            entities, senders = list(self._entities.values()), list(self._senders)
+        entities, senders = list(self._entities.values()), list(self._senders)
         for entity in entities:
             entity.close()
         for sender in senders:

@@ -87,11 +87,12 @@ class Browsed(NamedTuple):
 class _Parts:
     """A message taken apart: the sections that are looked into, and the bytes of all that follow them."""
 
-    __slots__ = ("annotations", "application", "header", "payload", "properties", "rest")
+    __slots__ = ("annotations", "application", "delivery", "header", "payload", "properties", "rest")
 
     def __init__(self, payload: bytes) -> None:
         self.payload: Final = payload
         self.header: Section | None = None
+        self.delivery: Section | None = None
         self.annotations: Section | None = None
         self.properties: Section | None = None
         self.application: Section | None = None
@@ -106,7 +107,9 @@ class _Parts:
                 self.properties = section
             elif code == APPLICATION_PROPERTIES:
                 self.application = section
-            elif code != DELIVERY_ANNOTATIONS:
+            elif code == DELIVERY_ANNOTATIONS:
+                self.delivery = section
+            else:
                 rest.append(payload[section.at : section.end])
         self.rest: Final = rest
 
@@ -137,6 +140,7 @@ def to_backlog(payload: bytes, path: str) -> bytes:
     return b"".join(
         (
             b"" if parts.header is None else list_of(HEADER, header),
+            parts.whole(parts.delivery),
             map_of(MESSAGE_ANNOTATIONS, annotations.entries, annotations.count),
             b"" if parts.properties is None else list_of(PROPERTIES, properties),
             map_of(
@@ -187,9 +191,11 @@ def _from_backlog(payload: bytes) -> HomeBound:
     aliases = read_aliases(application.taken)
     annotations = parts.cut(parts.annotations, _SERVICE_NAMES)
     header = parts.fields(parts.header)
+    delivery = parts.cut(parts.delivery, _SERVICE_NAMES)
     had_time_to_live = len(header) > TTL and header[TTL] != NULL
     sections = (
         _header_home(header[: TTL + 1], aliases.time_to_live_ms),
+        map_of(DELIVERY_ANNOTATIONS, delivery.entries, delivery.count),
         _annotations_home(annotations, aliases.scheduled_ms),
         _properties_home(parts, aliases, had_time_to_live),
         map_of(APPLICATION_PROPERTIES, application.entries, application.count),

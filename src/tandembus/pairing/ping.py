@@ -13,7 +13,7 @@ from azure.servicebus.aio import ServiceBusSender
 from tandembus.pairing.events import Listeners, PingFailed, PingSent
 from tandembus.pairing.links import Link
 from tandembus.pairing.runtime import Attempt, Runtime, Stopped, Timer
-from tandembus.pairing.sdk import without_retries
+from tandembus.pairing.sdk import PingKey, without_retries
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
 PING_TIME_TO_LIVE: Final = timedelta(seconds=1)
@@ -21,12 +21,16 @@ PATIENCE_S: Final = 15.0
 """A connection has to be made first. Longer than that is worth a new one, even where pings follow each other fast."""
 
 
-def make_ping() -> ServiceBusMessage:
-    """Any session: an entity that requires sessions would refuse it otherwise, and in a partitioned one chance decides
-    which fragment is asked."""
-    return ServiceBusMessage(
-        b"", content_type=PING_CONTENT_TYPE, time_to_live=PING_TIME_TO_LIVE, session_id=uuid.uuid4().hex
-    )
+def make_ping(key: PingKey | None) -> ServiceBusMessage:
+    """With the key of the message that failed as its session id, so that on a partitioned entity it asks the fragment
+    that did not take that message. A message id is its partition key as well: namespaces that compare session ids
+    without regard to case then take it exactly, as they take message ids. Without a key, any session: an entity that
+    requires sessions would refuse it."""
+    ping = ServiceBusMessage(b"", content_type=PING_CONTENT_TYPE, time_to_live=PING_TIME_TO_LIVE)
+    ping.session_id = uuid.uuid4().hex if key is None else key.value
+    if key is not None and key.is_message_id:
+        ping.partition_key = key.value
+    return ping
 
 
 @final
@@ -37,6 +41,7 @@ class Pinger:
     def __init__(
         self,
         path: str,
+        key: PingKey | None,
         open_sender: Callable[[], ServiceBusSender],
         interval_s: float,
         operation_timeout_s: float,
@@ -45,6 +50,7 @@ class Pinger:
         accepted: Callable[[Pinger], None],
     ) -> None:
         self._path = path
+        self._key = key
         self._open_sender = open_sender
         self._interval_s = interval_s
         self._limit_s = min(operation_timeout_s, max(interval_s, PATIENCE_S))
@@ -90,7 +96,8 @@ class Pinger:
         if self._is_stopped:
             raise Stopped
         try:
-            await attempt.run(lambda: sdk.send_messages(make_ping(), timeout=self._limit_s), self._limit_s)
+            ping = make_ping(self._key)
+            await attempt.run(lambda: sdk.send_messages(ping, timeout=self._limit_s), self._limit_s)
         except BaseException as failure:
             error = link.failed(attempt, failure, self._limit_s)
             if error is failure:

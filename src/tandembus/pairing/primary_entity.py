@@ -14,7 +14,8 @@ from tandembus.pairing.events import EntityHealthy, FailoverEngaged, Listeners
 from tandembus.pairing.links import Link
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from tandembus.pairing.ping import Pinger
-from tandembus.pairing.runtime import Mutex, Runtime, Timer
+from tandembus.pairing.runtime import Runtime, Timer
+from tandembus.pairing.sdk import PingKey
 
 _log = logging.getLogger("tandembus.pairing")
 
@@ -34,16 +35,16 @@ class PrimaryEntity:
         self.path = path
         self.is_failed_over = False
         self.is_failing = False
-        """A spell of failures is under way: the next success is news."""
+        """A spell of failures is under way: the next answer is news."""
         self._open_sender = open_sender
         self._options = options
         self._listeners: Listeners = options.listeners
         self._runtime = runtime
         self._health = EntityHealth(options.failover_interval.total_seconds(), runtime.clock)
-        self._mutex = Mutex()
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
         self._timer: Timer | None = None
         self._pinger: Pinger | None = None
+        self._ping_key: PingKey | None = None
         self._last_error: BaseException | None = None
         self._failed_over_at = 0.0
         self._is_closed = False
@@ -57,28 +58,32 @@ class PrimaryEntity:
     def new_link(self, open_sender: Callable[[], ServiceBusSender]) -> Link:
         """For sends until the next failover: connections from before it are not trusted after it."""
         link = Link(open_sender(), self._runtime)
-        with self._mutex:
-            link.is_outdated = self.is_failed_over
-            self._links.add(link)
+        link.is_outdated = self.is_failed_over
+        self._links.add(link)
         return link
 
-    def send_succeeded(self) -> None:
-        with self._mutex:
-            if self._health.send_succeeded():
-                self.is_failing = False
-                self._cancel_timer()
+    def answered(self) -> None:
+        """A send succeeded, or was refused in a way that proves that the entity answers."""
+        if self._health.entity_answered():
+            self.is_failing = False
+            self._cancel_timer()
 
-    def send_failed(self, error: BaseException) -> None:
-        """A failure that counts."""
-        with self._mutex:
-            self._last_error = error
-            if self._is_closed or not self._health.send_failed():
-                return
-            self.is_failing = True
-            _log.info("a send to %s failed: failover in %.1f s: %r", self.path, self._health.due_in_s() or 0.0, error)
-            if self._health.due_in_s() != 0.0:
-                self._start_timer()
-                return
+    def send_failed(self, error: BaseException, ping_key: PingKey | None) -> None:
+        """A failure that counts. Pings take the key of the first message that failed and had one: opening a link can
+        fail without any."""
+        self._last_error = error
+        if self._is_closed:
+            return
+        is_first = self._health.send_failed()
+        if is_first or (self.is_failing and self._ping_key is None):
+            self._ping_key = ping_key
+        if not is_first:
+            return
+        self.is_failing = True
+        _log.info("a send to %s failed: failover in %.1f s: %r", self.path, self._health.due_in_s() or 0.0, error)
+        if self._health.due_in_s() != 0.0:
+            self._start_timer()
+            return
         self._interval_elapsed()
 
     # What follows from it.
@@ -94,17 +99,16 @@ class PrimaryEntity:
             self._timer = None
 
     def _interval_elapsed(self) -> None:
-        with self._mutex:
-            self._timer = None
-            if self._is_closed:
-                return
-            failing_for_s = self._health.failing_for_s()
-            if not self._health.interval_elapsed():
-                self._start_timer()
-                return
-            pinger = self._engage()
-            links, now = list(self._links), self._runtime.clock.now()
-            self._links.clear()
+        self._timer = None
+        if self._is_closed:
+            return
+        failing_for_s = self._health.failing_for_s()
+        if not self._health.interval_elapsed():
+            self._start_timer()
+            return
+        pinger = self._engage()
+        links, now = list(self._links), self._runtime.clock.now()
+        self._links.clear()
         for link in links:
             link.outdate()
         self._listeners.tell(FailoverEngaged(now, self.path, failing_for_s, self._last_error))
@@ -115,6 +119,7 @@ class PrimaryEntity:
         self._failed_over_at = self._runtime.clock.monotonic()
         self._pinger = Pinger(
             self.path,
+            self._ping_key,
             self._open_sender,
             self._options.ping_primary_interval.total_seconds(),
             self._options.operation_timeout.total_seconds(),
@@ -126,17 +131,15 @@ class PrimaryEntity:
 
     def _ping_accepted(self, pinger: Pinger) -> None:
         """Pings of an earlier failover, answered late, say nothing about this one."""
-        with self._mutex:
-            if pinger is not self._pinger:
-                return
-            event = self._recover("ping")
+        if pinger is not self._pinger:
+            return
+        event = self._recover("ping")
         if event is not None:
             self._listeners.tell(event)
 
     def mark_healthy(self) -> None:
         """Somebody knows better than pings do."""
-        with self._mutex:
-            event = self._recover("marked")
+        event = self._recover("marked")
         if event is not None:
             self._listeners.tell(event)
 
@@ -158,7 +161,6 @@ class PrimaryEntity:
 
     def close(self) -> None:
         """No timer and no pings any more, however the sends end that are under way."""
-        with self._mutex:
-            self._is_closed = True
-            self._cancel_timer()
-            self._stop_pings()
+        self._is_closed = True
+        self._cancel_timer()
+        self._stop_pings()

@@ -1,7 +1,4 @@
-"""How pairing waits, starts work in the background and gives up calls: on an event loop here, on threads in
-`tandembus.pairing.sync.runtime`. Everything else is written once, on these few words, and turned into its blocking twin
-by `tools/generate_sync.py`.
-"""
+"""How pairing waits, starts work in the background and gives up calls."""
 
 from __future__ import annotations
 
@@ -9,32 +6,19 @@ import asyncio
 import collections
 import logging
 import math
-import sys
 import weakref
 from asyncio import current_task
 from collections.abc import Callable, Coroutine
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, final
 
 from tandembus.clock import Clock
 
 T = TypeVar("T")
-CAN_CANCEL: Final = True
-"""Calls of the SDK can be ended from outside."""
 INSIST_AFTER_S: Final = 0.02
 LEAST_ALARM_S: Final = 0.005
 """Time-outs that are nearer to each other come together: each time, all calls under way are looked through."""
 _log = logging.getLogger("tandembus.pairing")
-
-
-if sys.version_info >= (3, 11):
-    cancellations_of = asyncio.Task.cancelling
-else:
-
-    def cancellations_of(task: asyncio.Task[Any]) -> int:
-        """Nobody knows: there may be one."""
-        return 1
 
 
 class Timer(Protocol):
@@ -72,19 +56,6 @@ class CalledOn(Protocol):
 
     def refusal(self) -> GivenUp | None:
         """Why no call may be begun on it any more."""
-
-
-@final
-class Mutex:
-    """Guards what senders share. In one event loop nothing happens between two lines without an `await`."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 @final
@@ -128,12 +99,7 @@ class Attempt:
     async def run_here(self, call: Callable[..., Coroutine[Any, Any, T]], limit_s: float, *arguments: Any) -> T:
         """The same in the caller's own task, for calls that end as soon as they are cancelled, as sends on an open link
         do. A task for each would cost a healthy send four times as much.
-
-        Needs tasks that count who cancels them. Before Python 3.11 there is no telling whether it was only we: a caller
-        who cancels in the same moment would not be heard. There a call is made in a task of its own after all.
         """
-        if sys.version_info < (3, 11):
-            return await self.run(partial(call, *arguments), limit_s)
         caller = current_task()
         assert caller is not None
         cancelled_before = caller.cancelling()
@@ -181,11 +147,9 @@ class Attempt:
         """Our own cancellations; how many are left then."""
         if self._again is not None:
             self._again.cancel()
-        if sys.version_info >= (3, 11):
-            for _ in range(self._cancel_count):
-                caller.uncancel()
-            return caller.cancelling()
-        return 0
+        for _ in range(self._cancel_count):
+            caller.uncancel()
+        return caller.cancelling()
 
     async def ended(self, limit_s: float) -> None:
         """Returns when the call is over, even if it was given up; or when it is time to wait no longer."""
@@ -290,10 +254,10 @@ class Runtime:
         """For a call that its caller makes by itself, as `Attempt.run_here` does, but with nothing made for it except
         for an entry. When it is over the caller removes that: if it is gone, the call was given up; `end_here`.
 
-        None where there is no telling who cancels (see `run_here`), or a cancellation is being dealt with.
+        None outside a task, or while a cancellation is being dealt with.
         """
         caller = current_task(self.loop)
-        if caller is None or cancellations_of(caller):
+        if caller is None or caller.cancelling():
             return None
         link.calls[caller] = deadline = self._now() + limit_s
         if deadline < self._alarm_at:

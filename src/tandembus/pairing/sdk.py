@@ -6,19 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
-    ServiceBusCommunicationError,
-    ServiceBusConnectionError,
 )
 
+from tandembus.client import ReceivedMessage
+from tandembus.pairing.aliases import MAX_SESSION_ID_LENGTH
 from tandembus.pairing.batch import PairedMessageBatch
-from tandembus.pairing.sdk_payloads import UnknownSdk
+from tandembus.pairing.errors import PairingError
 from tandembus.pairing.transfer import AnyMessage
 
 Sendable: TypeAlias = AnyMessage | Iterable[AnyMessage] | ServiceBusMessageBatch | PairedMessageBatch
@@ -33,11 +32,21 @@ _SENDABLE_TWICE: Final = (
     Mapping,
     AmqpAnnotatedMessage,
 )
+BATCH_FIELDS: Final = ("_amqp_transport", "_count", "_size")
+BATCH_OVERHEAD_BYTES: Final = 8
+"""Around each message of a batch, as the SDK reckons."""
 _ANY_SIZE: Final = 1 << 40
 NOT_FOUND: Final = 404
-OF_ONE_LINK: Final = frozenset(("AMQPLinkError", "AMQPSessionError", "MessageException"))
-"""What went wrong below the SDK's senders, where it is no matter of the connection."""
-SYPHON_LINK: Final = {b"tandembus:purpose": "syphon"}
+
+
+class UnknownSdk(PairingError):
+    """This version of azure-servicebus lacks something that pairing needs and that the SDK does not promise."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this version of azure-servicebus lacks what pairing needs for batches and for a syphon: send lists in "
+            "place of batches, and run `tandembus syphon` in place of enable_syphon"
+        )
 
 
 def rereadable(message: Sendable) -> Sendable:
@@ -55,6 +64,16 @@ class Outgoing:
     given: AnyMessage
     payload: bytes | None = None
 
+    def read(self) -> ServiceBusMessage | ReceivedMessage:
+        """The message with its keys: session id, partition key and message id."""
+        if self.payload is not None:
+            return ReceivedMessage(self.payload)
+        if isinstance(self.given, Mapping):
+            return ServiceBusMessage(**self.given)
+        if isinstance(self.given, ServiceBusMessage):
+            return self.given
+        return ServiceBusMessage(None, raw_amqp_message=self.given, message=None)
+
 
 def outgoing(message: Sendable) -> list[Outgoing]:
     """One by one, whatever they came in."""
@@ -67,6 +86,23 @@ def outgoing(message: Sendable) -> list[Outgoing]:
     if isinstance(message, (list, tuple)):
         return [_one(each) for each in message]
     return [_one(message)]
+
+
+class PingKey(NamedTuple):
+    value: str
+    is_message_id: bool
+
+
+def ping_key_of(message: Sendable) -> PingKey | None:
+    """Returns the key that chooses the fragment of the first message, and so of a ping for it: session id, else
+    partition key, else message id. None where there is no message, or no key that can be a session id."""
+    try:
+        first = outgoing(message[:1] if isinstance(message, (list, tuple)) else message)[0].read()
+        keys = (first.session_id, first.partition_key, first.message_id)
+        key = PingKey(next(str(key) for key in keys if key is not None), keys[:2] == (None, None))
+    except Exception:  # Whatever is wrong with the message, its failure is what the caller gets.
+        return None
+    return key if len(key.value) <= MAX_SESSION_ID_LENGTH else None
 
 
 def _one(message: object) -> Outgoing:
@@ -89,6 +125,22 @@ def _payloads_in(batch: ServiceBusMessageBatch) -> Sequence[bytes]:
     if not isinstance(payloads, list) or len(payloads) != len(batch):
         raise UnknownSdk
     return [bytes(payload) for payload in payloads]
+
+
+def fill(batch: ServiceBusMessageBatch, payloads: Sequence[bytes]) -> None:
+    """Put encoded messages into an empty batch of the SDK's, as its own `add_message` does with those it encoded."""
+    inner: Any = getattr(batch, "_message", None)
+    transport: Any = getattr(batch, "_amqp_transport", None)
+    has_room = isinstance(inner, list) and len(inner) > 5 and isinstance(inner[5], list)
+    if not has_room or not all(hasattr(batch, name) for name in BATCH_FIELDS):
+        raise UnknownSdk
+    if not callable(getattr(transport, "set_batch_envelope_properties", None)):
+        raise UnknownSdk
+    inner[5].extend(payloads)
+    batch._count = len(payloads)
+    batch._size += sum([len(payload) + BATCH_OVERHEAD_BYTES for payload in payloads])
+    first = ReceivedMessage(payloads[0])
+    transport.set_batch_envelope_properties(inner, first.message_id, first.session_id, first.partition_key)
 
 
 def can_be_encoded(message: Sendable) -> bool:
@@ -132,16 +184,6 @@ def max_message_bytes(sender: Any, batch: ServiceBusMessageBatch) -> int:
     return max(batch.max_size_in_bytes, told if isinstance(told, int) else 0)
 
 
-def marked_as_syphon(sender: Any) -> None:
-    """Have a sender that is not open yet say on its link what it is for (N13), as the links of `tandembus syphon` do: a
-    tandembus primary counts it as the outage's, every other service ignores it."""
-    transport: Any = getattr(sender, "_amqp_transport", None)
-    found = [name for name in ("create_send_client_async", "create_send_client") if hasattr(transport, name)]
-    if found:
-        made = {name: staticmethod(partial(getattr(transport, name), link_properties=SYPHON_LINK)) for name in found}
-        sender._amqp_transport = type(transport.__name__, (transport,), made)
-
-
 def not_found_in(error: BaseException) -> str | None:
     """What the service said, if there is no such entity. It is asked for a token first, and says so there already: the
     SDK makes an authentication error of it."""
@@ -152,11 +194,14 @@ def not_found_in(error: BaseException) -> str | None:
     return description.decode("utf-8", "replace") if isinstance(description, bytes) else str(description or error)
 
 
-def is_without_connection(error: BaseException) -> bool:
-    """Whether there was no connection, or it was lost. The SDK uses the same class where the service detaches one link
-    by force, as it does when it moves an entity: that says nothing about other entities."""
-    if not isinstance(error, (ServiceBusConnectionError, ServiceBusCommunicationError)):
-        return False
-    kinds = {kind.__name__ for kind in type(error.inner_exception).__mro__}
-    condition: object = getattr(error, "_condition", None)
-    return kinds.isdisjoint(OF_ONE_LINK) and not str(condition).startswith("amqp:link:")
+def is_of_the_token(error: BaseException) -> bool:
+    """Whether it went wrong when the token was given to the service. The SDK makes an authentication error of that, or
+    a connection error where the client has a custom endpoint."""
+    inner: object = getattr(error, "inner_exception", None)
+    return any(kind.__name__ == "AuthenticationException" for kind in type(inner).__mro__)
+
+
+def token_status_in(error: BaseException) -> int | None:
+    """Returns the status with which the service refused the token, if that was the failure."""
+    status: object = getattr(getattr(error, "inner_exception", None), "status_code", None)
+    return status if is_of_the_token(error) and isinstance(status, int) else None

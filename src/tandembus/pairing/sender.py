@@ -20,8 +20,8 @@ from tandembus.pairing.errors import SchedulingUnavailable
 from tandembus.pairing.failures import Verdict, verdict_on
 from tandembus.pairing.links import Link
 from tandembus.pairing.primary_entity import PrimaryEntity
-from tandembus.pairing.runtime import CAN_CANCEL, Attempt, FailedOver, Mutex, Retired, Runtime, Stopped, together
-from tandembus.pairing.sdk import Sendable, can_be_encoded, outgoing, rereadable
+from tandembus.pairing.runtime import Attempt, FailedOver, Retired, Runtime, Stopped, together
+from tandembus.pairing.sdk import Sendable, can_be_encoded, outgoing, ping_key_of, rereadable
 from tandembus.pairing.transfer import AnyMessage
 
 T = TypeVar("T")
@@ -58,7 +58,6 @@ class PairedSender:
         self._runtime = runtime
         self._gate = gate
         self._key = key
-        self._mutex = Mutex()
         self._is_closed = False
         self._beside_failover: set[Attempt] = set()
         """Calls under way that a failover does not end."""
@@ -74,7 +73,7 @@ class PairedSender:
         except GoesToBacklog:
             pass
         except Exception as error:
-            if verdict_on(error) is Verdict.RAISED:
+            if verdict_on(error) in (Verdict.ANSWERED, Verdict.RAISED):
                 raise
             _log.warning("%s cannot be reached yet: %r", self._entity.path, error)
         return self
@@ -92,8 +91,7 @@ class PairedSender:
         failed over; then `SendAvailabilityBacklogError`, `BacklogMessageTooLarge` or `ReservedPropertyName`."""
         link = self._link
         if (
-            CAN_CANCEL
-            and link.is_ready
+            link.is_ready
             and timeout is None
             and type(message) is ServiceBusMessage
             and not kwargs
@@ -117,7 +115,7 @@ class PairedSender:
                     # Another call on it was given up meanwhile, and left closing it to the last one.
                     link.close_if_unused()
                 if self._entity.is_failing:
-                    self._entity.send_succeeded()
+                    self._entity.answered()
                 if self._key.is_suspect:
                     self._key.taken()
                 return
@@ -192,8 +190,7 @@ class PairedSender:
 
     def stop(self) -> None:
         """Gives up what is being sent. From now on every call is answered with what the gate says."""
-        with self._mutex:
-            self._is_closed = True
+        self._is_closed = True
         for attempt in tuple(self._beside_failover):
             attempt.give_up(Stopped())
         self._link.stop()
@@ -236,8 +233,8 @@ class PairedSender:
         """Make a call on the primary, and judge the primary by how it ends. Raises `GoesToBacklog` where the entity is
         failed over when it is over, because of this call or of others.
 
-        Where the SDK's calls can be cancelled, one on an open link is given no time-out but the caller's: ours bounds
-        it as well, and the SDK's costs more than all the rest of pairing.
+        A call on an open link is given no time-out but the caller's: ours bounds it as well, and the SDK's costs more
+        than all the rest of pairing.
         """
         limit_s = self._timeout_s if timeout is None else timeout
         while not self._entity.is_failed_over:
@@ -245,7 +242,7 @@ class PairedSender:
             attempt = Attempt(self._runtime, link)
             try:
                 if link.is_ready:
-                    result = await attempt.run_here(call, limit_s, link.sdk, timeout if CAN_CANCEL else limit_s)
+                    result = await attempt.run_here(call, limit_s, link.sdk, timeout)
                 else:
                     result = await attempt.run(partial(call, link.sdk, limit_s), limit_s)
             except Retired:
@@ -261,7 +258,7 @@ class PairedSender:
                 link.close_if_unused()
             link.succeeded()
             if is_send and self._entity.is_failing:
-                self._entity.send_succeeded()
+                self._entity.answered()
             if self._key.is_suspect:
                 self._key.taken()
             return result
@@ -282,22 +279,23 @@ class PairedSender:
         return error
 
     def _speaks_against_the_primary(self, error: BaseException, message: Sendable) -> bool:
-        """Counts it if so; whether the entity is failed over now."""
+        """Counts it if so; whether the entity is failed over now. An answer of the entity's own stops the timer."""
         verdict = verdict_on(error)
         if verdict is Verdict.UNCLEAR and can_be_encoded(message):
             verdict = Verdict.COUNTS
+        if verdict is Verdict.ANSWERED and self._entity.is_failing:
+            self._entity.answered()
         if verdict is not Verdict.COUNTS:
             return False
-        self._entity.send_failed(error)
+        self._entity.send_failed(error, ping_key_of(message))
         return self._entity.is_failed_over
 
     def _fresh_link(self) -> Link:
         """Connections from before a failover, or with a call on them that was given up, are not used again."""
-        with self._mutex:
-            if self._is_closed:
-                raise self._gate.gone()
-            link = self._link
-            if link.is_retired or link.is_outdated:
-                self._link = self._entity.new_link(self._open_primary)
-                link.retire()
-            return self._link
+        if self._is_closed:
+            raise self._gate.gone()
+        link = self._link
+        if link.is_retired or link.is_outdated:
+            self._link = self._entity.new_link(self._open_primary)
+            link.retire()
+        return self._link

@@ -16,8 +16,7 @@ from tandembus.client import ServiceBus
 from tandembus.client.administration import Administration
 from tandembus.client.entities import EntityInfo, QueueSettings
 from tandembus.client.topology import topology_of
-from tandembus.errors import BusError
-from tandembus.pairing.syphon_rules import SPARK_OWNER
+from tandembus.errors import BusError, OperationTimeout, StoreUnavailable
 
 _BACKLOG: Final = re.compile(
     r"(?P<primary>.+)/x-servicebus-transfer/(?P<index>0|[1-9]\d{0,8})", re.IGNORECASE | re.ASCII
@@ -33,8 +32,6 @@ class SyphonState(Enum):
 
     AT_WORK = "at work"
     PARTLY = "at work on some queues"
-    PERHAPS_ON_SPARK = "perhaps on Spark"
-    """Nobody receives, and a syphon on Spark is known: it reserves, and whether it runs now cannot be seen."""
     NONE = "not at work"
     UNKNOWN = "unknown"
     """The service does not say who receives."""
@@ -44,16 +41,17 @@ class SyphonState(Enum):
 class BacklogQueueStatus:
     index: int
     path: str
-    messages: int
-    dead_letters: int
+    messages: int | None
+    """None while the queue is out of reach as a whole; so with its dead letters."""
+    dead_letters: int | None
     oldest_at: float | None
     """When the message that has waited the longest came; None if there is none, or it may not be looked at."""
     receivers: int | None
     """None where the service does not say."""
-    reserved: int | None
-    """By the syphon on Spark; None where it was never at work, or the service has no reservations."""
     is_extra: bool
     """Beyond those that senders use: left alone by them and by `tandembus syphon`, its messages included (N3)."""
+    is_limited: bool = False
+    """Whether a part of the queue is out of reach, and its messages are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,18 @@ class BacklogStatus:
     """Whose backlog is on the same secondary."""
 
     @property
-    def messages(self) -> int:
-        return sum(queue.messages for queue in self.queues)
+    def messages(self) -> int | None:
+        """Messages in all queues that can be counted; None if none can be."""
+        return _sum([queue.messages for queue in self.queues])
 
     @property
-    def dead_letters(self) -> int:
-        return sum(queue.dead_letters for queue in self.queues)
+    def dead_letters(self) -> int | None:
+        return _sum([queue.dead_letters for queue in self.queues])
 
     @property
-    def reserved(self) -> int:
-        return sum(queue.reserved or 0 for queue in self.queues)
+    def is_limited(self) -> bool:
+        """Whether there may be more messages than are counted."""
+        return any(queue.is_limited for queue in self.queues)
 
     @property
     def oldest_at(self) -> float | None:
@@ -85,17 +85,21 @@ class BacklogStatus:
 
     @property
     def syphon(self) -> SyphonState:
-        in_use = [queue for queue in self.queues if not queue.is_extra]
-        return syphon_state([queue.receivers for queue in in_use], any(queue.reserved is not None for queue in in_use))
+        return syphon_state([queue.receivers for queue in self.queues if not queue.is_extra])
 
 
-def syphon_state(receivers: Sequence[int | None], is_known_on_spark: bool) -> SyphonState:
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return None if counts and not known else sum(known)
+
+
+def syphon_state(receivers: Sequence[int | None]) -> SyphonState:
     """By how many receive from each of the queues in use."""
     known = [count for count in receivers if count is not None]
     if len(known) < len(receivers):
         return SyphonState.UNKNOWN
     if not any(known):
-        return SyphonState.PERHAPS_ON_SPARK if is_known_on_spark else SyphonState.NONE
+        return SyphonState.NONE
     return SyphonState.AT_WORK if all(known) else SyphonState.PARTLY
 
 
@@ -161,8 +165,8 @@ async def _queue_status(
         queue.counts.dead_letter,
         await _oldest_at(secondary, queue.name) if queue.counts.active else None,
         await _receivers(administration, queue.name),
-        await _reserved(secondary, queue.name),
         is_extra,
+        queue.is_limited,
     )
 
 
@@ -170,19 +174,11 @@ async def _oldest_at(secondary: ServiceBus, path: str) -> float | None:
     management = await secondary.management(path)
     try:
         messages = await management.peek(max_messages=1)
+    except (StoreUnavailable, OperationTimeout):
+        return None
     finally:
         await management.close()
     return messages[0].enqueued_at if messages else None
-
-
-async def _reserved(secondary: ServiceBus, path: str) -> int | None:
-    """By the syphon on Spark, which does not receive; whatever keeps the service from telling says nothing."""
-    try:
-        async with await secondary.reservations(path) as reservations:
-            owners = {each.owner: each.message_count for each in await reservations.owners()}
-    except BusError:
-        return None
-    return owners.get(SPARK_OWNER)
 
 
 async def _receivers(administration: Administration, path: str) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from tandembus.errors import MalformedData
 from tandembus.pairing.payloads import locked_until
-from tandembus.pairing.runtime import Mutex, Runtime, pause
+from tandembus.pairing.runtime import Runtime, pause
 from tandembus.pairing.syphon_messages import Delivery, Held, LocksLost
 from tandembus.pairing.syphon_observer import SyphonObserver
 from tandembus.pairing.syphon_ports import BacklogPort
@@ -48,7 +48,6 @@ class Hands:
         self._runtime = runtime
         self._observer = observer
         self._locks: dict[Delivery, _Lock] = {}
-        self._mutex = Mutex()
         self._generation = 0
         """Of locks: all of one are lost together."""
         self._kept_generation = -1
@@ -135,20 +134,18 @@ class Hands:
 
     def drop(self) -> None:
         """The link is gone, and the locks with it."""
-        with self._mutex:
-            self._generation += 1
-            self._locks.clear()
-            self._failure = None
+        self._generation += 1
+        self._locks.clear()
+        self._failure = None
 
     def _take(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         if not deliveries:
             return deliveries
         lock = _Lock(self._now(), self._lock_s(deliveries[0]))
-        with self._mutex:
-            for each in deliveries:
-                self._locks[each] = lock
-            generation = self._generation
-            is_kept, self._kept_generation = self._kept_generation == generation, generation
+        for each in deliveries:
+            self._locks[each] = lock
+        generation = self._generation
+        is_kept, self._kept_generation = self._kept_generation == generation, generation
         if not is_kept:
             self._runtime.start(partial(self._keep, generation))
         return deliveries
@@ -167,8 +164,7 @@ class Hands:
     ) -> list[Delivery]:
         """Returns those that were ours until now."""
         self._raise_failure()
-        with self._mutex:
-            ours = [each for each in deliveries if self._locks.pop(each, None) is not None]
+        ours = [each for each in deliveries if self._locks.pop(each, None) is not None]
         if not ours:
             return ours
         try:
@@ -183,9 +179,8 @@ class Hands:
         while (wait_s := self._next_s(generation)) is not None:
             await pause(wait_s)
             now = self._now()
-            with self._mutex:
-                is_ours = generation == self._generation
-                locks = dict(self._locks) if is_ours else {}
+            is_ours = generation == self._generation
+            locks = dict(self._locks) if is_ours else {}
             due = {each: lock for each, lock in locks.items() if now >= lock.renew_at}
             # What became of a link that is gone is an error of the next call, even of one about nothing.
             if due or self._backlog.has_lost(list(locks)):
@@ -193,13 +188,12 @@ class Hands:
 
     def _next_s(self, generation: int) -> float | None:
         """Until one must be renewed; None if there is none, and nobody keeps them any more."""
-        with self._mutex:
-            if generation != self._generation:
-                return None
-            if not self._locks:
-                self._kept_generation = -1
-                return None
-            due_at = min([lock.renew_at for lock in self._locks.values()])
+        if generation != self._generation:
+            return None
+        if not self._locks:
+            self._kept_generation = -1
+            return None
+        due_at = min([lock.renew_at for lock in self._locks.values()])
         return min(LOOK_EVERY_S, max(0.0, due_at - self._now()))
 
     async def _renew(self, generation: int, due: dict[Delivery, _Lock]) -> None:
@@ -212,24 +206,21 @@ class Hands:
         except Exception as error:
             self._fail(generation, error)
             return
-        with self._mutex:
-            count = len([each for each in lost if self._locks.pop(each, None) is not None])
-            for each, lock in due.items():
-                if each in self._locks:
-                    self._locks[each] = _Lock(since, lock.lasts_s)
+        count = len([each for each in lost if self._locks.pop(each, None) is not None])
+        for each, lock in due.items():
+            if each in self._locks:
+                self._locks[each] = _Lock(since, lock.lasts_s)
         if count:
             self._observer.lost(self._backlog.queue, count)
 
     def _fail(self, generation: int, error: Exception) -> None:
         """Unless somebody has begun anew meanwhile: what is in hand since then has nothing to do with it."""
-        with self._mutex:
-            if generation == self._generation:
-                self.drop()
-                self._failure = error
+        if generation == self._generation:
+            self.drop()
+            self._failure = error
 
     def _raise_failure(self) -> None:
-        with self._mutex:
-            failure, self._failure = self._failure, None
+        failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 

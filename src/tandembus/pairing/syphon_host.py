@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, final
 
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
 
 from tandembus.clock import Clock
+from tandembus.errors import Unauthorized
+from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
 from tandembus.pairing.closing import PrimaryKey, Refusals
 from tandembus.pairing.events import Listeners, SyphonMoved
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from tandembus.pairing.runtime import Mutex, Runtime, pause
-from tandembus.pairing.sdk import not_found_in
-from tandembus.pairing.sdk_ports import SdkBacklog, SdkPrimary
+from tandembus.pairing.runtime import Runtime, pause
+from tandembus.pairing.sdk_connection import connect
 from tandembus.pairing.syphon import Syphon
 from tandembus.pairing.syphon_observer import SyphonFigures
 from tandembus.pairing.syphon_rules import SyphonSettings
 
 MAX_SEND_S: Final = 20.0
 """Below the lock duration of a backlog queue: what a send without an answer held is still ours then."""
+ANSWER_TIMEOUT_S: Final = 30.0
 STOP_PATIENCE_S: Final = 10.0
 LOOK_AGAIN_S: Final = 0.05
 WINDOW: Final = 200
@@ -51,54 +53,31 @@ class HostedFigures(SyphonFigures):
         self._refused = refused
         self._primary_key = primary_key
         self._is_own_path = is_own_path
-        self._mutex = Mutex()
         self._refusals = Refusals(clock)
 
     def moved(self, queue: str, path: str, count: int, size_bytes: int) -> None:
-        with self._mutex:
-            super().moved(queue, path, count, size_bytes)
-            self._refusals.forget(queue)
+        super().moved(queue, path, count, size_bytes)
+        self._refusals.forget(queue)
         self._primary_key.taken()
         self._listeners.tell(SyphonMoved(self._told_by.now(), queue, path, count))
 
-    def dead_lettered(
-        self, queue: str, path: str | None, numbers: Sequence[int | None], reason: str, description: str
-    ) -> None:
-        with self._mutex:
-            super().dead_lettered(queue, path, numbers, reason, description)
-
-    def deferred(self, queue: str, path: str, count: int) -> None:
-        with self._mutex:
-            super().deferred(queue, path, count)
-
-    def freed(self, queue: str, path: str) -> None:
-        with self._mutex:
-            super().freed(queue, path)
-
-    def lost(self, queue: str, count: int) -> None:
-        with self._mutex:
-            super().lost(queue, count)
-
     def stuck(self, queue: str, path: str, error: BaseException) -> None:
-        with self._mutex:
-            super().stuck(queue, path, error)
+        super().stuck(queue, path, error)
         self._not_taken(path, error)
 
     def retried(self, queue: str, path: str, error: BaseException) -> None:
-        with self._mutex:
-            super().retried(queue, path, error)
+        super().retried(queue, path, error)
         self._not_taken(path, error)
 
     def troubled(self, queue: str, error: BaseException) -> None:
-        with self._mutex:
-            super().troubled(queue, error)
-            if not _is_refused(error):
-                self._refusals.forget(queue)
-                return
-            self._refusals.add(queue)
-            if len(self._refusals.names_for_good()) < self._queue_count:
-                return
-            self._refusals.clear()
+        super().troubled(queue, error)
+        if not isinstance(error, Unauthorized):
+            self._refusals.forget(queue)
+            return
+        self._refusals.add(queue)
+        if len(self._refusals.names_for_good()) < self._queue_count:
+            return
+        self._refusals.clear()
         self._refused(error)
 
     def _not_taken(self, path: str, error: BaseException) -> None:
@@ -106,15 +85,10 @@ class HostedFigures(SyphonFigures):
             self._primary_key.not_taken(path, error)
 
 
-def _is_refused(error: BaseException) -> bool:
-    """The SDK also tells of queues that are gone in this way."""
-    is_refusal = isinstance(error, (ServiceBusAuthenticationError, ServiceBusAuthorizationError))
-    return is_refusal and not_found_in(error) is None
-
-
 @final
 class HostedSyphon:
-    """Runs in the background from `start` to `stop`. It works through the clients that the application gave."""
+    """Runs in the background from `start` to `stop`, on connections of its own with the settings and credentials of the
+    application's clients."""
 
     def __init__(
         self,
@@ -134,9 +108,10 @@ class HostedSyphon:
         )
         self._runtime = runtime
         self._is_over = True
+        self._secondary = SharedConnection(partial(connect, secondary, ANSWER_TIMEOUT_S))
         self._syphon = Syphon(
-            [SdkBacklog(secondary, queue, runtime) for queue in queues],
-            SdkPrimary(primary, send_timeout_s, runtime),
+            [ClientBacklog(self._secondary, queue) for queue in queues],
+            ClientPrimary(SharedConnection(partial(connect, primary, send_timeout_s))),
             settings,
             self.figures,
             runtime,
@@ -157,4 +132,5 @@ class HostedSyphon:
         try:
             await self._syphon.run()
         finally:
+            await self._secondary.close()
             self._is_over = True

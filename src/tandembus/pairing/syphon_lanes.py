@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, final
 
-from tandembus.pairing.runtime import Mutex, Runtime
+from tandembus.pairing.runtime import Runtime
 from tandembus.pairing.syphon_hands import Hands
 from tandembus.pairing.syphon_lane import Lane, Sent
 from tandembus.pairing.syphon_messages import Held
@@ -47,7 +47,6 @@ class Lanes:
         self._settings = settings
         self._observer = observer
         self._runtime = runtime
-        self._mutex = Mutex()
         """Leads are tried beside all else: what became of one, and whether it still leads, go together."""
         self._lanes: dict[str, Lane] = {}
         """By destination; the one whose turn it is comes first."""
@@ -120,8 +119,7 @@ class Lanes:
         for each in held:
             if key in self._suspected or (each.was_here_before and (is_new or not lane.is_lead(each))):
                 lane.followers.look_again(1 if self._hands.is_partitioned else each.sequence_number + 1)
-            with self._mutex:
-                behind += lane.queue_up(each)
+            behind += lane.queue_up(each)
             if lane.lead is each:
                 lane.retry_at = self._now()
         self._suspected.discard(key)
@@ -242,10 +240,9 @@ class Lanes:
 
     def _lose_lead(self, lane: Lane) -> None:
         """Its lock is gone, and it will come back, unless somebody has removed it."""
-        with self._mutex:
-            lane.lead = None
-            if self.unreachable is lane:
-                self.unreachable = None
+        lane.lead = None
+        if self.unreachable is lane:
+            self.unreachable = None
         lane.wait_until(self._now() + self._settings.others_wait_s)
         self.must_sweep = True
 
@@ -259,12 +256,11 @@ class Lanes:
     async def _try_lead(self, lane: Lane, lead: Held) -> None:
         try:
             sent = await self._rows.send(lane.path, [lead], self._now() + HOLD_S)
-            with self._mutex:
-                if sent.accepted or sent.refused:
-                    lane.outcome = sent
-                    lane.retry_at = 0.0
-                if lane.lead is lead:
-                    self._has_answered(lane, sent.verdict)
+            if sent.accepted or sent.refused:
+                lane.outcome = sent
+                lane.retry_at = 0.0
+            if lane.lead is lead:
+                self._has_answered(lane, sent.verdict)
             if sent.error is not None:
                 self._has_failed(lane, sent.error)
         finally:

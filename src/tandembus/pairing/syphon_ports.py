@@ -1,5 +1,4 @@
-"""What the syphon needs of the two namespaces. `client_ports.py` does it with tandembus.client, `sdk_ports.py` with
-the SDK's clients."""
+"""What the syphon needs of the two namespaces; `client_ports.py` does it with `tandembus.client`."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tandembus.pairing.syphon_messages import Delivery
-from tandembus.pairing.syphon_rules import Verdict
 
 
 class BacklogPort(Protocol):
@@ -64,7 +62,5 @@ class PrimaryPort(Protocol):
 
     async def send(self, path: str, payloads: Sequence[bytes]) -> None:
         """All of them, in this order, or none: until the destination has accepted them."""
-
-    def verdict_on(self, error: Exception) -> Verdict: ...
 
     async def close(self) -> None: ...

@@ -23,8 +23,6 @@ MIN_RETRY_INTERVAL_S: Final = 1.0
 MAX_RETRY_INTERVAL_S: Final = 120.0
 MAX_REMEMBERED: Final = 100_000
 """Sequence numbers kept in memory per dead destination, at 8 bytes each; what is beyond is found again by browsing."""
-SPARK_OWNER: Final = "syphon"
-"""Under which the syphon on Spark reserves messages of backlog queues."""
 
 
 def destination_of(path: str) -> str:
@@ -61,8 +59,8 @@ REFUSALS: Final[Mapping[type[BaseException], Verdict]] = {
 """For good, or all of them; every other error passes by itself, or when somebody does something about it."""
 
 
-def verdict_on(error: BaseException, refusals: Mapping[type[BaseException], Verdict] = REFUSALS) -> Verdict:
-    for kind, verdict in refusals.items():
+def verdict_on(error: BaseException) -> Verdict:
+    for kind, verdict in REFUSALS.items():
         if isinstance(error, kind):
             return verdict
     return Verdict.LATER

@@ -9,7 +9,7 @@ from tandembus.clock import Clock
 from tandembus.pairing.syphon_lane import Sent
 from tandembus.pairing.syphon_messages import Delivery, Held
 from tandembus.pairing.syphon_ports import PrimaryPort
-from tandembus.pairing.syphon_rules import SyphonSettings, Verdict, dead_letter_reason
+from tandembus.pairing.syphon_rules import SyphonSettings, Verdict, dead_letter_reason, verdict_on
 
 OVERHEAD_BYTES: Final = 8
 """What stands around a message in a batch."""
@@ -42,7 +42,7 @@ class RowSender:
             try:
                 await self._primary.send(path, [each.payload for each in batch])
             except Exception as error:
-                verdict = self._primary.verdict_on(error)
+                verdict = verdict_on(error)
                 if verdict is Verdict.REFUSED and len(batch) > 1:
                     size = 1  # One of them it is: which one, they tell one by one.
                     continue

@@ -6,7 +6,7 @@ Reading is the hot side: strings and integers, which nearly all properties are, 
 from __future__ import annotations
 
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from librt.strings import read_i32_be, read_i64_be
@@ -32,7 +32,7 @@ EPOCH_TICKS: Final = 621_355_968_000_000_000
 
 UNREADABLE: Final = Fault("a property's value cannot be read")
 UNREPRESENTABLE: Final = Fault("no AMQP type holds the value")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -89,7 +89,7 @@ def value_of(decoded: object) -> object:
     if isinstance(decoded, Described):
         return _described(decoded.descriptor, value_of(decoded.value))
     if isinstance(decoded, datetime):
-        aware = decoded if decoded.tzinfo is not None else decoded.replace(tzinfo=timezone.utc)
+        aware = decoded if decoded.tzinfo is not None else decoded.replace(tzinfo=UTC)
         return Instant((aware - _EPOCH) // _MICROSECOND * 10)
     if isinstance(decoded, timedelta):
         return Duration(decoded // _MICROSECOND * 10)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from tandembus.errors import Unauthorized
 from tandembus.security.jwt import read_jwt
 from tandembus.security.sas import SasToken, is_sas_token, parse_token
-from tandembus.security.scopes import covers, fold, scope_of_uri, strip_host
+from tandembus.security.scopes import covers, fold, is_part, scope_of_uri, strip_host
 
 DEFAULT_MAX_TOKEN_SIZE_BYTES: Final = 16 * 1024
 DEFAULT_MAX_TOKEN_LIFETIME_S: Final = 3_650 * 86_400.0
@@ -71,19 +71,34 @@ class Claims:
     expires_at: float
     """Wall time; infinity for a SASL password, which lives as long as its connection."""
     policy_scope: str = ""
-    """The entity that the policy belongs to, "" for the namespace's own."""
+    """The entity that the policy belongs to, "" for the namespace's own. Other entities whose names begin with its path
+    are not covered."""
     key_mark: bytes = field(default=b"", repr=False)
     """Says which key it was, so that a key can be taken back, without being one."""
 
-    def allows(self, right: Right, path: str, now: float) -> bool:
-        """Whether this is enough for `right` on `path` (with its suffixes) at this time."""
+    def allows(self, right: Right, path: str, now: float, behind: str = "") -> bool:
+        """Whether this is enough for `right` on `path` (with its suffixes) at this time. A token may also be signed for
+        what an HTTP address has `behind` the path."""
         is_granted = right in self.rights or Right.MANAGE in self.rights
-        return is_granted and now < self.expires_at and covers(self.scope, path)
+        return is_granted and now < self.expires_at and self.covers(path, behind)
+
+    def covers(self, path: str, behind: str = "") -> bool:
+        return covers(self.scope, path + behind) and (not self.policy_scope or is_part(self.policy_scope, path))
 
 
 PoliciesOf = Callable[[str], Sequence[Policy]]
 """The policies of the entity with this key (its path in lower case, "" for the namespace), as they are now; none where
 there is no such entity."""
+
+
+class WebTokens(Protocol):
+    """Who checks JSON web tokens."""
+
+    def verify(self, token: str, now: float) -> Claims:
+        """What the token grants. Raises Unauthorized."""
+
+    def knows(self, mark: bytes) -> bool:
+        """Whether the key with this mark still counts."""
 
 
 def _no_policies(key: str) -> Sequence[Policy]:
@@ -99,6 +114,7 @@ class Authorizer:
         *,
         entity_policies: PoliciesOf = _no_policies,
         accept_any_jwt: bool = False,
+        web_tokens: WebTokens | None = None,
         max_token_size_bytes: int = DEFAULT_MAX_TOKEN_SIZE_BYTES,
         max_token_lifetime_s: float = DEFAULT_MAX_TOKEN_LIFETIME_S,
     ) -> None:
@@ -106,6 +122,7 @@ class Authorizer:
         """By scope ("" is the namespace), then by name."""
         self._entity_policies = entity_policies
         self._accept_any_jwt = accept_any_jwt
+        self._web_tokens = web_tokens
         self._max_token_size_bytes = max_token_size_bytes
         self._max_token_lifetime_s = max_token_lifetime_s
         self.set_policies("", policies)
@@ -130,7 +147,7 @@ class Authorizer:
         if audience_path is None:
             return claims
         audience = fold(strip_host(audience_path))
-        if not covers(claims.scope, audience):
+        if not claims.covers(audience):
             raise Unauthorized("The token is for another resource than the one it is shown for.")
         return _narrowed(claims, audience)
 
@@ -151,6 +168,8 @@ class Authorizer:
             return False
         if not claims.key_mark:
             return self._accept_any_jwt
+        if self._web_tokens is not None and self._web_tokens.knows(claims.key_mark):
+            return True
         policy = self._policy(claims.policy_scope, claims.policy)
         if policy is None or not claims.rights <= policy.granted:
             return False
@@ -198,6 +217,8 @@ class Authorizer:
         return next((policy for policy in self._entity_policies(scope) if policy.name == name), None)
 
     def _verify_jwt(self, token: str, now: float) -> Claims:
+        if self._web_tokens is not None:
+            return self._web_tokens.verify(token, now)
         if not self._accept_any_jwt:
             raise Unauthorized("The token is not a shared access signature; others are not accepted here.")
         subject, expires_at = read_jwt(token, now)

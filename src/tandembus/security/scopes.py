@@ -1,8 +1,9 @@
 """Which part of a namespace a claim covers, and whether a path lies in it.
 
 A scope is a path in lower case, "" for the whole namespace. Everything behind an entity's path
-(`$management`, `$DeadLetterQueue`, `Subscriptions/...`) lies below it, so comparing whole segments is all
-there is to it: 'a' covers 'a/$management' and never 'ab'.
+(`$management`, `$DeadLetterQueue`, `Subscriptions/...`) lies below it, so whole segments are compared: 'a' covers
+'a/$management' and never 'ab'. A scope also covers other entities below it ('a' covers the queue 'a/b'); an entity's
+own policy does not (`is_part`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 MAX_SCOPE_LENGTH: Final = 1024
 """Longer than any path with its suffixes; looking at more would only cost time, before anybody is known."""
 
+_ANY_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
 _SCHEME: Final = re.compile(r"(sb|amqps?|https?|wss?)://", re.ASCII | re.IGNORECASE)
 _HOST: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?", re.ASCII)
 _HOST_WITHOUT_SCHEME: Final = re.compile(
@@ -29,10 +31,15 @@ def fold(path: str) -> str:
 
 def strip_host(address: str) -> str:
     """The path of an address or URI, without slashes around it. Scheme and host say nothing here: ignored."""
-    scheme = _SCHEME.match(address)
+    scheme = _ANY_SCHEME.match(address)
     if scheme is None:
         return address.strip("/")
     return address[scheme.end() :].partition("/")[2].strip("/")
+
+
+def path_of_uri(address: str) -> str:
+    """The same, percent-decoded. Raises UnicodeError."""
+    return unquote_to_bytes(strip_host(address)).decode("utf-8").strip("/")
 
 
 def scope_of_uri(uri: str) -> str | None:
@@ -67,3 +74,13 @@ def covers(scope: str, path: str) -> bool:
     if "." in segments or ".." in segments:
         return False
     return not scope or folded == scope or folded.startswith(scope + "/")
+
+
+def is_part(entity: str, path: str) -> bool:
+    """Whether `path` is this entity (a path in lower case) or a part of it: what begins with '$', and a topic's
+    subscriptions. The queue 'a/b' is no part of the queue 'a'."""
+    folded = fold(path.strip("/"))
+    if not folded.startswith(entity + "/"):
+        return folded == entity
+    first = folded[len(entity) + 1 :].partition("/")[0]
+    return first.startswith("$") or first == "subscriptions"

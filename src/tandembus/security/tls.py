@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tandembus.durability import make_folder
 from tandembus.errors import InvalidArgument
 from tandembus.security.key_file import write_private
 
@@ -63,8 +64,8 @@ def ensure_certificate(
     needed."""
     if given_certificate is not None and given_key is not None:
         return _checked_given(given_certificate, given_key)
-    at = datetime.datetime.fromtimestamp(now, datetime.timezone.utc)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    at = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    make_folder(folder)
     files = TlsFiles(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     ca_path, ca_key_path = folder / "ca.pem", folder / "ca.key"
     authority = _load_pair(ca_path, ca_key_path)
@@ -137,8 +138,7 @@ def _write_pair(
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     write_private(key_path, private)
-    write_private(certificate_path, certificate.public_bytes(pem))
-    certificate_path.chmod(0o644)
+    write_private(certificate_path, certificate.public_bytes(pem), mode=0o644)
 
 
 def _close_to_others(*paths: Path) -> None:

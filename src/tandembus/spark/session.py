@@ -18,6 +18,8 @@ DEFAULT_MASTER: Final = "local[*]"
 SHORT_NAMES: Final = {"master": "spark.master", "app_name": "spark.app.name"}
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set where `spark-submit` started this program: the Java side runs already and knows its master."""
+CONNECTED: Final = frozenset(("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"))
+"""Set where this program uses Spark Connect, by the user or by Spark."""
 THROUGHPUT: Final = "-XX:+UseParallelGC"
 """Jobs on one machine want to be done soon; the short pauses that Java aims at otherwise cost CPU time."""
 OWN_DEFAULTS: Final = frozenset(("SPARK_HOME", "SPARK_CONF_DIR"))
@@ -31,13 +33,16 @@ def spark_session(**conf: object) -> SparkSession:
     """The Spark session of this process, started if there is none: `spark_session(master="local[2]")`.
 
     Names are Spark's own (`**{"spark.executor.memory": "4g"}`) or `master` and `app_name`. The default master is all
-    cores of this machine. `SparkUnavailable` if Spark or Java is missing.
+    cores of this machine. `SparkUnavailable` if Spark or Java is missing. With Spark Connect (`SPARK_REMOTE`, or a
+    session that was connected before) it is the Connect session: the data source has to be installed on that server.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise SparkUnavailable("Spark is not installed: `pip install 'tandembus[spark]'` installs it") from None
     wanted = _spark_names(conf)
+    if is_connect(wanted):
+        return SparkSession.builder.config(map={"spark.sql.session.timeZone": "UTC", **wanted}).getOrCreate()
     prepare_environment(wanted.get("spark.master"))
     builder = SparkSession.builder
     for name, value in {**default_settings(wanted.get("spark.master")), **wanted}.items():
@@ -46,6 +51,12 @@ def spark_session(**conf: object) -> SparkSession:
     if "spark.log.level" not in wanted:
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def is_connect(wanted: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether Spark runs elsewhere and is talked to over Spark Connect: there is no Java here to prepare."""
+    mode = wanted.get("spark.api.mode", environment.get("SPARK_API_MODE", ""))
+    return "spark.remote" in wanted or not CONNECTED.isdisjoint(environment) or mode.lower() == "connect"
 
 
 def prepare_environment(master: str | None = None, environment: MutableMapping[str, str] = os.environ) -> None:

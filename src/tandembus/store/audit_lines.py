@@ -44,7 +44,15 @@ from tandembus.store.messaging_store import (
     AuditPage,
 )
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""Version 1 had no marks."""
+
+STREAM: Final = "stream"
+"""Here a file begins, or its writer was started: which of how many stores of the namespace it is."""
+ROLLED: Final = "rolled"
+"""Here a file ends, and the records go on in the next one."""
+ENDED: Final = "ended"
+"""Here the records end: the store was closed in order."""
 
 KINDS: Final = {
     ACCEPTED: "accepted",
@@ -84,7 +92,7 @@ def lines_of(page: AuditPage, namespace: str, store: str) -> str:
     groups: dict[_Group, list[AuditEntry]] = {}
     for entry in entries_in(page.data):
         groups.setdefault((entry.kind, entry.fragment, entry.lane), []).append(entry)
-    head = {"audit": FORMAT_VERSION, "namespace": namespace, "store": store, "number": page.number}
+    head = _head(namespace, store, page.number)
     if not groups:
         return _line({**head, "part": 0, "parts": 1, "at": page.at_ms, "epoch": page.epoch, "kind": "nothing"})
     lines: list[str] = []
@@ -92,6 +100,15 @@ def lines_of(page: AuditPage, namespace: str, store: str) -> str:
         place = {"part": part, "parts": len(groups), "at": page.at_ms, "epoch": page.epoch, "kind": KINDS[key[0]]}
         lines.append(_line({**head, **place, **_where(key, names.get(key[1])), **_columns(key, entries, names)}))
     return "".join(lines)
+
+
+def mark_of(kind: str, namespace: str, store: str, number: int, **facts: int) -> str:
+    """A line between pages. `number` is that of the page before it."""
+    return _line({**_head(namespace, store, number), "kind": kind, **facts})
+
+
+def _head(namespace: str, store: str, number: int) -> dict[str, object]:
+    return {"audit": FORMAT_VERSION, "namespace": namespace, "store": store, "number": number}
 
 
 def _where(key: _Group, name: AuditName | None) -> dict[str, object]:

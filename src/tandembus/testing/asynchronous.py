@@ -6,7 +6,7 @@ import math
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -48,7 +48,7 @@ class AsyncNamespaceClock:
 
     def now(self) -> datetime:
         """What the namespace takes for the time, in UTC."""
-        return datetime.fromtimestamp(self._clock.now(), timezone.utc)
+        return datetime.fromtimestamp(self._clock.now(), UTC)
 
     async def advance(self, by: float | timedelta) -> None:
         """Let so many seconds pass at once. When this returns, locks have lapsed, messages have expired or become

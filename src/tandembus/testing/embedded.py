@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 
 from tandembus.config import Limits
+from tandembus.loop_thread import LoopThread
 from tandembus.namespace.entity import EntityCounts
 from tandembus.testing.asked import Setting
 from tandembus.testing.asynchronous import AsyncEmbeddedNamespace, FaultKind, StoreKind
-from tandembus.testing.loop_thread import LoopThread
 
 
 class NamespaceClock:

@@ -30,7 +30,7 @@ class ProcessTracing:
         """In a thread of its own, which the process need not wait for."""
         loop, is_done = asyncio.get_running_loop(), asyncio.Event()
         threading.Thread(target=self._shut_down, args=(loop, is_done), daemon=True).start()
-        with contextlib.suppress(asyncio.TimeoutError):
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(is_done.wait(), FLUSHES_WITHIN_S)
 
     def _shut_down(self, loop: asyncio.AbstractEventLoop, is_done: asyncio.Event) -> None:

@@ -8,7 +8,6 @@ from typing import Final, final
 from opentelemetry.trace import Span
 
 from tandembus.pairing.syphon_ports import PrimaryPort
-from tandembus.pairing.syphon_rules import Verdict
 from tandembus.tracing.context import sampled_context_of_payload
 from tandembus.tracing.spans import Spans, end
 
@@ -38,9 +37,6 @@ class TracedPrimary:
                 attributes = {"messaging.operation.name": "syphon", "messaging.destination.name": path}
                 begun.append(self._spans.begin(f"syphon {path}", context, attributes))
         return begun
-
-    def verdict_on(self, error: Exception) -> Verdict:
-        return self._inner.verdict_on(error)
 
     async def close(self) -> None:
         await self._inner.close()

@@ -46,6 +46,13 @@ seen.pages = [];
 for await (const page of client.listQueuesRuntimeProperties().byPage({ maxPageSize: 5 })) seen.pages.push(page.length);
 for (const each of many) await client.deleteQueue(each);
 
+// A queue of which no fragment can be reached: somebody has made it so before.
+const out = process.env.UNREACHABLE_QUEUE_NAME;
+for await (const queue of client.listQueues()) if (queue.name === out) seen.unreachable = queue;
+for await (const queue of client.listQueuesRuntimeProperties()) if (queue.name === out) seen.unreachableRuntime = queue;
+const impatient = new ServiceBusAdministrationClient(process.env.CONNECTION_STRING, { retryOptions: { maxRetries: 0 } });
+seen.unreachableAlone = await refused(() => impatient.getQueueRuntimeProperties(out));
+
 seen.namespace = await client.getNamespaceProperties();
 await client.deleteQueue(name);
 seen.gone = await client.queueExists(name);

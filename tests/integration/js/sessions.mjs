@@ -128,6 +128,15 @@ const scenarios = {
     return seen;
   },
 
+  async quiet(queue) {
+    const receiver = await client.acceptSession(queue, "a", { maxAutoLockRenewalDurationInMs: 0 });
+    const seen = await receiver.receiveMessages(1, { maxWaitTimeInMs: 3000 });
+    await receiver.close();
+    const again = await client.acceptSession(queue, "a");
+    await again.close();
+    return seen;
+  },
+
   async subscribing(queue) {
     const count = 20;
     await send(queue, ...Array.from({ length: count }, (_, number) => ["a", number]));

@@ -20,11 +20,13 @@ class KeepingSink:
         self.pages: dict[int, AuditPage] = {}
         self.error: OSError | None = None
         """What writing raises, while it is set."""
+        self.finished: int | None = None
         self.is_writing = threading.Event()
         self.may_write = threading.Event()
         self.may_write.set()
 
     def last_number(self, store_id: bytes) -> int:
+        self.finished = None
         return max(self.pages, default=0)
 
     def append(self, store_id: bytes, pages: Sequence[AuditPage]) -> None:
@@ -35,6 +37,12 @@ class KeepingSink:
         for page in pages:
             assert page.number not in self.pages, "handed on twice"
             self.pages[page.number] = page
+
+    def finish(self, store_id: bytes, number: int) -> None:
+        if self.error is not None:
+            raise self.error
+        assert number == max(self.pages)
+        self.finished = number
 
     def entries(self, disk: MemoryDisk) -> list[AuditEntry]:
         """All there is, also what still stands in the store."""

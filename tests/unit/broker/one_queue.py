@@ -47,6 +47,7 @@ def small(
     duplicate_window_ms: int = 0,
     requires_session: bool = False,
     dead_letter_filter_errors: bool = False,
+    is_partitioned: bool = False,
 ) -> FragmentSettings:
     """Settings under which ten messages already fill windows and blocks."""
     return FragmentSettings(
@@ -61,6 +62,7 @@ def small(
         duplicate_window_ms=duplicate_window_ms,
         requires_session=requires_session,
         dead_letter_filter_errors=dead_letter_filter_errors,
+        is_partitioned=is_partitioned,
     )
 
 
@@ -150,8 +152,9 @@ class Receiver:
         assert len(await self.take(1)) == 1
         return self.locks[-1]
 
-    def leave(self, is_orderly: bool) -> None:
-        release_consumer(self._queue.fragment, self.consumer, self._lane, is_orderly)
+    def leave(self) -> None:
+        release_consumer(self._queue.fragment, self.consumer, self._lane)
+        self._queue.broker.want(self._queue.fragment)
 
 
 class OneQueue:

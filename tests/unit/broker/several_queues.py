@@ -34,6 +34,7 @@ def settings(
     requires_session: bool = False,
     duplicate_window_ms: int = 0,
     max_delivery_count: int = 3,
+    is_partitioned: bool = False,
 ) -> FragmentSettings:
     return FragmentSettings(
         max_delivery_count=max_delivery_count,
@@ -46,6 +47,7 @@ def settings(
         duplicate_window_ms=duplicate_window_ms,
         forward_to=forward_to,
         forward_dead_letters_to=forward_dead_letters_to,
+        is_partitioned=is_partitioned,
     )
 
 
@@ -198,5 +200,5 @@ class SeveralQueues:
 
 def delivered(message: Message) -> dict[object, object]:
     """The annotations with which a receiver gets it."""
-    payload = encode_delivery(message, message.number, 0, 0, b"", 0)
+    payload = encode_delivery(message, message.number, 0, 0)
     return dict(decode_message(payload).message_annotations or {})

@@ -307,6 +307,25 @@ async def test_records_wait_in_the_store_while_they_cannot_be_written() -> None:
 
 
 @covers("D5")
+async def test_the_end_of_the_records_is_noted_at_an_orderly_stop_and_at_no_other() -> None:
+    audited = Audited()
+    async with audited.queue as queue:
+        await queue.send("a")
+        again = await queue.after_crash()
+    assert audited.sink.finished is None, "killed"
+    async with again as queue:
+        await queue.send("b")
+        audited.sink.error = OSError("no space left")
+    assert audited.sink.finished is None, "the rest could not be handed on"
+    audited.sink.error = None
+    async with await again.after_crash() as queue:
+        await queue.send("c")
+    assert audited.sink.finished == max(audited.sink.pages) == max(audited.disk.audit_pages)
+    async with await queue.after_crash():
+        assert audited.sink.finished is None, "from the beginning, before anything is accepted"
+
+
+@covers("D5")
 async def test_records_of_a_store_that_was_put_back_go_on_behind_those_in_the_files() -> None:
     sink, disk = KeepingSink(), MemoryDisk()
     async with OneQueue(disk=disk, audit_sink=sink) as queue:

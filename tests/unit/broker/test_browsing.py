@@ -168,7 +168,7 @@ async def test_a_deferred_message_that_is_abandoned_is_deferred_again_and_counte
         await queue.abandon(taken[0][0])
         assert await queue.receiver().take(5) == []
         taken = await browsing.receive_deferred(queue.broker, queue.fragment, MAIN, [number], False)
-        assert taken[0][1].delivery_count == 1
+        assert taken[0][1].delivery_count == 2
         assert queue.fragment.main.deferred_count == 1
 
 

@@ -10,7 +10,7 @@ from tandembus.errors import StoreUnavailable
 from tandembus.store.memory import Fault
 from tandembus.store.messaging_store import DEAD_LETTER, MAIN
 from tests.covers import covers
-from tests.unit.broker.one_queue import OneQueue, small
+from tests.unit.broker.one_queue import OneQueue, body_of, small
 
 BODIES = [f"m{index:03}" for index in range(30)]
 
@@ -130,7 +130,7 @@ async def test_what_was_only_kept_ready_for_a_leaving_consumer_goes_to_the_next(
         leaving = queue.receiver(is_destructive=True)
         leaving.consumer.credit = 2
         queue.fragment.pump()
-        leaving.leave(is_orderly=True)
+        leaving.leave()
         await queue.quiet()
         assert leaving.bodies == []
         assert await queue.receiver().take(5) == ["a", "b"]
@@ -191,28 +191,31 @@ async def test_a_drain_ends_though_all_that_waits_is_beyond_the_lock_limit() -> 
 
 
 @covers("M2")
-async def test_after_an_orderly_end_messages_come_back_at_once_and_are_counted() -> None:
+async def test_when_a_receiver_leaves_its_messages_stay_locked_and_can_be_settled_by_token() -> None:
     async with OneQueue() as queue:
         await queue.send("a", "b")
-        leaving = queue.receiver()
-        await leaving.take(2)
-        leaving.leave(is_orderly=True)
-        await queue.quiet()
-        receiver = queue.receiver()
-        assert await receiver.take(5) == ["a", "b"]
-        assert [one.delivery_count for one in receiver.messages] == [1, 1]
+        leaving, other = queue.receiver(), queue.receiver()
+        lock = await leaving.take_one()
+        await leaving.take_one()
+        leaving.leave()
+        assert await other.take(5) == []
+        await queue.complete(queue.fragment.find_lock(lock.token))
+        assert await queue.peek() == ["b"]
+        await queue.pass_time(61.0)
+        assert [(body_of(one), one.delivery_count) for one in other.messages] == [("b", 1)]
 
 
 @covers("M2")
-async def test_after_a_lost_link_messages_stay_locked_and_can_be_settled_by_token() -> None:
-    async with OneQueue() as queue:
-        await queue.send("a")
-        leaving = queue.receiver()
-        lock = await leaving.take_one()
-        leaving.leave(is_orderly=False)
-        assert await queue.receiver().take(5) == []
-        await queue.complete(queue.fragment.find_lock(lock.token))
-        assert await queue.peek() == []
+async def test_receivers_that_come_take_and_leave_hold_no_more_locks_than_there_may_be() -> None:
+    async with OneQueue(small(max_locks=4)) as queue:
+        await queue.send(*[f"m{number}" for number in range(12)])
+        for _ in range(10):
+            leaving = queue.receiver()
+            await leaving.take(2)
+            leaving.leave()
+        assert len(queue.fragment.locks) == 4
+        await queue.pass_time(61.0)
+        assert await queue.receiver().take(12) == [f"m{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("is_destructive", [False, True])

@@ -16,12 +16,18 @@ from tandembus.store.messaging_store import HistoryRecord
 from tests.covers import covers
 from tests.unit.broker.one_queue import KEY, OneQueue, message, ping, small
 from tests.unit.broker.one_topic import ALL, OneTopic, rule_set
+from tests.unit.namespace.partitioned_queue import keyed
 
 WINDOW_S = 20.0
 
 
-def detecting(disk: MemoryDisk | None = None, clock: ManualClock | None = None, max_ids: int = 1000) -> OneQueue:
-    settings = small(duplicate_window_ms=int(WINDOW_S * 1000))
+def detecting(
+    disk: MemoryDisk | None = None,
+    clock: ManualClock | None = None,
+    max_ids: int = 1000,
+    is_partitioned: bool = False,
+) -> OneQueue:
+    settings = small(duplicate_window_ms=int(WINDOW_S * 1000), is_partitioned=is_partitioned)
     return OneQueue(settings, disk, clock, lambda now: Budget(now, max_recent_ids=max_ids))
 
 
@@ -268,6 +274,61 @@ async def test_whichever_commit_fails_a_sender_that_repeats_itself_is_heard_once
                     assert await queue.receiver().take(99) == bodies
             else:
                 assert await queue.receiver().take(99) == bodies
+
+
+# Partitioned entities: an id counts under its key.
+
+
+async def send_under(queue: OneQueue, *sent: tuple[str, str | None]) -> list[int]:
+    """Send messages of these ids under these keys; returns their numbers, 0 for a duplicate."""
+    answers = [queue.stage(keyed(f"{key}/{one}", key, message_id=one)) for one, key in sent]
+    await queue.quiet()
+    assert all(answer.is_accepted for answer in answers)
+    return [int(answer.messages[0].number) for answer in answers]
+
+
+@covers("P10", "M8")
+@pytest.mark.parametrize("is_partitioned", [True, False], ids=["partitioned", "plain"])
+async def test_an_id_counts_under_its_key_on_partitioned_entities_alone_and_in_the_next_life(
+    is_partitioned: bool,
+) -> None:
+    sent = [("a", "k1"), ("a", "k2"), ("a", None), ("b", None), ("b", "k1")]
+    async with detecting(is_partitioned=is_partitioned) as queue:
+        first = await send_under(queue, *sent)
+        assert first == ([1, 2, 3, 4, 5] if is_partitioned else [1, 0, 0, 2, 0])
+        assert await send_under(queue, *sent) == [0] * 5
+        async with await queue.after_crash() as again:
+            assert await send_under(again, *sent) == [0] * 5
+            assert (await send_under(again, ("a", "k3")) == [0]) is not is_partitioned
+
+
+@covers("P10", "M8")
+async def test_ids_stored_without_their_keys_count_for_every_key_until_their_time_is_over() -> None:
+    """The previous version stored the ids of a partitioned entity as those of a plain one are stored."""
+    async with detecting() as previous:
+        await send_under(previous, ("old", "k1"), ("older", None))
+        await previous.pass_time(WINDOW_S / 2)
+        queue = await previous.after_crash()
+    queue.settings = small(duplicate_window_ms=int(WINDOW_S * 1000), is_partitioned=True)
+    for _ in range(2):  # ids of both versions stand in the store when it is opened for the second time
+        async with queue:
+            assert await send_under(queue, ("old", "k1"), ("old", "k2"), ("old", None), ("older", "k1")) == [0] * 4
+            await send_under(queue, ("new", "k1"), ("late", None))
+            queue = await queue.after_crash()
+    async with queue:
+        assert await send_under(queue, ("new", "k1"), ("late", None)) == [0, 0]
+        assert 0 not in await send_under(queue, ("new", None), ("new", "k2"), ("late", "k1"))
+        await queue.pass_time(WINDOW_S / 2)
+        assert 0 not in await send_under(queue, ("old", "k1"), ("old", "k2"), ("old", None), ("older", "k1"))
+        assert await send_under(queue, ("old", "k2"), ("new", "k2")) == [0, 0]
+
+
+@covers("P10", "M8", "M9")
+async def test_a_partitioned_topic_takes_one_id_under_two_keys() -> None:
+    settings = small(duplicate_window_ms=int(WINDOW_S * 1000), is_partitioned=True)
+    async with OneTopic({11: (small(), ALL)}, settings) as topic:
+        await topic.publish(*[keyed(key, key, message_id="same") for key in ("k1", "k2", "k1")])
+        assert await topic.subscription(11).peek() == ["k1", "k2"]
 
 
 # Topics.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tandembus.broker import browsing
 from tandembus.broker.locks import COMPLETE
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.errors import StoreFull
 from tandembus.store.memory import Fault
+from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.broker.one_queue import OneQueue, message, small
+from tests.unit.broker.session_queue import session_queue, sessions
 
 
 @covers("M13")
@@ -101,20 +104,38 @@ async def test_a_full_store_lapses_no_message_into_the_dead_letters_until_there_
         assert (await queue.peek(), await queue.dead_letters()) == ([], ["a"])
 
 
-@covers("M2", "M13")
-async def test_who_leaves_a_full_store_moves_no_message_into_the_dead_letters() -> None:
-    async with OneQueue(small(max_delivery_count=1)) as queue:
+@covers("M3", "M13")
+async def test_a_full_store_refuses_a_defer_that_would_make_a_dead_letter() -> None:
+    async with OneQueue(small(max_delivery_count=2)) as queue:
         await queue.send("a")
         receiver = queue.receiver()
-        await receiver.take_one()
+        lock = await receiver.take_one()
         queue.disk.free_bytes, queue.disk.reserve_bytes = 10, 100
         queue.broker.check_room()
         queue.broker.room.is_full = True
         queue.broker.check_room()
-        receiver.leave(is_orderly=True)
-        await queue.quiet()
+        await queue.defer(lock)
+        ((lock, _),) = await browsing.receive_deferred(queue.broker, queue.fragment, MAIN, [1], False)
+        with pytest.raises(StoreFull):
+            await queue.defer(lock)
+        queue.disk.free_bytes = 1000
+        queue.broker.check_room()
+        await queue.defer(lock)
+        assert (await queue.peek(), await queue.dead_letters()) == ([], ["a"])
+
+
+@covers("M2", "M13")
+async def test_a_session_that_lapses_in_a_full_store_moves_no_message_into_the_dead_letters() -> None:
+    async with session_queue(sessions(max_delivery_count=1)) as queue:
+        await queue.send_to("s", "a")
+        await (await queue.accept("s")).take_one()
+        queue.disk.free_bytes, queue.disk.reserve_bytes = 10, 100
+        queue.broker.check_room()
+        queue.broker.room.is_full = True
+        queue.broker.check_room()
+        await queue.pass_time(61.0)
         assert (await queue.peek(), await queue.dead_letters()) == (["a"], [])
-        assert await queue.receiver().take(1) == ["a"]
+        assert await (await queue.accept("s")).take(1) == ["a"]
 
 
 @covers("M5", "M13")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tandembus.broker.locks import COMPLETE, LAPSE, LEAST_OVER, OPEN, LockTable, MessageLock, OwnedLocks, is_of_epoch
@@ -26,6 +28,20 @@ def test_every_token_is_another_and_has_16_bytes() -> None:
     tokens = {lock(table, number).token for number in range(1000)}
     assert len(tokens) == 1000
     assert {len(token) for token in tokens} == {16}
+
+
+@covers("M2")
+def test_behind_fragment_and_epoch_no_part_of_a_token_follows_from_those_before() -> None:
+    """Each bit is set in about half of many tokens, and changes from one to the next about half of the time."""
+    table, count = LockTable(3, 7), 4000
+    tokens = [lock(table, number).token for number in range(count)]
+    assert {token[:6] for token in tokens} == {b"\x00\x03\x00\x00\x00\x07"}
+    values = [int.from_bytes(token[6:], "big") for token in tokens]
+    changes = [one ^ other for one, other in pairwise(values)]
+    for numbers in (values, changes):
+        for bit in range(80):
+            assert 0.4 < sum(number >> bit & 1 for number in numbers) / count < 0.6
+    assert not {token[6:] for token in tokens} & {lock(LockTable(3, 7), number).token[6:] for number in range(count)}
 
 
 @covers("M2")

@@ -387,7 +387,7 @@ def test_a_run_ends_where_the_next_hash_begins() -> None:
 
 
 def test_numbers_taken_back_open_a_filled_column_again() -> None:
-    column = TailColumn(1, 0, 8, 0, [])
+    column = TailColumn(1, 0, 8, 0, [], False)
     for number in range(1, 20):
         column.add(number, f"s{number}")
     changes = Changes()

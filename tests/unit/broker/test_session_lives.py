@@ -11,10 +11,11 @@ from tandembus.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from tandembus.message import Message
 from tandembus.store.memory import Fault
 from tests.covers import covers
-from tests.unit.broker.one_queue import Answer, message
-from tests.unit.broker.session_queue import session_queue
+from tests.unit.broker.one_queue import KEY, Answer, body_of, message
+from tests.unit.broker.session_queue import session_queue, sessions
 
 # State.
 
@@ -81,6 +82,43 @@ async def test_after_a_crash_sessions_are_free_and_in_order() -> None:
         assert received["a"] == [f"a{number}" for number in range(1, 9)]
         assert received["b"] == [f"b{number}" for number in range(9)]
         assert list(received) == ["b", "c", "a"], "the oldest message decides, and a's first is gone"
+
+
+@covers("M7")
+async def test_receivers_that_come_together_after_the_queue_left_the_memory_all_get_messages() -> None:
+    names = [f"session-{number}" for number in range(16)]
+    async with session_queue() as queue:
+        for name in names:
+            await queue.send_to(name, *"abcde")
+        queue.broker.close_fragment(KEY)
+        queue.fragment = await queue.broker.open_fragment(KEY, 0, queue.settings)
+        receivers = [await queue.accept(name) for name in names]
+        for receiver in receivers:
+            receiver.consumer.credit = 4
+            receiver.stir()
+        await queue.quiet()
+        assert [receiver.bodies for receiver in receivers] == [list("abcd")] * 16
+
+
+@covers("M7")
+async def test_the_receiver_of_a_long_session_with_large_messages_leaves_room_for_others() -> None:
+    settings = sessions(window_messages=100)
+    settings.window_bytes = 600
+    async with session_queue(settings) as queue:
+        for name in "abc":
+            await queue.send_to(name, *[name * 100] * 6)
+        queue.broker.close_fragment(KEY)
+        queue.fragment = await queue.broker.open_fragment(KEY, 0, queue.settings)
+        receivers = [await queue.accept(name) for name in "abc"]
+        delivered: list[Message] = []
+        for receiver in receivers:
+            receiver.messages = delivered
+            receiver.consumer.credit = 6
+            receiver.stir()
+        await queue.quiet()
+        order = [body_of(one)[0] for one in delivered]
+        assert len(order) == 18
+        assert set(order[:6]) == set("abc"), "nobody waits until another has all of its messages"
 
 
 @covers("M7", "F2")

@@ -14,6 +14,7 @@ from tandembus.errors import (
     MessageLockLost,
     OperationTimeout,
     SessionCannotBeLocked,
+    SessionLockLapsed,
     SessionLockLost,
 )
 from tandembus.store.messaging_store import DEAD_LETTER
@@ -232,7 +233,11 @@ async def test_after_loss_the_next_holder_begins_where_the_order_begins() -> Non
         await first.leave()
         second = await queue.accept("a")
         assert await second.take(5) == ["a1", "a2", "a3"]
-        assert [one.delivery_count for one in second.messages] == [1, 1, 0]
+        assert [one.delivery_count for one in second.messages] == [0, 0, 0]
+        await queue.pass_time(61)
+        third = await queue.accept("a")
+        assert await third.take(5) == ["a1", "a2", "a3"]
+        assert [one.delivery_count for one in third.messages] == [1, 1, 1], "its lock has lapsed"
 
 
 @covers("M7")
@@ -311,6 +316,46 @@ async def test_renewing_keeps_a_session_and_all_messages_in_it() -> None:
         assert queue.active_count == 0
 
 
+@covers("M2", "M7")
+async def test_a_delivery_renews_the_lock_of_its_session_and_all_messages_in_it() -> None:
+    async with session_queue() as queue:
+        receiver = await queue.accept("a")
+        await receiver.take(10)
+        for body in ("a1", "a2", "a3"):
+            await queue.pass_time(40.0)
+            await queue.send_to("a", body)
+            assert receiver.locks[-1].locked_until_ms == queue.clock.now_ms() + 60_000
+        assert receiver.bodies == ["a1", "a2", "a3"]
+        await queue.pass_time(59.9)
+        assert receiver.loss is None
+        assert await queue.settle(receiver.locks[0], COMPLETE).wait() is None
+        await queue.pass_time(0.1)
+        assert isinstance(receiver.loss, SessionLockLapsed)
+
+
+@covers("M2", "M7")
+async def test_a_message_that_comes_when_the_lock_has_lapsed_does_not_revive_it() -> None:
+    async with session_queue() as queue:
+        receiver = await queue.accept("a")
+        await receiver.take(10)
+        queue.clock.advance(60.0)
+        await queue.send_to("a", "late")
+        assert receiver.bodies == []
+        with pytest.raises(SessionLockLost):
+            renew_session(queue.fragment, receiver.lock)
+        assert await (await queue.accept("a")).take(1) == ["late"]
+
+
+@covers("M7")
+async def test_a_renewal_for_a_shorter_time_ends_the_lock_earlier() -> None:
+    async with session_queue() as queue:
+        receiver = await queue.accept("a")
+        queue.fragment.settings = sessions(lock_duration_s=10.0)
+        renew_session(queue.fragment, receiver.lock)
+        await queue.pass_time(10.0)
+        assert isinstance(receiver.loss, SessionLockLapsed)
+
+
 @covers("M7")
 async def test_a_lost_session_cannot_be_renewed() -> None:
     async with session_queue(sessions(lock_duration_s=30.0)) as queue:
@@ -348,7 +393,7 @@ async def test_losing_a_session_again_and_again_ends_among_the_dead_letters() ->
         for _ in range(2):
             receiver = await queue.accept("a")
             await receiver.take_one()
-            await receiver.leave()
+            await queue.pass_time(61)
         assert await queue.dead_letters() == ["a1"]
         assert await (await queue.accept("a")).take(5) == ["a2"]
 
@@ -417,5 +462,9 @@ async def test_a_message_that_expires_while_locked_in_a_session_is_judged_when_t
         await queue.pass_time(5)
         assert queue.active_count == 1
         await receiver.leave()
+        await queue.pass_time(5)
         assert queue.active_count == 0
-        assert len(queue.fragment.sessions or []) == 0
+        waiting = queue.accepting()
+        await queue.quiet()
+        assert not waiting.done()
+        waiting.cancel()

@@ -440,7 +440,7 @@ async def test_random_publications_and_settlements_with_crashes_lose_and_repeat_
                         elif chance.random() < 0.7:
                             await queue.complete(lock)
                             expected[key].remove(body)
-                    receiver.leave(is_orderly=True)
+                    receiver.leave()
                     await queue.quiet()
             for key, bodies in expected.items():
                 assert await topic.subscription(key).peek() == bodies

@@ -151,9 +151,9 @@ async def test_the_time_to_live_of_a_scheduled_message_counts_from_its_enqueuein
 
 
 @covers("M5", "M6")
-async def test_a_scheduled_message_with_no_time_to_live_at_all_expires_when_it_is_enqueued() -> None:
+async def test_a_scheduled_message_with_the_shortest_time_to_live_expires_when_it_is_enqueued() -> None:
     async with OneQueue(small(dead_letter_expired=True)) as queue:
-        await queue.schedule("a", in_s=100.0, ttl_ms=0)
+        await queue.schedule("a", in_s=100.0, ttl_ms=1)
         await queue.pass_time(100.0)
         await queue.pass_time(1.0)
         assert (await queue.peek(), await queue.dead_letters()) == ([], ["a"])

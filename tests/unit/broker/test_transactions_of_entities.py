@@ -6,11 +6,18 @@ import pytest
 
 from tandembus.broker.locks import ABANDON, COMPLETE, OPEN, MessageLock
 from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
-from tandembus.broker.transactions import TransactionSettlement
-from tandembus.errors import InvalidOperation, SessionLockLost, StoreFull, StoreUnavailable
+from tandembus.broker.operations import CallbackSendReply, SendOperation
+from tandembus.broker.transactions import (
+    CallbackTransactionReply,
+    PartReply,
+    TransactionOperation,
+    TransactionPart,
+    TransactionSettlement,
+)
+from tandembus.errors import InvalidOperation, MessageLockLost, SessionLockLost, StoreFull, StoreUnavailable
 from tandembus.store.memory import Fault
 from tests.covers import covers
-from tests.unit.broker.one_queue import OneQueue, message, small
+from tests.unit.broker.one_queue import Answer, OneQueue, message, small
 from tests.unit.broker.one_topic import ALL, OneTopic, rule_set
 from tests.unit.broker.session_queue import session_queue
 
@@ -98,6 +105,78 @@ async def test_settlements_on_a_subscription_are_one_transaction(fault: Fault) -
             assert await red.peek() == (["b2"] if is_kept else ["a", "b1", "b2"])
             assert await red.dead_letters() == (["b1"] if is_kept else [])
             assert await blue.peek() == ["b1", "b2"]
+
+
+def together(bus: OneTopic, body: str, *parts: tuple[int, TransactionSettlement]) -> Answer:
+    """One transaction: a message to the topic, and a settlement on each of these subscriptions."""
+    answer = Answer()
+    message_sent = message(body)
+    send = SendOperation([message_sent], len(message_sent.sections), CallbackSendReply(lambda *_: None), -1)
+    reply = CallbackTransactionReply(lambda _operation, error: answer.give(error))
+    others: list[TransactionPart] = []
+    for key, settlement in parts:
+        part = TransactionPart(None, TransactionOperation([], [settlement], PartReply()))
+        part.fragment = bus.subscription(key).fragment
+        others.append(part)
+    bus.fragment.discharge(TransactionOperation([send], [], reply, others))
+    return answer
+
+
+@covers("M11", "M9", "F2", "F3")
+@pytest.mark.parametrize("fault", [None, *OUTCOMES], ids=str)
+async def test_a_topic_and_its_subscriptions_have_one_commit_for_one_transaction(fault: Fault | None) -> None:
+    kind, is_kept = OUTCOMES[fault] if fault is not None else (type(None), True)
+    async with topic() as bus:
+        await bus.publish(message("b1"))
+        red, blue = [await bus.subscription(key).receiver().take_one() for key in (RED, BLUE)]
+        if fault is not None:
+            bus.fault_next(fault)
+        before = bus.disk.commit_count
+        answer = together(bus, "b2", (RED, complete(red)), (BLUE, TransactionSettlement(blue, TO_DEAD_LETTERS)))
+        assert type(await answer.wait()) is kind
+        if fault is None:
+            assert bus.disk.commit_count == before + 1
+        async with await bus.after_crash() as again:
+            assert await again.subscription(RED).peek() == ["b2" if is_kept else "b1"]
+            assert await again.subscription(BLUE).peek() == ["b2" if is_kept else "b1"]
+            assert await again.subscription(BLUE).dead_letters() == (["b1"] if is_kept else [])
+
+
+@covers("M11", "M9")
+async def test_one_lost_lock_leaves_all_locks_of_the_family_as_they_were() -> None:
+    async with topic() as bus:
+        await bus.publish(message("b1"))
+        red, blue = [await bus.subscription(key).receiver().take_one() for key in (RED, BLUE)]
+        await bus.subscription(BLUE).complete(blue)
+        with pytest.raises(MessageLockLost):
+            together(bus, "b2", (RED, complete(red)), (BLUE, complete(blue)))
+        assert red.settlement == OPEN
+        assert await bus.subscription(RED).peek() == ["b1"]
+
+
+@covers("M11", "M9")
+async def test_a_subscription_that_is_dropped_before_the_commit_takes_its_part_along_only() -> None:
+    async with topic() as bus:
+        await bus.publish(message("b1"))
+        red, blue = [await bus.subscription(key).receiver().take_one() for key in (RED, BLUE)]
+        answer = together(bus, "b2", (RED, complete(red)), (BLUE, TransactionSettlement(blue, TO_DEAD_LETTERS)))
+        await bus.unsubscribe(BLUE)
+        await bus.quiet()
+        assert answer.is_accepted
+        assert await bus.subscription(RED).peek() == ["b2"]
+        assert bus.fragment.main.live_count == 1
+
+
+@covers("M11", "M9")
+async def test_members_of_two_families_are_refused() -> None:
+    async with topic() as bus, OneQueue() as queue:
+        await queue.send("a")
+        lock = await queue.receiver().take_one()
+        part = TransactionPart(None, TransactionOperation([], [complete(lock)], PartReply()))
+        part.fragment = queue.fragment
+        with pytest.raises(InvalidOperation):
+            bus.fragment.discharge(TransactionOperation([], [], PartReply(), [part]))
+        assert lock.settlement == OPEN
 
 
 @covers("M11", "M9")

@@ -65,7 +65,7 @@ async def test_time_to_live_and_schedule_count_from_the_arrival() -> None:
         plain = as_sent(await stored(queue, message("a")), 128)
         short = as_sent(await stored(queue, message("b", ttl_ms=5_000)), 128)
         later = as_sent(await stored(queue, message("c", ttl_ms=5_000, scheduled_at_ms=at_ms)), 128)
-        over = as_sent(await stored(queue, message("d", ttl_ms=0)), 128)
+        over = as_sent(await stored(queue, message("d", ttl_ms=1)), 128)
         assert [int(one.ttl_ms) for one in (plain, short, later, over)] == [-1, 5_000, 5_000, 1]
         assert [int(one.scheduled_at) for one in (plain, short, later, over)] == [0, 0, at_ms, 0]
 

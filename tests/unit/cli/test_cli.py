@@ -69,7 +69,10 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "version",
         "connection-string",
         "dashboard",
+        "health",
         "ca",
+        "export",
+        "import",
         "send",
         "receive",
         "peek",
@@ -170,7 +173,18 @@ print([module for module in {heavy} if module in sys.modules])"""
 
 
 def test_an_unknown_command_is_wrong_usage(runner: CliRunner) -> None:
-    assert runner.invoke(main, ["fly"]).exit_code == 2
+    result = runner.invoke(main, ["fly"])
+    assert result.exit_code == 2
+    assert "Did you mean" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"), [(["queu"], "queue"), (["recieve", "a"], "receive"), (["spark", "captur"], "capture")]
+)
+def test_a_command_that_is_mistyped_is_told_the_right_one(runner: CliRunner, line: list[str], meant: str) -> None:
+    result = runner.invoke(main, line)
+    assert result.exit_code == 2
+    assert f"Did you mean '{meant}'?" in result.stderr
 
 
 def test_without_a_namespace_it_says_how_to_name_one(runner: CliRunner) -> None:
@@ -194,6 +208,7 @@ def test_an_unreachable_namespace_has_its_own_exit_code_and_advice(runner: CliRu
 def test_administration_reports_an_unreachable_namespace_the_same_way(runner: CliRunner) -> None:
     result = runner.invoke(main, ["queue", "list", "--connection-string", NOBODY])
     assert result.exit_code == 5
+    assert "cannot be reached: nothing listens on 127.0.0.1:9\n" in result.stderr
     assert "Traceback" not in result.output
 
 

@@ -51,7 +51,10 @@ def test_an_outage_is_told_charge_by_charge() -> None:
         "2048",
     ]
     found = bill(*options)
-    assert found["pings"] == {"operations": 60_000, "cost": 0.048}
+    assert found["pings"] == {
+        "sent": {"operations": 60_000, "cost": 0.048},
+        "accepted": {"operations": 50 * 20, "cost": 0.0008},
+    }
     many = found["diverted"]
     four = ("sends_to_backlog", "receives_from_backlog", "sends_to_primary", "receives_from_primary")
     assert [many[name] for name in four] == [1_000_000] * 4
@@ -62,7 +65,7 @@ def test_an_outage_is_told_charge_by_charge() -> None:
         2.4,
     )
     assert found["setup"]["operations"] == 20 * 21
-    assert found["total"]["operations"] == 28_800 + 20 * 21 + 60_000 + 3_000_000
+    assert found["total"]["operations"] == 28_800 + 20 * 21 + 50 * 20 + 3_000_000
     assert found["connections"] == {"further": 21, "to_primary": 1, "cost": 0.0}
     assert found["bandwidth"] == {"size_bytes": 2_048_000_000, "cost": None}
 
@@ -107,11 +110,6 @@ def test_the_total_and_the_comparison_have_everything_that_is_priced(tmp_path: P
     assert round(found["comparison"]["paired_standard"] - total["cost"], 2) == 9.81
 
 
-def test_a_syphon_in_a_client_has_a_connection_for_each_queue_and_each_destination() -> None:
-    connections = bill("--in-process", "--backlog-queues", "10", "--senders", "3", "--entities", "5")["connections"]
-    assert (connections["further"], connections["to_primary"]) == (3 + 10, 5)
-
-
 def test_what_there_would_be_without_an_outage_is_taken_off() -> None:
     assert "less the same without an outage -3,000,000 -2.40" in shown("--messages", "1000000")
 
@@ -143,7 +141,16 @@ def test_people_see_the_same_figures() -> None:
     assert "Premium with Geo-Replication 1,354.15" in text
     assert "0 bytes out of the region - not priced" in text
     assert "2 connections to the secondary, 1 to the primary - 0.00" in text
-    assert "what the pair adds in all 28,821 0.0231 without bandwidth: the list has no price" in text
+    assert "what the pair adds in all 28,821 0.0231" in text
+    assert "without bandwidth: the list has no price" in text
+
+
+@covers("N10")
+def test_people_see_the_pings_that_are_sent_and_those_that_are_metered() -> None:
+    text = shown("--outage", "1h", "--entities", "50", "--clients", "20")
+    assert "pings accepted 1,000 0.0008" in text
+    assert "what the pair adds in all 30,220 " in text
+    assert "not in it: pings sent, the most that could be charged 60,000 0.0480" in text
 
 
 def test_a_list_without_premium_prices_has_nothing_to_compare_with() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -84,6 +85,8 @@ def test_a_data_folder_that_cannot_be_is_not_blamed_on_the_ports(tmp_path: Path)
 
 def test_a_port_that_is_taken_is_told_with_the_options_for_others(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        told = refused(tmp_path / "data", taken.getsockname()[1])
-    assert "--amqp-port" in told
+        port = taken.getsockname()[1]
+        told = refused(tmp_path / "data", port)
+    assert re.search(rf"port {port}: taken by \S.* \(process {os.getpid()}\)", told)
+    assert "--amqp-port 0 --http-port 0 --amqps-port 0" in told
     assert "--data" not in told

@@ -56,6 +56,7 @@ def test_help_does_not_load_spark() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Run a job of the data pipeline" in done.stdout
+    assert "..." not in done.stdout.partition("Commands:")[2], "a text that is cut off"
 
 
 def test_a_machine_without_spark_is_told_what_to_install() -> None:

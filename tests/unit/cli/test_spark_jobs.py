@@ -14,9 +14,7 @@ from tandembus.cli import main
 from tandembus.cli.failures import FAILED, INTERRUPTED, NOT_FOUND, TRY_LATER, UNREACHABLE, WRONG_USAGE, Failure
 from tandembus.cli.spark import NO_SOURCE, SparkTarget, run_to_its_end
 from tandembus.cli.spark_master import check_form, require_answer
-from tandembus.cli.spark_syphon import left_behind
 from tandembus.spark.jobs.streaming import JobFailed
-from tandembus.spark.jobs.syphon import SyphonResult
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 
@@ -52,8 +50,8 @@ def test_a_capture_that_makes_no_sense_is_refused(arguments: list[str], text: st
 @pytest.mark.parametrize(
     ("entity", "code", "text"),
     [
-        ("nosuch", NOT_FOUND, "'sb://contoso/nosuch' could not be found"),
-        ("events", FAILED, "'events' is a topic: messages are received from its subscriptions"),
+        ("nosuch", NOT_FOUND, "'sb://localhost/nosuch' could not be found"),
+        ("events", FAILED, "'sb://localhost/events' is a topic: messages are received from its subscriptions"),
     ],
 )
 def test_what_cannot_be_captured_is_told_before_spark_starts_and_leaves_no_files(
@@ -203,12 +201,3 @@ def test_what_spark_refuses_is_told_in_a_sentence() -> None:
         with pytest.raises(Failure) as failure:
             run_to_its_end(Started(None, (), False), "job", True, refused(text), lambda: None, "Again.")
         assert (failure.value.message, failure.value.advice) == (told, advice)
-
-
-@covers("D2")
-def test_a_drain_says_what_it_leaves_and_what_to_do_about_it() -> None:
-    assert left_behind(SyphonResult(moved=5)) == []
-    waiting, deferred, in_hands = left_behind(SyphonResult(left=9, deferred=4, in_hands=3))
-    assert waiting.startswith("2 messages are left, whose destinations take none now")
-    assert deferred.startswith("4 messages are left that `tandembus syphon` has put aside: run it with --once")
-    assert in_hands.startswith("3 messages are left that were in the hands of another syphon")

@@ -43,3 +43,4 @@ def test_a_port_for_metrics_that_is_taken_is_told_with_what_to_do() -> None:
     error = json.loads(result.stderr.splitlines()[-1])["error"]
     assert f"port {port} of 127.0.0.1: Address already in use" in error["message"]
     assert "--metrics-port chooses another port" in error["advice"]
+    assert json.loads(result.stdout)["moved"] == 0

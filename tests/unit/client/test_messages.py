@@ -8,14 +8,17 @@ from tandembus.amqp.encoding.sections import (
     data_section,
     decode_message,
     header_section,
+    map_section,
     message_annotations_section,
     properties_section,
+    section,
 )
 from tandembus.amqp.encoding.values import int_, symbol, timestamp, uint
 from tandembus.client.messages import OutgoingMessage, ReceivedMessage, as_new, batches_of, with_message_id
 
 DELIVERED = (
-    header_section(durable=True, ttl_ms=60_000, delivery_count=3)
+    section(0x70, [True, None, uint(60_000), True, uint(3)])
+    + map_section(0x71, {"x-opt-lock-token": UUID(int=7), "hop": "kept"})
     + message_annotations_section(
         {
             "x-opt-sequence-number": 42,
@@ -90,7 +93,8 @@ def test_several_data_sections_are_one_body_and_other_bodies_are_values() -> Non
 
 def test_a_message_made_new_keeps_all_but_what_the_service_wrote() -> None:
     again = decode_message(as_new(DELIVERED, frozenset(("DeadLetterReason",))), typed=True)
-    assert again.header == [True, None, uint(60_000)]
+    assert again.header == [True, None, uint(60_000), True]
+    assert again.delivery_annotations == {symbol("hop"): "kept"}
     assert again.message_annotations == {symbol("x-opt-partition-key"): "north", symbol("mine"): uint(7)}
     assert again.application_properties == {"size": int_(5), "note": "kept"}
     assert again.bodies == [b"hello"]

@@ -1,7 +1,7 @@
 """Rules as Atom entries and as AMQP values: what is written is read back."""
 
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
@@ -30,7 +30,7 @@ from tandembus.descriptions import (
 )
 from tandembus.errors import InvalidArgument, MalformedData
 
-NOON = datetime(2024, 2, 29, 12, 0, tzinfo=timezone.utc)
+NOON = datetime(2024, 2, 29, 12, 0, tzinfo=UTC)
 VALUES = (("s", "a<b"), ("n", 5), ("d", 0.5), ("b", True), ("t", NOON), ("span", timedelta(seconds=90)))
 FILTERS = [
     TrueFilter(),

@@ -70,8 +70,8 @@ class Link:
         self.consumer.credit += credit
         self._queue.gate.feed(self.consumer, MAIN, is_draining)
 
-    def leave(self, is_orderly: bool = True) -> None:
-        self._queue.gate.detach(self.consumer, MAIN, is_orderly)
+    def leave(self) -> None:
+        self._queue.gate.detach(self.consumer, MAIN)
 
 
 class GatedQueue(SessionQueue):

@@ -182,10 +182,9 @@ async def test_a_message_whose_removal_is_refused_comes_again_when_the_fault_is_
 
 
 @covers("B3", "P6")
-@pytest.mark.parametrize("is_orderly", [False, True])
 @pytest.mark.parametrize("is_alone", [False, True])
 async def test_a_removal_that_waits_at_a_slow_fragment_is_not_carried_out_for_a_receiver_that_is_gone(
-    is_orderly: bool, is_alone: bool
+    is_alone: bool,
 ) -> None:
     async with GatedFragments() as queue:
         bodies = [f"m{index}" for index in range(16)]
@@ -197,7 +196,7 @@ async def test_a_removal_that_waits_at_a_slow_fragment_is_not_carried_out_for_a_
         receiver.want(4)
         queue.timers.advance(5.0)
         assert (int(receiver.consumer.removing_count), receiver.bodies) == (4, [])
-        receiver.leave(is_orderly)
+        receiver.leave()
         await queue.quiet()
         assert queue.locked_count() == 0, "they are there for others at once"
         queue.timers.advance(20.0)

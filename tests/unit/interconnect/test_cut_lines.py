@@ -124,7 +124,7 @@ class Client:
         while len(receiver.bodies) + len(receiver.late) < len(bodies):
             await self.up()
             await receiver.drain(3)
-        self.traffic.detach(receiver.consumer, MAIN, True)
+        self.traffic.detach(receiver.consumer, MAIN)
         assert (sorted(receiver.bodies), receiver.late) == (bodies, [])
 
     async def move(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tandembus.broker.locks import COMPLETE
+from tandembus.broker.locks import COMPLETE, RELEASE
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.clock import SystemClock
 from tandembus.errors import (
@@ -190,7 +190,7 @@ async def test_a_broker_that_stays_away_leaves_the_outcome_unknown_after_five_se
         assert isinstance(answer.error, OutcomeUnknown)
 
 
-@covers("P15")
+@covers("P14", "P15")
 async def test_a_silent_fragment_is_given_fifteen_seconds_and_then_no_new_send(run_folder: Path) -> None:
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, "before")
@@ -201,14 +201,24 @@ async def test_a_silent_fragment_is_given_fifteen_seconds_and_then_no_new_send(r
         assert not answer.is_given
         await ends.pass_time(0.2)
         assert isinstance(answer.error, OutcomeUnknown)
-        assert isinstance(ends.traffic.failure(), OperationTimeout)
+        await _refuses_sends_at_once(ends)
         ends.disk.go_on.set()
-        late = stage(ends.traffic, message("b"))
-        assert await late.wait() is None
-        assert ends.traffic.failure() is None
+        await until(lambda: ends.traffic.failure() is None)
+        await send(ends.traffic, "b")
         assert ends.broker.bodies() == ["before", "a", "b"]
 
 
+async def _refuses_sends_at_once(ends: TwoEnds) -> None:
+    """With an error that may be retried, names the fragment, and says that nothing was stored."""
+    assert isinstance(ends.traffic.failure(), OperationTimeout)
+    refused = stage(ends.traffic, message("refused"))
+    assert isinstance(refused.error, FragmentUnavailable)
+    assert "Fragment 0 is unavailable, and nothing was changed. Try again in a few seconds." in str(refused.error)
+    with pytest.raises(FragmentUnavailable):
+        await asyncio.wait_for(ends.front_end.requests().schedule([message("refused")], 100), 5.0)
+
+
+@covers("P14", "P15")
 async def test_a_hanging_store_is_told_before_anything_times_out(run_folder: Path) -> None:
     async with TwoEnds(run_folder) as ends:
         await send(ends.traffic, "before")
@@ -218,10 +228,12 @@ async def test_a_hanging_store_is_told_before_anything_times_out(run_folder: Pat
         ends.clock.advance(6.0)
         ends.broker.served.tick()
         await until(lambda: isinstance(ends.traffic.failure(), OperationTimeout))
+        await _refuses_sends_at_once(ends)
         ends.disk.go_on.set()
         assert await answer.wait() is None
         ends.broker.served.tick()
         await until(lambda: ends.traffic.failure() is None)
+        assert ends.broker.bodies() == ["before", "a"]
 
 
 def _is_told_that_it_hangs(front_end: FrontEnd) -> bool:
@@ -424,6 +436,7 @@ async def test_a_transaction_whose_broker_is_killed_is_whole_or_not_at_all(run_f
             after = ends.receiver()
             expected = f"t{number}" if error is None else receiver.bodies[0]
             assert await after.take(1) == [expected]
+            assert await settle(ends.traffic, after.locks[0], RELEASE).wait() is None
             after.leave()
 
 
@@ -462,6 +475,7 @@ async def test_errors_of_calls_depend_on_whether_they_change_something(run_folde
                 await asked
             errors.append(caught.value)
         assert isinstance(errors[0], FragmentUnavailable)
+        assert "Fragment 0 is unavailable, and nothing was changed. Try again in a few seconds." in str(errors[0])
         assert isinstance(errors[1], OutcomeUnknown)
 
 

@@ -334,7 +334,7 @@ async def test_a_consumer_that_leaves_gives_back_what_it_has_not_got(run_folder:
         await send(ends.traffic, "a", "b")
         kept = await kept_ready(ends, 2)
         ends.traffic.handed_over(kept.kept[0][1])
-        ends.traffic.detach(kept.consumer, 0, False)
+        ends.traffic.detach(kept.consumer, 0)
         receiver = ends.receiver()
         receiver.want(5)
         await until(lambda: receiver.bodies == ["b"])
@@ -346,15 +346,37 @@ async def test_a_consumer_that_leaves_gives_back_what_it_has_not_got(run_folder:
         assert int(receiver.locks[1].delivery_count) == 1
 
 
-async def test_an_orderly_end_gives_all_back(run_folder: Path) -> None:
+@covers("M2")
+async def test_what_a_consumer_has_got_stays_locked_when_it_leaves(run_folder: Path) -> None:
     async with TwoEnds(run_folder) as ends:
-        await send(ends.traffic, "a")
-        first = ends.receiver()
+        await send(ends.traffic, "a", "b")
+        first, second = ends.receiver(), ends.receiver()
         await first.take(1)
         first.leave()
-        second = ends.receiver()
+        assert await second.take(1) == ["b"]
+        assert await settle(ends.traffic, first.locks[0], RELEASE).wait() is None
         assert await second.take(1) == ["a"]
-        assert int(second.locks[0].delivery_count) == 1
+        assert int(second.locks[1].delivery_count) == 0
+
+
+@covers("M2", "P6")
+async def test_a_settlement_over_another_channel_leaves_what_that_one_has_pushed_alone(run_folder: Path) -> None:
+    """Each channel numbers what it pushes for itself."""
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b")
+        kept = await kept_ready(ends, 1)
+        other = await second_front_end(ends)
+        receiver = Receiver(other.traffic()).attach()
+        assert await receiver.take(1) == ["b"]
+        (found,) = await ends.front_end.requests().find_locks([receiver.locks[0].token], 0)
+        assert await settle(ends.traffic, found, COMPLETE).wait() is None
+        ends.traffic.handed_over(kept.kept[0][1])
+        ends.traffic.detach(kept.consumer, 0)
+        await ends.front_end.requests().counts()  # the broker has heard of all that
+        receiver.want(1, is_draining=True)
+        await until(lambda: receiver.drain_count == 1)
+        assert receiver.bodies == ["b"], "the other one was handed over, and stays locked"
+        await other.stop()
 
 
 async def test_messages_kept_ready_are_given_back_by_hand(run_folder: Path) -> None:

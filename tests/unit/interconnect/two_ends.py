@@ -180,8 +180,8 @@ class Receiver:
         await until(lambda: len(self.messages) >= before + count)
         return self.bodies[before:]
 
-    def leave(self, is_orderly: bool = True) -> None:
-        self.traffic.detach(self.consumer, self.lane, is_orderly)
+    def leave(self) -> None:
+        self.traffic.detach(self.consumer, self.lane)
 
 
 class FrontEnd:
@@ -218,7 +218,7 @@ class FrontEnd:
         return RemoteTraffic(self.channel.core, key, index, requires_session)
 
     def requests(self, key: int = KEY) -> RemoteRequests:
-        return RemoteRequests(self.channel, key, self.clock)
+        return RemoteRequests(self.channel, key, 0, self.clock)
 
 
 def stage(traffic: Traffic, *messages: Message, is_via: bool = False) -> Answer:

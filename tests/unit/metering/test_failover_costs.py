@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from tandembus.metering.bills import Bill, PriceBook, Used
 from tandembus.metering.failover_costs import FailoverBill, failover_bill, failover_use
-from tandembus.metering.paired_costs import CHARGES, DAY_S, diverted, idle_receives, pings
+from tandembus.metering.paired_costs import CHARGES, DAY_S, diverted, idle_receives, pings_accepted
 from tandembus.metering.price_files import load_prices
 from tandembus.metering.prices import Counting
 from tests.covers import covers
@@ -73,14 +73,14 @@ def test_every_stage_tells_its_messages_and_its_size() -> None:
 
 @covers("D4", "N11")
 def test_pings_and_empty_long_polls_are_what_the_calculator_says() -> None:
-    asked = pings(50, 20, 3600, 60)
+    asked = pings_accepted(50, 20, 3600)
     polled = idle_receives(1, 10, DAY_S)
     made = priced(
         [row("contoso", "orders", "send", "ping", asked), row("backup", BACKLOG, "empty_receive", "longpoll", polled)]
     )
-    assert (made.use.pings, made.use.long_polls) == (60_000, 960)
-    assert made.use.further_operations == 60_960
-    assert made.cost == US.further_operations_cost(US.included_operations, 60_960)
+    assert (made.use.pings, made.use.long_polls) == (1_000, 960)
+    assert made.use.further_operations == 1_960
+    assert made.cost == US.further_operations_cost(US.included_operations, 1_960)
 
 
 @covers("D4")

@@ -481,3 +481,18 @@ def test_counting_and_flushing_in_turns_agrees_with_the_files_to_the_operation(t
     assert threading.active_count() < 50
     assert not tmp_path.joinpath("running").exists()
     assert os.listdir(tmp_path)
+
+
+@covers("F17")
+def test_files_of_the_meter_are_for_their_owner_only_also_those_of_earlier_versions(tmp_path: Path) -> None:
+    for _ in range(2):
+        meter = open_meter(tmp_path, settings=MeterSettings(roll_size_bytes=KIB))
+        for number in range(40):
+            meter.count(f"queue-{number}", SEND, NORMAL, 1, 1, 1)
+            meter.flush()
+        names = {path.name for path in tmp_path.iterdir()}
+        assert {"running", "00000001.jsonl", "00000002.jsonl"} <= names
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+        meter.close()
+        for path in tmp_path.iterdir():
+            path.chmod(0o644)

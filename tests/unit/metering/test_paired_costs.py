@@ -12,14 +12,13 @@ from tandembus.metering.paired_costs import (
     HOUR_S,
     RENEWAL_S,
     diverted,
-    further_connections,
     idle_receives,
-    pings,
+    pings_accepted,
+    pings_sent,
     received,
     renewals,
     sent,
     setup_operations,
-    syphons_to_primary,
 )
 from tandembus.metering.price_files import load_prices
 from tandembus.metering.prices import Counting
@@ -54,8 +53,9 @@ def test_every_syphon_waits_for_every_queue() -> None:
 
 @covers("N10", "N13")
 def test_pings_of_fifty_entities_from_twenty_clients_through_an_hour() -> None:
-    assert pings(entities=50, clients=20, outage_s=HOUR_S, interval_s=60) == 60_000
+    assert pings_sent(entities=50, clients=20, outage_s=HOUR_S, interval_s=60) == 60_000
     assert priced(60_000) == Decimal("0.048")
+    assert pings_accepted(entities=50, clients=20, outage_s=HOUR_S) == 1_000
 
 
 @covers("N10")
@@ -63,14 +63,16 @@ def test_pings_of_fifty_entities_from_twenty_clients_through_an_hour() -> None:
     ("outage_s", "count"), [(0, 0), (59, 0), (60, 1), (61, 2), (119, 2), (120, 2), (121, 3), (HOUR_S, 60)]
 )
 def test_pings_begin_with_the_failover_and_the_last_is_the_first_after_the_outage(outage_s: int, count: int) -> None:
-    assert pings(1, 1, outage_s, interval_s=60) == count
+    assert pings_sent(1, 1, outage_s, interval_s=60) == count
+    assert pings_accepted(1, 1, outage_s) == min(count, 1)
 
 
 @covers("N10")
 def test_failing_over_sooner_and_asking_more_often_takes_more_pings() -> None:
-    assert pings(1, 1, HOUR_S, interval_s=60, failover_interval_s=0) == 61
-    assert pings(1, 1, 10, interval_s=1, failover_interval_s=5) == 6
-    assert pings(1, 1, 10, interval_s=1, failover_interval_s=11) == 0
+    assert pings_sent(1, 1, HOUR_S, interval_s=60, failover_interval_s=0) == 61
+    assert pings_sent(1, 1, 10, interval_s=1, failover_interval_s=5) == 6
+    assert pings_sent(1, 1, 10, interval_s=1, failover_interval_s=11) == 0
+    assert pings_accepted(1, 1, 10, failover_interval_s=11) == pings_accepted(1, 1, 0, failover_interval_s=0) == 0
 
 
 def test_setting_up_is_one_list_and_at_most_a_get_and_a_create_per_queue() -> None:
@@ -121,11 +123,3 @@ def test_the_lock_of_what_is_held_is_renewed_three_times_a_minute() -> None:
 
 def test_the_syphon_renews_a_lock_as_soon_as_the_formula_says() -> None:
     assert _Lock(since=0.0, lasts_s=USUAL_LOCK_S).renew_at == RENEWAL_S
-
-
-def test_each_client_and_each_syphon_has_one_more_connection_and_the_sdk_shares_none() -> None:
-    assert further_connections(clients=20, syphons=2, backlog_queues=10) == 22
-    assert further_connections(clients=20, syphons=2, backlog_queues=10, is_pooled=False) == 40
-    assert further_connections(clients=20, syphons=1, backlog_queues=10, senders=5) == 101
-    assert syphons_to_primary(syphons=2, entities=50) == 2
-    assert syphons_to_primary(syphons=2, entities=50, is_pooled=False) == 100

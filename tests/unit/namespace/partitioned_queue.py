@@ -138,8 +138,8 @@ class Receiver:
         assert self.drain_count == drains + 1
         return self.bodies[before:]
 
-    def leave(self, is_orderly: bool) -> None:
-        self._queue.traffic.detach(self.consumer, self._lane, is_orderly)
+    def leave(self) -> None:
+        self._queue.traffic.detach(self.consumer, self._lane)
 
 
 class Wish:
@@ -189,6 +189,7 @@ class PartitionedQueue:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         self.settings = settings or small(window_messages=100, block_size=64)
+        self.settings.is_partitioned = True
         self.partition_settings = PartitionSettings(
             self.settings.duplicate_window_ms > 0,
             self.settings.requires_session,

@@ -52,6 +52,6 @@ async def receive_all(life: Life, name: str) -> list[str]:
     entity.traffic.feed(consumer, MAIN, False)
     for _ in range(4):
         await life.quiet()
-    entity.traffic.detach(consumer, MAIN, True)
+    entity.traffic.detach(consumer, MAIN)
     await life.quiet()
     return sorted(received)

@@ -24,6 +24,7 @@ from tandembus.namespace.catalog_recovery import open_catalog
 from tandembus.namespace.placement import Stores
 from tandembus.store.embedded.catalog_store import FORMAT_VERSION, CatalogStore, encode_record
 from tests.covers import covers
+from tests.unit.store.embedded.raw import harmed_pages
 
 LIMITS = Limits(catalog_map_size_bytes=16 * 1024 * 1024)
 NOW = 1_700_000_000.0
@@ -138,6 +139,34 @@ async def test_a_catalog_that_is_lost_or_damaged_is_what_its_newest_copy_says(
     assert again.get_queue("new").fragment_key == max(again._directory.tombstones) + 1
     again.close()
     assert folders.open().find_queue("new") is not None
+
+
+@covers("F6", "P1")
+@pytest.mark.parametrize("victim", ["catalog", "copy"])
+async def test_damage_in_any_page_of_the_catalog_or_of_a_copy_loses_nothing(folders: Folders, victim: str) -> None:
+    """LMDB would follow such a page, and the process would end at every start."""
+    catalog = folders.open()
+    await fill(catalog)
+    for number in range(6):
+        await create(catalog, f"queue-{number}")
+    before = content(catalog)
+    await folders.copy(catalog, 0, 1)
+    catalog.close()
+    folder = folders.catalog if victim == "catalog" else folders.copies[0]
+    sound = folder.with_name("sound")
+    folder.rename(sound)
+    for harm in harmed_pages(sound / "data.mdb"):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(sound, folder)
+        again = folders.open()
+        assert content(again) == before, harm
+        again.close()
+        if victim == "copy":
+            shutil.rmtree(folders.catalog)
+            rebuilt = folders.open()
+            assert content(rebuilt) == before, harm
+            rebuilt.close()
+    assert victim == "copy" or folders.put_aside(), "most pages are in use"
 
 
 @covers("F6")

@@ -106,6 +106,37 @@ async def test_a_fragment_that_is_out_is_named_and_the_rest_goes_on() -> None:
 
 
 @covers("D1")
+async def test_an_epoch_that_was_opened_without_a_fragment_is_made_known_to_it_later() -> None:
+    async with Machine(stores=STORES).life() as life:
+        ledger = await with_orders(life)
+        older = await ledger.open_owner("query", OWNERS)
+        before = await ledger.reserve("query", older, 1, 16, MOST_BYTES, {})
+        await life.take_out(0)
+        ledger = await ledger_of(life)
+        opened = await ledger.open_reachable("query", OWNERS)
+        missing = opened.missing_fragments
+        assert opened.epoch > older
+        assert 0 in missing  # which gives out the epochs otherwise
+        in_reach = await ledger.reserved_in_reach("query", opened.epoch)
+        assert in_reach.missing_fragments == missing
+        assert set(in_reach.ranges) == set(range(16)) - set(missing)
+        assert set(await ledger.ends(sorted(in_reach.ranges))) == set(in_reach.ranges)
+        assert (await ledger.extend("query", opened.epoch, missing, OWNERS)).missing_fragments == missing
+        await life.bring_back()
+        ledger = await ledger_of(life)
+        with pytest.raises(StaleEpoch):
+            await ledger.reserve("query", opened.epoch, 1, 16, MOST_BYTES, {})
+        assert (await ledger.extend("query", opened.epoch, missing, OWNERS)).missing_fragments == ()
+        assert await ledger.reserved("query", opened.epoch) == before.ranges
+        with pytest.raises(StaleEpoch):
+            await ledger.complete("query", older, {missing[0]: [(1, 9)]})
+        newer = await ledger.open_owner("query", OWNERS)
+        with pytest.raises(StaleEpoch):
+            await ledger.extend("query", opened.epoch, missing, OWNERS)
+        assert numbers_in(await ledger.reserved("query", newer)) == numbers_in(before.ranges)
+
+
+@covers("D1")
 async def test_of_two_who_open_at_once_one_is_left() -> None:
     async with Machine(stores=STORES).life() as life:
         ledger = await with_orders(life)

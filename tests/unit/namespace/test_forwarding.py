@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tandembus.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from tandembus.broker.settings import FragmentSettings
+from tandembus.descriptions import EntityDescription, QueueDescription, SubscriptionDescription, TopicDescription
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation
 from tandembus.limits import Limits
 from tandembus.namespace.catalog import Catalog
+from tandembus.namespace.entries import Entry
 from tandembus.namespace.forwarding import check_forwarding
 from tandembus.namespace.fragment_settings import fragment_settings
 from tandembus.namespace.paths import SubQueue
@@ -178,9 +180,13 @@ async def test_turning_forwarding_on_cuts_the_receivers_but_not_those_of_the_dea
         assert fragment_of(entity).settings.forward_to == "there"
 
 
+def settings_of(description: EntityDescription) -> FragmentSettings:
+    return fragment_settings(Entry(description, 1, 1, 0.0, 0.0), LIMITS)
+
+
 @covers("M7", "M8", "M9", "M10")
 def test_fragments_are_told_what_they_need_to_know() -> None:
-    settings = fragment_settings(
+    settings = settings_of(
         QueueDescription(
             "q",
             lock_duration_s=30.0,
@@ -190,19 +196,23 @@ def test_fragments_are_told_what_they_need_to_know() -> None:
             forward_dead_lettered_messages_to="dead",
             default_message_time_to_live_s=1.5,
             max_size_in_megabytes=2048,
-        ),
-        LIMITS,
+        )
     )
     assert (settings.lock_duration_s, settings.requires_session, settings.duplicate_window_ms) == (30.0, True, 20_000)
     assert (settings.forward_to, settings.forward_dead_letters_to) == ("", "dead")
     assert (settings.default_ttl_ms, settings.max_size_bytes) == (1_500, 2048 << 20)
-    of_topic = fragment_settings(TopicDescription("t", requires_duplicate_detection=True), LIMITS)
+    of_topic = settings_of(TopicDescription("t", requires_duplicate_detection=True))
     assert (of_topic.duplicate_window_ms, of_topic.max_size_bytes) == (600_000, 1024 << 20)
-    of_subscription = fragment_settings(
+    for description in (
+        QueueDescription("q", enable_partitioning=True),
+        TopicDescription("t", enable_partitioning=True),
+    ):
+        assert settings_of(description).is_partitioned
+    assert not of_topic.is_partitioned
+    of_subscription = settings_of(
         SubscriptionDescription(
             "t", "s", forward_to="q", max_delivery_count=3, dead_lettering_on_message_expiration=True
-        ),
-        LIMITS,
+        )
     )
     assert (of_subscription.forward_to, of_subscription.max_delivery_count) == ("q", 3)
     assert of_subscription.dead_letter_expired

@@ -47,6 +47,19 @@ async def test_a_partitioned_queue_has_sixteen_fragments_spread_evenly_over_the_
             assert set(disk.heads) == {entry.fragment_key + index for index in entry.indexes_in(store)}
 
 
+@covers("P2")
+@pytest.mark.parametrize("stores", [1, 2])
+async def test_partitioning_that_spreads_nothing_is_logged(stores: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with Machine(stores=stores).life() as life:
+        await life.namespace.create_queue(ORDERS)
+        await life.namespace.create_queue(QueueDescription("plain"))
+        await life.namespace.create_topic(NEWS)
+        await life.namespace.create_subscription(SubscriptionDescription("news", "all"))
+    told = [record.getMessage() for record in caplog.records if "all fragments of" in record.getMessage()]
+    assert [line.split("'")[1] for line in told] == (["Orders", "News"] if stores == 1 else [])
+    assert all("--brokers and --stores" in line for line in told)
+
+
 @covers("P1")
 async def test_plain_entities_are_spread_evenly_over_the_stores() -> None:
     async with Machine(stores=4).life() as life:

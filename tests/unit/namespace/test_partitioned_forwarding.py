@@ -166,6 +166,6 @@ async def test_subscriptions_of_a_partitioned_topic_forward_and_dead_letters_do(
         entity.traffic.feed(consumer, MAIN, False)
         for _ in range(4):
             await life.quiet()
-        entity.traffic.detach(consumer, MAIN, True)
+        entity.traffic.detach(consumer, MAIN)
         await life.forwarded()
         assert await receive_all(life, "failed") == BODIES

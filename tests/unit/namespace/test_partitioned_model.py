@@ -95,7 +95,7 @@ class Life:
         self.take_in()
         self.receivers.remove(receiver)
         self.lost_count += int(receiver.consumer.removing_count)
-        receiver.leave(self.chance.random() < 0.7)
+        receiver.leave()
 
     def take_in(self) -> None:
         """What the receivers have got since the last time."""
@@ -125,7 +125,7 @@ class Life:
         """Everybody leaves, and one receiver takes all that is left."""
         self.take_in()
         for receiver in self.receivers:
-            receiver.leave(True)
+            receiver.leave()
         self.receivers = []
         await self.queue.quiet()
         await self.queue.pass_time(120.0)

@@ -12,8 +12,10 @@ from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.transactions import CallbackTransactionReply, TransactionOperation, TransactionSettlement
 from tandembus.errors import (
     BusError,
+    FragmentUnavailable,
     InvalidOperation,
     MessageLockLost,
+    OperationTimeout,
     QuotaExceeded,
     StoreFull,
     StoreUnavailable,
@@ -101,14 +103,33 @@ async def test_a_repeated_message_id_is_dropped_wherever_it_lands() -> None:
 
 
 @covers("P10", "M8")
-async def test_one_message_id_under_two_keys_of_two_fragments_is_no_duplicate() -> None:
+@pytest.mark.parametrize("is_session", [False, True])
+async def test_one_message_id_under_many_keys_is_no_duplicate_whichever_fragments_they_share(is_session: bool) -> None:
+    keys = [f"key-{number}" for number in range(40)]
     async with detecting() as queue:
-        await queue.send(
-            keyed("one", partition_key=key_in(1), message_id="same"),
-            keyed("two", partition_key=key_in(2), message_id="same"),
-            keyed("three", partition_key=key_in(2), message_id="same"),
-        )
-        assert sorted(await queue.peek()) == ["one", "two"]
+        for again in ("", "again "):
+            pairs = [(None, key) if is_session else (key, None) for key in keys]
+            await queue.send(*[keyed(again + (one or other or ""), one, other, "same") for one, other in pairs])
+        assert sorted(await queue.peek()) == sorted(keys)
+
+
+@covers("P10", "M8")
+async def test_a_message_id_without_a_key_differs_from_the_same_id_under_a_key() -> None:
+    """Both land in one fragment: the second key is the id itself."""
+    keys = [None, "same", key_in(int(fragment_of_key("same")))]
+    async with detecting() as queue:
+        for again in ("", " again"):
+            await queue.send(*[keyed(f"{key}{again}", partition_key=key, message_id="same") for key in keys])
+        assert sorted(await queue.peek()) == sorted(str(key) for key in keys)
+
+
+@covers("P10", "M8")
+async def test_key_and_message_id_are_not_taken_for_a_longer_key_or_a_longer_id() -> None:
+    whole = "a-key-and-an-id"
+    parts = [(whole[:at], whole[at:]) for at in range(1, len(whole))]
+    async with detecting() as queue:
+        await queue.send_to(3, *[keyed(key, partition_key=key, message_id=message_id) for key, message_id in parts])
+        assert queue.counts()[3] == len(parts)
 
 
 # Batches.
@@ -164,13 +185,22 @@ async def test_a_batch_of_which_one_part_fails_is_refused_and_its_repetition_add
         assert sorted(await queue.peek()) == sorted(f"m{number}" for number in range(50))
 
 
-@covers("P14", "P27")
-async def test_a_batch_for_a_fragment_that_is_known_to_be_out_is_refused_before_anything_is_stored() -> None:
+@covers("P14", "P15", "P27")
+@pytest.mark.parametrize("why", [StoreUnavailable("The store failed."), OperationTimeout("The store hangs.")])
+async def test_a_batch_for_a_fragment_that_is_known_to_be_out_is_refused_before_anything_is_stored(
+    why: BusError,
+) -> None:
     async with detecting() as queue:
-        await queue.fail(1)
-        with pytest.raises(StoreUnavailable):
-            queue.stage(*[keyed(f"m{number}") for number in range(50)])
-        await queue.heal(1)
+        silent = queue.fragments[3]
+        silent.failure = why
+        refusal = r"Fragment 3 is unavailable, and nothing was changed\. Try again"
+        batch = [keyed(f"m{number}") for number in range(50)]
+        with pytest.raises(FragmentUnavailable, match=refusal):
+            queue.stage(*batch)
+        with pytest.raises(FragmentUnavailable, match=refusal):
+            await queue.requests.schedule(batch, 5_000)
+        silent.failure = None
+        await queue.quiet()
         assert sum(queue.counts()) == 0
 
 

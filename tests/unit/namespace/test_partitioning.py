@@ -13,6 +13,7 @@ from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.errors import InvalidOperation
 from tandembus.message import Message, parse_message
 from tandembus.namespace.partitioning import (
+    PartitionSettings,
     fragment_of_key,
     fragment_of_number,
     key_of_batch,
@@ -21,6 +22,7 @@ from tandembus.namespace.partitioning import (
     split_by_fragment,
     transaction_key_of,
     via_key_of,
+    via_key_of_batch,
 )
 from tandembus.store.messaging_store import NUMBER_MASK
 from tests.covers import covers
@@ -60,7 +62,9 @@ KEYS: list[tuple[str | None, str | None, str | None, bool, str | None]] = [
     ("s", "s", None, True, "s"),
     ("s", "s", "m", False, "s"),
     ("s", "s", "m", True, "s"),
-    ("", None, "m", True, ""),
+    ("", None, "m", True, "m"),
+    ("", "k", None, False, "k"),
+    ("", None, None, False, None),
     (None, "", "m", True, ""),
 ]
 
@@ -71,23 +75,31 @@ def test_the_session_comes_before_the_partition_key_and_that_before_the_message_
     session_id: str | None, partition_key: str | None, message_id: str | None, detects: bool, expected: str | None
 ) -> None:
     message = keyed(session_id, partition_key, message_id)
-    assert partition_key_of(message, detects) == expected
+    assert partition_key_of(message, PartitionSettings(detects)) == expected
+
+
+@covers("P10")
+@pytest.mark.parametrize("partition_key", [None, "k"])
+def test_an_empty_session_id_is_a_key_where_sessions_are_required(partition_key: str | None) -> None:
+    message = keyed("", partition_key, "m")
+    assert partition_key_of(message, PartitionSettings(True, requires_session=True)) == ""
+    assert partition_key_of(message, PartitionSettings(True, has_sessions=True)) == ""
 
 
 @covers("P10", "P12")
 def test_a_message_without_an_id_is_pinned_by_the_one_it_is_given_where_duplicates_are_looked_for() -> None:
     message = keyed(message_id=None)
-    assert partition_key_of(message, False) is None
-    key = partition_key_of(message, True)
+    assert partition_key_of(message, PartitionSettings()) is None
+    key = partition_key_of(message, PartitionSettings(True))
     assert key
-    assert partition_key_of(message, True) == key
+    assert partition_key_of(message, PartitionSettings(True)) == key
 
 
 @covers("P10")
 @pytest.mark.parametrize("message_id", ["text", "ü" * 128, b"\x00\xff", uuid.UUID(int=7), 7])
 def test_an_id_of_any_type_is_a_key(message_id: object) -> None:
     first, second = keyed(message_id=message_id), keyed(message_id=message_id)
-    assert partition_key_of(first, True) == partition_key_of(second, True) != ""
+    assert partition_key_of(first, PartitionSettings(True)) == partition_key_of(second, PartitionSettings(True)) != ""
 
 
 @covers("P10")
@@ -123,15 +135,27 @@ BATCHES: list[tuple[list[tuple[str | None, str | None]], str | type | None]] = [
 ]
 
 
+@covers("P10", "P16", "P27")
+def test_keys_of_a_batch_a_transaction_and_a_transfer_may_differ_in_case() -> None:
+    exactly, in_any_case = PartitionSettings(), PartitionSettings(ignores_key_case=True)
+    messages = [keyed("Order", None, "1", "Via"), keyed(None, "oRDER", "2", "vIA")]
+    assert key_of_batch(messages, in_any_case) == transaction_key_of(messages, in_any_case) == "order"
+    assert via_key_of_batch(messages, in_any_case) == "via"
+    for key_of in (key_of_batch, transaction_key_of, via_key_of_batch):
+        with pytest.raises(InvalidOperation):
+            key_of(messages, exactly)
+    assert partition_key_of(keyed(message_id="Id"), PartitionSettings(True, ignores_key_case=True)) == "Id"
+
+
 @covers("P27")
 @pytest.mark.parametrize(("keys", "expected"), BATCHES)
 def test_a_batch_has_one_key_or_none(keys: list[tuple[str | None, str | None]], expected: str | type | None) -> None:
     messages = [keyed(*one, message_id=f"m{position}") for position, one in enumerate(keys)]
     if isinstance(expected, type):
         with pytest.raises(InvalidOperation, match="batch"):
-            key_of_batch(messages)
+            key_of_batch(messages, PartitionSettings())
     else:
-        assert key_of_batch(messages) == expected
+        assert key_of_batch(messages, PartitionSettings()) == expected
 
 
 @covers("P27")
@@ -141,7 +165,7 @@ def test_a_batch_is_split_by_message_id_in_the_order_of_its_parts() -> None:
     assert sum(len(part) for part in parts.values()) == 100
     assert len(parts) == FRAGMENT_COUNT
     for index, part in parts.items():
-        assert all(fragment_of_key(str(partition_key_of(one, True))) == index for one in part)
+        assert all(fragment_of_key(str(partition_key_of(one, PartitionSettings(True)))) == index for one in part)
         places = [messages.index(one) for one in part]
         assert places == sorted(places)
 
@@ -167,10 +191,11 @@ def test_a_transaction_needs_one_key_for_all_its_messages(
 ) -> None:
     messages = [keyed(*one) for one in keys]
     if isinstance(expected, type):
-        with pytest.raises(InvalidOperation, match="transaction"):
-            transaction_key_of(messages, detects, requires_session)
+        reason = "sent to it needs a SessionId" if requires_session and keys[0][0] is None else "transaction"
+        with pytest.raises(InvalidOperation, match=reason):
+            transaction_key_of(messages, PartitionSettings(detects, requires_session))
     else:
-        assert transaction_key_of(messages, detects, requires_session) == expected
+        assert transaction_key_of(messages, PartitionSettings(detects, requires_session)) == expected
 
 
 def test_what_passes_through_an_entity_may_have_a_key_for_it() -> None:

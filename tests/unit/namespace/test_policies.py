@@ -23,7 +23,8 @@ from tests.unit.namespace.namespace_lives import Life, Machine
 
 NOW = 1_700_000_000.0
 LATER = NOW + 3_600
-RULE = AuthorizationRule("own", "own-key", "own-second", frozenset({"Listen"}))
+KEY, SECOND = "k" * 16, "l" * 16
+RULE = AuthorizationRule("own", "own-key-0123456789", "own-second-0123456789", frozenset({"Listen"}))
 
 
 @covers("M15")
@@ -33,15 +34,15 @@ async def test_keys_of_the_namespace_of_the_settings_and_of_the_entities_all_cou
     entry = await catalog.begin_create(description, Limits(), NOW)
     await catalog.finish_create(entry, NOW)
     await catalog.put_policy(AuthorizationRule("kept", "kept-key", "", frozenset({"Send"})), NOW)
-    settings = ServeSettings(policies=(PolicySetting("till", "till-key", "till-second", ("Send",)),))
+    settings = ServeSettings(policies=(PolicySetting("till", "till-key-0123456789", "till-second-0123", ("Send",)),))
     authorizer = build_authorizer(settings, "root-key", catalog)
     assert authorizer.verify_plain(ROOT_POLICY, "root-key").allows(Right.MANAGE, "x", NOW)
-    assert authorizer.verify_plain("till", "till-second").rights == {Right.SEND}
+    assert authorizer.verify_plain("till", "till-second-0123").rights == {Right.SEND}
     assert authorizer.verify_plain("kept", "kept-key").rights == {Right.SEND}
-    token = make_token("sb://localhost/orders", "own", "own-second", LATER)
+    token = make_token("sb://localhost/orders", "own", "own-second-0123456789", LATER)
     assert authorizer.verify_token(token, "ORDERS/$management", NOW).rights == {Right.LISTEN}
     with pytest.raises(Unauthorized):
-        authorizer.verify_token(make_token("sb://localhost/", "own", "own-key", LATER), None, NOW)
+        authorizer.verify_token(make_token("sb://localhost/", "own", "own-key-0123456789", LATER), None, NOW)
     catalog.close()
 
 
@@ -51,7 +52,7 @@ async def test_an_entitys_keys_are_worth_nothing_once_they_or_the_entity_are_gon
     description = QueueDescription("Orders", authorization_rules=(RULE,))
     await catalog.finish_create(await catalog.begin_create(description, Limits(), NOW), NOW)
     authorizer = build_authorizer(ServeSettings(), "root-key", catalog)
-    token = make_token("sb://localhost/orders", "own", "own-key", LATER)
+    token = make_token("sb://localhost/orders", "own", "own-key-0123456789", LATER)
     claims = authorizer.verify_token(token, "orders", NOW)
     await catalog.update_queue(QueueDescription("orders", authorization_rules=(replace(RULE, primary_key="new"),)), NOW)
     assert not authorizer.is_current(claims, NOW)
@@ -68,10 +69,10 @@ async def test_an_entitys_keys_are_worth_nothing_once_they_or_the_entity_are_gon
 async def test_nothing_replaces_the_root_policy(tmp_path: Path) -> None:
     catalog = Catalog.open(tmp_path, Limits(), NOW)
     await catalog.put_policy(AuthorizationRule(ROOT_POLICY, "kept-key", "", frozenset({"Manage"})), NOW)
-    settings = ServeSettings(policies=(PolicySetting(ROOT_POLICY, "set-key", None, ("Manage",)),))
+    settings = ServeSettings(policies=(PolicySetting(ROOT_POLICY, "set-key-0123456789", None, ("Manage",)),))
     authorizer = build_authorizer(settings, "root-key", catalog)
     catalog.close()
-    for key in ("kept-key", "set-key"):
+    for key in ("kept-key", "set-key-0123456789"):
         with pytest.raises(Unauthorized):
             authorizer.verify_plain(ROOT_POLICY, key)
 
@@ -162,11 +163,11 @@ async def test_a_removed_policy_is_worth_nothing(path: str) -> None:
         one = Administered(life)
         await life.namespace.create_queue(QueueDescription("orders"))
         await life.namespace.create_topic(TopicDescription("news"))
-        made = await one.namespace.put_policy(AuthorizationRule("till", "k", "l", frozenset({"Send"})), path)
-        claims = one.authorizer.verify_token(signed("till", "k", path), path or None, NOW)
+        made = await one.namespace.put_policy(AuthorizationRule("till", KEY, SECOND, frozenset({"Send"})), path)
+        claims = one.authorizer.verify_token(signed("till", KEY, path), path or None, NOW)
         await one.namespace.remove_policy("till", path)
         assert not one.authorizer.is_current(claims, NOW)
-        assert not one.works(made, "k", path)
+        assert not one.works(made, KEY, path)
         with pytest.raises(EntityNotFound):
             await one.namespace.remove_policy("till", path)
         with pytest.raises(EntityNotFound):
@@ -180,14 +181,14 @@ async def test_a_topics_policy_holds_for_its_subscriptions_and_nowhere_else() ->
         for name in ("news", "news2"):
             await life.namespace.create_topic(TopicDescription(name))
         await life.namespace.create_subscription(SubscriptionDescription("news", "audit"))
-        made = await one.namespace.put_policy(AuthorizationRule("own", "k", "l", frozenset({"Listen"})), "News")
+        made = await one.namespace.put_policy(AuthorizationRule("own", KEY, SECOND, frozenset({"Listen"})), "News")
         for path in ("news", "news/subscriptions/audit", "news/subscriptions/audit/$deadletterqueue"):
-            assert one.works(made, "k", path)
+            assert one.works(made, KEY, path)
         for path in ("", "news2", "new"):
-            assert not one.works(made, "k", path)
+            assert not one.works(made, KEY, path)
         with pytest.raises(EntityNotFound):
             await one.namespace.put_policy(
-                AuthorizationRule("own", "k", "l", frozenset({"Send"})), "news/subscriptions/audit"
+                AuthorizationRule("own", KEY, SECOND, frozenset({"Send"})), "news/subscriptions/audit"
             )
 
 
@@ -206,12 +207,12 @@ async def test_other_rights_keep_the_keys_and_narrow_live_claims() -> None:
 
 @covers("M15", "F16")
 async def test_the_root_policy_and_those_of_the_settings_cannot_be_changed_here() -> None:
-    settings = ServeSettings(policies=(PolicySetting("till", "till-key", None, ("Send",)),))
+    settings = ServeSettings(policies=(PolicySetting("till", "till-key-0123456789", None, ("Send",)),))
     async with Machine().life() as life:
         one = Administered(life, settings)
         for name in (ROOT_POLICY, ROOT_POLICY.lower(), "till", "TILL"):
             with pytest.raises(InvalidOperation):
-                await one.namespace.put_policy(AuthorizationRule(name, "k", "l", frozenset({"Manage"})))
+                await one.namespace.put_policy(AuthorizationRule(name, KEY, SECOND, frozenset({"Manage"})))
             with pytest.raises(InvalidOperation):
                 await one.namespace.remove_policy(name)
         with pytest.raises(InvalidOperation, match="from a setting"):
@@ -243,10 +244,10 @@ async def test_bad_policies_and_a_thirteenth_are_refused(path: str) -> None:
         one = Administered(life)
         await life.namespace.create_queue(QueueDescription("orders"))
         for bad in (
-            AuthorizationRule("", "k", "l", frozenset({"Send"})),
-            AuthorizationRule("a b", "k", "l", frozenset({"Send"})),
-            AuthorizationRule("a", "k", "l", frozenset()),
-            AuthorizationRule("a", "k", "l", frozenset({"Everything"})),
+            AuthorizationRule("", KEY, SECOND, frozenset({"Send"})),
+            AuthorizationRule("a b", KEY, SECOND, frozenset({"Send"})),
+            AuthorizationRule("a", KEY, SECOND, frozenset()),
+            AuthorizationRule("a", KEY, SECOND, frozenset({"Everything"})),
             AuthorizationRule("a", "k;", "l", frozenset({"Send"})),
         ):
             with pytest.raises(InvalidArgument):

@@ -69,7 +69,7 @@ async def test_a_message_that_was_kept_ready_and_given_back_counts_no_delivery()
         receiver = queue.receiver()
         for _ in range(12):
             assert len(await receiver.take(1)) == 1
-            receiver.leave(is_orderly=False)
+            receiver.leave()
             await queue.quiet()
             assert queue.locked_count() == len(receiver.locks)
             queue.settle(receiver.locks[-1], COMPLETE)
@@ -87,15 +87,15 @@ async def test_what_is_kept_ready_goes_back_at_once_when_the_last_receiver_goes(
         await queue.send(*SIXTEEN)
         first, second = queue.receiver(), queue.receiver()
         await first.take(1)
-        first.leave(is_orderly=True)
+        first.leave()
         await queue.quiet()
         assert len(cache_of(queue)) == 15, "the other one may want it"
-        second.leave(is_orderly=True)
+        second.leave()
         await queue.quiet()
         assert queue.traffic.cache(MAIN) is None
-        assert queue.locked_count() == 0
+        assert queue.locked_count() == 1, "what its client has got"
         third = queue.receiver()
-        assert len(await third.take(16)) == 16
+        assert len(await third.take(16)) == 15
 
 
 @covers("P6")
@@ -234,7 +234,7 @@ async def test_receive_and_delete_takes_out_only_what_was_handed_over() -> None:
         receiver = queue.receiver(is_destructive=True)
         assert len(await receiver.take(3)) == 3
         assert sum(queue.counts()) == 13
-        receiver.leave(is_orderly=True)
+        receiver.leave()
         await queue.quiet()
         assert queue.locked_count() == 0
         other = queue.receiver(is_destructive=True)
@@ -275,25 +275,12 @@ async def test_a_removal_that_fails_leaves_the_credit_with_the_client() -> None:
 
 
 @covers("P6", "M2")
-async def test_an_orderly_end_gives_back_what_the_receiver_had_and_counts_it() -> None:
+async def test_a_receiver_that_goes_leaves_locked_what_its_client_had() -> None:
     async with PartitionedQueue() as queue:
         await queue.send(*SIXTEEN)
         first, second = queue.receiver(), queue.receiver()
         await first.take(2)
-        await second.take(1)
-        first.leave(is_orderly=True)
-        await queue.quiet()
-        assert len(await second.take(15)) == 15
-        assert sorted(int(lock.delivery_count) for lock in second.locks) == [0] * 14 + [1, 1]
-
-
-@covers("P6", "M2")
-async def test_a_lost_link_leaves_locked_what_its_client_had() -> None:
-    async with PartitionedQueue() as queue:
-        await queue.send(*SIXTEEN)
-        first, second = queue.receiver(), queue.receiver()
-        await first.take(2)
-        first.leave(is_orderly=False)
+        first.leave()
         await queue.quiet()
         assert len(await second.take(16)) == 14
         for lock in first.locks:
@@ -309,7 +296,7 @@ async def test_what_was_settled_is_not_given_back_when_its_receiver_goes() -> No
         await receiver.take(2)
         queue.settle(receiver.locks[0], COMPLETE)
         queue.settle(receiver.locks[1], ABANDON)
-        receiver.leave(is_orderly=True)
+        receiver.leave()
         await queue.quiet()
         other = queue.receiver()
         assert len(await other.take(5)) == 1

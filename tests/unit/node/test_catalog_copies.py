@@ -28,6 +28,7 @@ from tandembus.node.wiring import NamespaceNode
 from tandembus.store.embedded.catalog_store import CatalogStore, DamagedRecord
 from tandembus.store.memory_records import MemoryRecords
 from tests.covers import covers
+from tests.unit.store.embedded.raw import harmed_pages
 
 LIMITS = Limits(catalog_map_size_bytes=16 * 1024 * 1024)
 SIZE = LIMITS.catalog_map_size_bytes
@@ -103,6 +104,26 @@ async def test_copies_that_missed_something_or_are_damaged_are_written_anew(fold
     await copied.following.start()
     assert copied.copies.have(copied.catalog.version)
     assert await copied.contents() == [await all_there_is(copied.catalog)] * 2
+
+
+@covers("P1", "F6")
+async def test_a_copy_with_a_damaged_page_is_kept_beside_and_written_again(folders: list[Path]) -> None:
+    copied = Copied(folders)
+    await copied.following.start()
+    await copied.create("one")
+    await copied.close()
+    kept = 0
+    for harm in harmed_pages(folders[1] / "catalog" / "data.mdb"):
+        damaged = (folders[1] / "catalog" / "data.mdb").read_bytes()
+        copied.open()
+        await copied.following.start()
+        assert await copied.contents() == [await all_there_is(copied.catalog)] * 2, harm
+        aside = folders[1] / "catalog.damaged-1"
+        if aside.exists():
+            assert (aside / "data.mdb").read_bytes() == damaged
+            shutil.rmtree(aside)
+            kept += 1
+    assert kept > 10
 
 
 @covers("P1")

@@ -14,7 +14,7 @@ from tandembus.node.store_folders import store_count, stores_for_new_entities
 from tests.covers import covers
 
 
-@pytest.mark.parametrize("ports", [None, Ports(1, 2, None), Ports(1, 2, 3)])
+@pytest.mark.parametrize("ports", [None, Ports(1, 2, None), Ports(1, 2, 3, (("::1", 4), ("h", 5)))])
 def test_orders_arrive_as_they_were_given(tmp_path: Path, ports: Ports | None) -> None:
     orders = Orders(ServeSettings(data=tmp_path, brokers=3, key="k"), bytes(range(32)), 2, 7, ports)
     assert orders_from_document(json.loads(json.dumps(orders.document()))) == orders

@@ -157,3 +157,27 @@ def test_one_that_resyncs_is_not_ready_until_it_says_so() -> None:
     one.became_ready(51.0)
     assert state_of(one) is ProcessState.READY
     assert one.ended(52.0) == 52.0, "it has served since its first readiness"
+
+
+@covers("F6")
+def test_a_process_that_crashed_twice_within_a_minute_is_suspect_at_its_next_start() -> None:
+    one = lives()
+    suspicions = []
+    for now in (100.0, 200.0, 260.0, 270.0, 400.0):
+        one.started(7, now - 5.0)
+        one.crashed(now)
+        one.ended(now)
+        suspicions.append(one.is_suspect)
+    assert suspicions == [False, False, True, True, False]
+
+
+@covers("F1")
+def test_a_process_that_was_killed_after_it_was_suspect_is_not_suspect_any_more() -> None:
+    one = lives()
+    for now in (100.0, 110.0):
+        one.started(7, now - 5.0)
+        one.crashed(now)
+        one.ended(now)
+    one.started(7, 111.0)
+    one.ended(112.0)
+    assert not one.is_suspect

@@ -20,7 +20,7 @@ from tests.covers import covers
 PARTS = Parts(
     "shop",
     [ProcessFacts(0, 10, "ready"), ProcessFacts(1, None, "down", 2, "was ended by signal 9")],
-    [StoreFacts(0, 0, "available", 3), StoreFacts(1, 1, "unavailable"), StoreFacts(2, 0, "available", 4)],
+    [StoreFacts(0, 0, "available", 3, audited=17), StoreFacts(1, 1, "unavailable"), StoreFacts(2, 0, "available", 4)],
     [FrontEndFacts(0, 9, "ready", connections=7)],
 )
 

@@ -82,7 +82,8 @@ def test_while_the_primary_is_down_the_secondary_tells_the_story_alone() -> None
     assert (entity.diverted, entity.moved, entity.waiting) == (300, 0, 300)
     assert found.is_secondary
     assert found.is_partial
-    assert found.queues[0].active == 300
+    assert found.queues[0].counts is not None
+    assert found.queues[0].counts.active == 300
 
 
 @covers("B4")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tandembus.pair_view.signs import EntitySigns, Run, Sign
 from tandembus.pair_view.timeline import Segment
-from tandembus.pair_view.view import BacklogQueue, PairView, Seen
+from tandembus.pair_view.view import BacklogCounts, BacklogQueue, PairView, Seen
 
 START = 1_700_000_000.0
 """The second 0 of every story."""
@@ -28,7 +28,8 @@ def queue(
     primary: str, active: int = 0, oldest: float | None = None, receivers: int = 0, index: int = 0
 ) -> BacklogQueue:
     path = f"{primary}/x-servicebus-transfer/{index}"
-    return BacklogQueue(path, primary, active, 0, 0, 0, None if oldest is None else START + oldest, receivers)
+    counts = BacklogCounts(active, 0, 0, 0)
+    return BacklogQueue(path, primary, counts, None if oldest is None else START + oldest, receivers)
 
 
 def view(

@@ -6,12 +6,13 @@ import asyncio
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     ServiceBusConnectionError,
     ServiceBusQuotaExceededError,
@@ -85,6 +86,8 @@ class ScriptedNamespace:
         self.accepted: dict[str, list[ServiceBusMessage]] = defaultdict(list)
         self.tried: dict[str, int] = defaultdict(int)
         self.pings: dict[str, list[bool]] = defaultdict(list)
+        self.ping_keys: dict[str, list[str | None]] = defaultdict(list)
+        """Their session ids."""
         self.connections = 0
         self.life = 0
         self._waiting: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
@@ -116,6 +119,7 @@ class ScriptedNamespace:
             self._waiting[path].append(answer)
             await answer
         if is_ping:
+            self.ping_keys[path].append(messages[0].session_id)
             self.pings[path].append(path not in self.down | self.busy)
         if path in self.down:
             raise ServiceBusConnectionError(message=f"{path} is down")
@@ -149,6 +153,15 @@ class ScriptedClient:
         self.is_closed = True
 
 
+def _read(message: Any) -> ServiceBusMessage:
+    """As the SDK takes it: a message of its own, an annotated one or a mapping."""
+    if isinstance(message, Mapping):
+        return ServiceBusMessage(**message)
+    if isinstance(message, AmqpAnnotatedMessage):
+        return ServiceBusMessage(None, message=None, raw_amqp_message=message)
+    return cast(ServiceBusMessage, message)
+
+
 class ScriptedSender:
     fully_qualified_namespace = "contoso.example"
     client_identifier = "scripted"
@@ -167,7 +180,7 @@ class ScriptedSender:
         if isinstance(message, ServiceBusMessageBatch):
             messages = list(message._messages)
         else:
-            messages = message if isinstance(message, list) else [message]
+            messages = [_read(each) for each in (message if isinstance(message, list) else [message])]
         if self._life != self._namespace.life:
             raise ServiceBusConnectionError(message="the connection is gone")
         await self._namespace.take(self.entity_name, messages)

@@ -10,7 +10,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-AT = datetime.datetime(2031, 5, 17, 12, 30, 15, 250_000, tzinfo=datetime.timezone.utc)
+AT = datetime.datetime(2031, 5, 17, 12, 30, 15, 250_000, tzinfo=datetime.UTC)
 AT_MS = 1_936_787_415_250
 
 PROPERTIES: dict[str | bytes, Any] = {

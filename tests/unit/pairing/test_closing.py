@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import threading
 from datetime import timedelta
-from functools import partial
 from typing import cast
 
 import pytest
-from azure.servicebus import ServiceBusClient as BlockingServiceBusClient
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusServerBusyError
@@ -18,7 +14,6 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 from tandembus.pairing import EntityState, PairClosed, PairFaulted, PairingError
 from tandembus.pairing.closing import PARTNER_PATIENCE_S, Partners, observe
 from tandembus.pairing.events import Listeners
-from tandembus.pairing.sync import closing as blocking_closing
 from tandembus.pairing.syphon_host import HostedSyphon
 from tests.covers import covers
 from tests.unit.pairing.conftest import ScriptedPair
@@ -110,41 +105,6 @@ async def test_a_syphon_ends_as_soon_as_a_key_is_refused_for_good() -> None:
     assert (ended, secondary.is_closed) == (["ended"], False)
     await runtime.advance(5.0)
     assert secondary.is_closed
-
-
-class BlockingClient:
-    is_closed = False
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-@covers("N14")
-def test_pairs_of_one_client_that_are_made_and_ended_by_several_threads_all_hear_of_its_end() -> None:
-    usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(100):
-            client, told, together = BlockingClient(), list[int](), threading.Barrier(4)
-            threads = [threading.Thread(target=pair_up, args=(client, told, together, each)) for each in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            client.close()
-            assert (sorted(told), client.is_closed) == ([0, 1, 2, 3], True)
-    finally:
-        sys.setswitchinterval(usual_s)
-
-
-def pair_up(client: BlockingClient, told: list[int], together: threading.Barrier, number: int) -> None:
-    """Twice, and the first of them ends at once."""
-    together.wait()
-    sdk = cast(BlockingServiceBusClient, client)
-    short_lived = partial(told.append, -1)
-    blocking_closing.observe(sdk, short_lived)
-    blocking_closing.observe_no_longer(sdk, short_lived)
-    blocking_closing.observe(sdk, partial(told.append, number))
 
 
 async def raises_when_over(sending: asyncio.Future[None], kind: type[PairingError]) -> None:
@@ -269,9 +229,9 @@ async def test_a_primary_that_refuses_its_key_again_and_again_has_faulted_and_ta
     assert pair.runtime.timer_count == 0, "for a minute a key may be refused: somebody may be replacing it"
     await is_refused(pair, "orders")
     await pair.runtime.advance(4.5)
-    assert not pair.options.secondary_client.is_closed  # type: ignore[attr-defined]
+    assert not pair.options.secondary_client.is_closed
     await pair.runtime.advance(0.5)
-    assert pair.options.secondary_client.is_closed  # type: ignore[attr-defined]
+    assert pair.options.secondary_client.is_closed
     with pytest.raises(PairFaulted, match="the primary client has faulted"):
         pair.client.entity_state("orders")
 
@@ -296,4 +256,4 @@ async def test_a_key_that_is_good_for_some_entities_or_refused_once_to_many_send
             await pair.client.get_queue_sender("nowhere").send_messages(ServiceBusMessage("refused"))
         await pair.runtime.advance(60.0)
     assert pair.client.entity_state("orders") is EntityState.HEALTHY
-    assert not pair.options.secondary_client.is_closed  # type: ignore[attr-defined]
+    assert not pair.options.secondary_client.is_closed

@@ -35,10 +35,10 @@ def test_an_entity_fails_over_once_the_interval_passes_without_a_successful_send
 
 
 @covers("N5")
-def test_one_successful_send_within_the_interval_ends_the_spell(orders: EntityHealth, clock: ManualClock) -> None:
+def test_one_answer_within_the_interval_ends_the_spell(orders: EntityHealth, clock: ManualClock) -> None:
     orders.send_failed()
     clock.advance(59.0)
-    assert orders.send_succeeded()
+    assert orders.entity_answered()
     clock.advance(5.0)
     assert not orders.interval_elapsed()
     assert orders.send_failed()
@@ -66,7 +66,7 @@ def test_while_failed_over_no_outcome_of_a_send_changes_anything(orders: EntityH
     orders.send_failed()
     clock.advance(60.0)
     orders.interval_elapsed()
-    assert not orders.send_succeeded()
+    assert not orders.entity_answered()
     assert not orders.send_failed()
     assert orders.state is FAILED_OVER
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
@@ -20,8 +19,6 @@ from tests.covers import covers
 from tests.unit.pairing.conftest import ScriptedPair
 from tests.unit.pairing.scripted import ScriptedSender
 
-IN_THE_CALLERS_TASK = pytest.mark.skipif(sys.version_info < (3, 11), reason="every call has a task of its own there")
-
 
 async def open_sender(pair: ScriptedPair) -> PairedSender:
     sender = pair.client.get_queue_sender("orders")
@@ -35,7 +32,6 @@ def made(kind: type) -> int:
 
 
 @covers("N4")
-@IN_THE_CALLERS_TASK
 async def test_a_healthy_send_makes_no_task_no_timer_and_nothing_that_outlives_it(pair: ScriptedPair) -> None:
     sender = await open_sender(pair)
     pair.primary.hangs.add("orders")
@@ -159,7 +155,6 @@ class LastMomentSender(ScriptedSender):
 
 
 @covers("N5")
-@IN_THE_CALLERS_TASK
 async def test_an_answer_in_the_moment_of_failover_counts_and_leaves_the_caller_uncancelled() -> None:
     pair = ScriptedPair()
     pair.primary_client.get_queue_sender = lambda name: LastMomentSender(pair.primary, name)  # type: ignore

@@ -6,14 +6,24 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.core.exceptions import ClientAuthenticationError
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
     OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
     ServiceBusConnectionError,
+    ServiceBusError,
     ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
 
+from tandembus.metering.paired_costs import pings_accepted, pings_sent
 from tandembus.pairing import (
     BacklogQueueDropped,
     EntityHealthy,
@@ -24,6 +34,7 @@ from tandembus.pairing import (
     PingSent,
     SendAvailabilityBacklogError,
 )
+from tandembus.pairing.sdk import Sendable
 from tandembus.pairing.sender import PairedSender
 from tests.covers import covers
 from tests.unit.pairing.conftest import ScriptedPair
@@ -120,6 +131,24 @@ async def test_one_ping_per_interval_until_one_is_accepted_and_none_after_it(pai
     assert len(pair.told(PingFailed)) == 11 + 21
 
 
+@covers("N10")
+@pytest.mark.parametrize(("outage_s", "ping_s"), [(59, 60), (60, 60), (61, 60), (300, 60), (301, 60), (100, 7)])
+async def test_as_many_pings_are_sent_and_accepted_as_the_calculator_says(outage_s: int, ping_s: int) -> None:
+    pair = ScriptedPair(ping_primary_interval=timedelta(seconds=ping_s))
+    paths = ("orders", "bills")
+    pair.primary.down |= set(paths)
+    for path in paths:
+        await fails(pair.client.get_queue_sender(path))
+    await pair.runtime.advance(outage_s - 0.001)
+    pair.primary.down.clear()
+    if outage_s < 60:
+        for path in paths:
+            await pair.client.get_queue_sender(path).send_messages(ServiceBusMessage("accepted"))
+    await pair.runtime.advance(200.0)
+    assert len(pair.told(PingSent)) == pings_sent(2, 1, outage_s, ping_s)
+    assert sum([pair.primary.pings[path].count(True) for path in paths]) == pings_accepted(2, 1, outage_s)
+
+
 @covers("N10", "N6")
 async def test_senders_are_back_on_the_primary_the_moment_a_ping_is_accepted(pair: ScriptedPair) -> None:
     senders = [pair.client.get_queue_sender("orders") for _ in range(3)]
@@ -136,6 +165,76 @@ async def test_senders_are_back_on_the_primary_the_moment_a_ping_is_accepted(pai
     for sender in senders:
         await sender.send_messages(ServiceBusMessage("home"))
     assert pair.primary.bodies("orders") == ["home"] * 3
+
+
+def _annotated() -> AmqpAnnotatedMessage:
+    return ServiceBusMessage("x", partition_key="p", message_id="m").raw_amqp_message
+
+
+KEYED: dict[str, tuple[Sendable, str]] = {
+    "session": (ServiceBusMessage("x", session_id="s", partition_key="s", message_id="m"), "s"),
+    "partition key": (ServiceBusMessage("x", partition_key="p", message_id="m"), "p"),
+    "message id": (ServiceBusMessage("x", message_id="m"), "m"),
+    "mapping": ({"body": "x", "partition_key": "p"}, "p"),
+    "annotated": (_annotated(), "p"),
+    "list": ([ServiceBusMessage("x", partition_key="p"), ServiceBusMessage("x", partition_key="q")], "p"),
+}
+
+
+@covers("N10")
+@pytest.mark.parametrize(("message", "key"), KEYED.values(), ids=KEYED)
+async def test_pings_carry_the_key_of_the_message_whose_failure_counted_first(
+    pair: ScriptedPair, message: Sendable, key: str
+) -> None:
+    sender = pair.client.get_queue_sender("orders")
+    pair.primary.down.add("orders")
+    for each in (message, ServiceBusMessage("raised", session_id="another")):
+        with pytest.raises(ServiceBusConnectionError):
+            await sender.send_messages(each)
+    await pair.runtime.advance(200.0)
+    assert pair.primary.ping_keys["orders"] == [key] * 3
+
+
+@covers("N10")
+async def test_pings_for_a_batch_carry_the_key_that_was_added_to_it(pair: ScriptedPair) -> None:
+    sender = pair.client.get_queue_sender("orders")
+    message = ServiceBusMessage("x", session_id="added")
+    ours, sdks = await sender.create_message_batch(), ServiceBusMessageBatch(1000)
+    for batch in (ours, sdks):
+        message.session_id = "added"
+        batch.add_message(message)
+        message.session_id = "changed since"
+        pair.primary.down.add("orders")
+        with pytest.raises(ServiceBusConnectionError):
+            await sender.send_messages(batch)
+        await pair.runtime.advance(60.0)
+        pair.primary.down.clear()
+        await pair.runtime.advance(60.0)
+    assert pair.primary.ping_keys["orders"] == ["added"] * 4
+
+
+@covers("N10")
+async def test_pings_have_the_key_of_the_latest_failover_or_a_random_one(pair: ScriptedPair) -> None:
+    sender = pair.client.get_queue_sender("orders")
+    pair.primary.down.add("orders")
+    with pytest.raises(ServiceBusConnectionError):
+        await sender.create_message_batch()
+    await fails(sender)
+    await pair.runtime.advance(60.0)
+    pair.client.mark_path_healthy("orders")
+    for text, key in (("first", "1"), ("second", "2")):
+        with pytest.raises(ServiceBusConnectionError):
+            await sender.send_messages(ServiceBusMessage(text, partition_key=key))
+        await pair.runtime.advance(60.0)
+        pair.client.mark_path_healthy("orders")
+    with pytest.raises(ServiceBusConnectionError):
+        await sender.create_message_batch()
+    with pytest.raises(ServiceBusConnectionError):
+        await sender.send_messages(ServiceBusMessage("a message that has a key", partition_key="3"))
+    await pair.runtime.advance(60.0)
+    keyless, *keyed = pair.primary.ping_keys["orders"]
+    assert keyless
+    assert keyed == ["1", "2", "3"]
 
 
 @covers("N10")
@@ -225,6 +324,68 @@ async def test_throttling_never_fails_over(pair: ScriptedPair) -> None:
             await sender.send_messages(ServiceBusMessage("raised"))
         await pair.runtime.advance(30.0)
     assert pair.client.entity_state("orders") is HEALTHY
+
+
+COUNTING = [
+    OperationTimeoutError(),
+    ServiceBusConnectionError(),
+    ServiceBusCommunicationError(),
+    MessagingEntityDisabledError(),
+    ServiceBusError("anything else"),
+    OSError("no route to host"),
+]
+ANSWERS = [
+    ServiceBusServerBusyError(),
+    ServiceBusAuthenticationError(),
+    ServiceBusAuthorizationError(),
+    MessagingEntityNotFoundError(),
+    MessageSizeExceededError(condition=b"amqp:link:message-size-exceeded"),
+    ServiceBusQuotaExceededError(),
+    ServiceBusError("a bad argument", condition=b"amqp:not-allowed"),
+]
+SAYING_NOTHING = [ClientAuthenticationError("no token"), MessageSizeExceededError(message="found by the SDK")]
+FAILOVER_AT_S = {
+    # Sends 10 s apart, the first at 0 s, that end with a failure that counts (c), an answer of the entity (a), or
+    # neither (n). The interval is 60 s.
+    "ca": None, "ac": 70, "cc": 60, "aa": None, "nc": 70, "cn": 60, "na": None, "an": None, "nn": None,
+    "cca": None, "cac": 80, "acc": 70, "caa": None, "aca": None, "aac": 80, "ccc": 60, "aaa": None,
+    "ccn": 60, "cnc": 60, "ncc": 70, "cnn": 60, "ncn": 70, "nnc": 80, "nnn": None,
+    "can": None, "cna": None, "acn": 70, "anc": 80, "nca": None, "nac": 80,
+    "aan": None, "ana": None, "naa": None, "ann": None, "nan": None, "nna": None,
+}  # fmt: skip
+
+
+async def ends_with(error: Exception, pair: ScriptedPair, sender: PairedSender) -> None:
+    pair.primary.refused = {"one": error}
+    with pytest.raises(type(error)) as raised:
+        await sender.send_messages(ServiceBusMessage("one"))
+    assert raised.value is error, "as the SDK raised it"
+
+
+@covers("N5")
+@pytest.mark.parametrize(("sequence", "failover_at_s"), FAILOVER_AT_S.items())
+async def test_failover_is_timed_from_the_first_failure_since_the_entity_last_answered(
+    pair: ScriptedPair, sequence: str, failover_at_s: float | None
+) -> None:
+    sender = pair.client.get_queue_sender("orders")
+    errors = {"c": COUNTING[0], "a": ANSWERS[0], "n": SAYING_NOTHING[0]}
+    for number, kind in enumerate(sequence):
+        await pair.runtime.advance(10.0 if number else 0.0)
+        await ends_with(errors[kind], pair, sender)
+    began_at = pair.runtime.manual.now() - 10.0 * (len(sequence) - 1)
+    await pair.runtime.advance(600.0)
+    told = [pytest.approx(event.at - began_at) for event in pair.told(FailoverEngaged)]
+    assert told == ([] if failover_at_s is None else [failover_at_s])
+
+
+@covers("N5")
+@pytest.mark.parametrize("first", COUNTING, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("second", [*COUNTING, *ANSWERS, *SAYING_NOTHING], ids=lambda error: type(error).__name__)
+async def test_what_follows_a_failure_that_counts(pair: ScriptedPair, first: Exception, second: Exception) -> None:
+    sender = pair.client.get_queue_sender("orders")
+    await ends_with(first, pair, sender)
+    await ends_with(second, pair, sender)
+    assert pair.client.entity_state("orders") is (HEALTHY if second in ANSWERS else FAILING)
 
 
 @covers("N7")
@@ -351,9 +512,9 @@ async def test_with_a_syphon_a_client_whose_partner_was_closed_is_closed_after_f
     sender = pair.client.get_queue_sender("orders")
     await clients[first].close()
     await pair.runtime.advance(4.99)
-    assert not clients[other].is_closed  # type: ignore[attr-defined]
+    assert not clients[other].is_closed
     await pair.runtime.advance(0.01)
-    assert clients[other].is_closed  # type: ignore[attr-defined]
+    assert clients[other].is_closed
     for call in (
         lambda: sender.send_messages(ServiceBusMessage("x")),
         sender.create_message_batch,
@@ -383,7 +544,7 @@ async def test_a_partner_that_follows_in_time_is_not_faulted() -> None:
 async def test_without_a_syphon_each_client_goes_its_own_way(pair: ScriptedPair) -> None:
     await pair.primary_client.close()
     await pair.runtime.advance(60.0)
-    assert not pair.options.secondary_client.is_closed  # type: ignore[attr-defined]
+    assert not pair.options.secondary_client.is_closed
 
 
 @covers("N14")

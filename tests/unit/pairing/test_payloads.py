@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from tandembus.amqp.encoding.sections import (
     decode_message,
     encode_message,
     header_section,
+    map_section,
     message_annotations_section,
     properties_section,
     section,
@@ -38,6 +41,7 @@ from tests.unit.pairing.sdk_messages import AT_MS, BODIES, PROPERTIES, annotated
 
 FULL = (
     section(0x70, [True, ubyte(7), uint(60_000)])
+    + map_section(0x71, {"x-hop": "first"})
     + message_annotations_section({"x-opt-partition-key": "s", "x-opt-scheduled-enqueue-time": timestamp(AT_MS)})
     + properties_section(message_id="m", group_id="s", creation_time=AT_MS, absolute_expiry_time=AT_MS + 60_000)
     + application_properties_section({"mine": uint(7)})
@@ -63,7 +67,9 @@ def delivered(payload: bytes, ttl_ms: int | None = None) -> bytes:
         if payload[at : at + 3] == bytes((0, 0x53, code)):
             at = skip(payload, at + 3, len(payload))
     header = section(0x70, [True, None if parts.header is None else (parts.header + [None] * 2)[1], *_ttl(ttl_ms)])
-    return header + section(0x72, annotations) + payload[at:]
+    token: dict[object, object] = {symbol("x-opt-lock-token"): UUID(int=7)}
+    delivery = section(0x71, {**(parts.delivery_annotations or {}), **token})
+    return header + delivery + section(0x72, annotations) + payload[at:]
 
 
 def _ttl(ttl_ms: int | None) -> list[object]:
@@ -110,6 +116,7 @@ def test_any_message_comes_home_with_its_sections_as_they_were(payload: bytes, p
     assert home.body_kind == before.body_kind
     assert home.footer == before.footer
     assert (home.application_properties or {}) == (before.application_properties or {})
+    assert (home.delivery_annotations or {}) == (before.delivery_annotations or {})
 
 
 @covers("N8")

@@ -1,22 +1,17 @@
-"""Calls that can be given up, in a loop and on threads."""
+"""Calls that can be given up."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tandembus.clock import SystemClock
 from tandembus.pairing.runtime import Attempt, FailedOver, OutOfTime, Runtime, Timer, Turns
-from tandembus.pairing.sync import runtime as threads
 from tests.covers import covers
 from tests.unit.pairing.scripted import ManualRuntime
 
-IN_THE_CALLERS_TASK = pytest.mark.skipif(sys.version_info < (3, 11), reason="every call has a task of its own there")
 HERE = pytest.mark.parametrize("way", ["run", "run_here"])
 
 
@@ -122,7 +117,6 @@ async def test_a_cancellation_that_the_caller_did_not_follow_is_no_reason_to_fol
 
 
 @covers("N5")
-@IN_THE_CALLERS_TASK
 async def test_a_call_in_which_a_cancellation_is_forgotten_is_given_up_all_the_same() -> None:
     runtime = ManualRuntime()
     attempt = Attempt(runtime)
@@ -185,7 +179,6 @@ async def test_the_caller_does_not_wait_until_a_link_that_was_being_opened_is_cl
     await ending
 
 
-@IN_THE_CALLERS_TASK
 async def test_an_answer_at_the_last_moment_counts_and_leaves_the_caller_uncancelled() -> None:
     runtime = ManualRuntime()
     attempt = Attempt(runtime)
@@ -236,97 +229,3 @@ async def test_what_fails_in_the_background_is_logged(caplog: pytest.LogCaptureF
     runtime.start(fail)
     await runtime.close(5.0)
     assert "a defect" in caplog.text
-
-
-# On threads.
-
-
-@pytest.fixture
-def blocking() -> Iterator[threads.Runtime]:
-    runtime = threads.Runtime(SystemClock())
-    yield runtime
-    runtime.close(5.0)
-
-
-def test_a_blocking_call_returns_or_raises_what_it_returns_or_raises(blocking: threads.Runtime) -> None:
-    def fail() -> None:
-        raise ValueError("refused")
-
-    assert threads.Attempt(blocking).run(lambda: "answer", 60.0) == "answer"
-    with pytest.raises(ValueError, match="refused"):
-        threads.Attempt(blocking).run(fail, 60.0)
-
-
-@covers("N1")
-def test_a_blocking_call_that_hangs_is_left_behind_when_its_time_is_up(blocking: threads.Runtime) -> None:
-    release, ended = threading.Event(), []
-    attempt = threads.Attempt(blocking)
-    with pytest.raises(OutOfTime):
-        attempt.run(lambda: ended.append(release.wait(30.0)), 0.05)
-    assert not ended
-    release.set()
-    attempt.ended(30.0)
-    assert ended == [True]
-
-
-@covers("N5")
-def test_a_blocking_call_is_given_up_from_another_thread(blocking: threads.Runtime) -> None:
-    release, begun = threading.Event(), threading.Event()
-    attempt = threads.Attempt(blocking)
-
-    def hang() -> None:
-        begun.set()
-        release.wait(30.0)
-
-    def give_up() -> None:
-        begun.wait(30.0)
-        attempt.give_up(FailedOver())
-
-    threading.Thread(target=give_up).start()
-    began = time.monotonic()
-    with pytest.raises(FailedOver):
-        attempt.run(hang, 60.0)
-    assert time.monotonic() - began < 10.0
-    release.set()
-
-
-def test_threads_are_used_again(blocking: threads.Runtime) -> None:
-    names = {threads.Attempt(blocking).run(threading.get_ident, 60.0) for _ in range(50)}
-    assert len(names) <= 2
-
-
-def test_timers_come_in_the_order_of_their_times_and_not_when_cancelled(blocking: threads.Runtime) -> None:
-    came: list[str] = []
-    last = threading.Event()
-    blocking.call_later(0.06, lambda: came.append("third"))
-    blocking.call_later(0.07, last.set)
-    blocking.call_later(0.02, lambda: came.append("first"))
-    blocking.call_later(0.03, lambda: came.append("never")).cancel()
-    blocking.call_later(0.04, lambda: came.append("second"))
-    assert last.wait(30.0)
-    assert came == ["first", "second", "third"]
-
-
-def test_a_timer_that_fails_does_not_stop_the_others(
-    blocking: threads.Runtime, caplog: pytest.LogCaptureFixture
-) -> None:
-    came = threading.Event()
-
-    def fail() -> None:
-        raise RuntimeError("a defect")
-
-    blocking.call_later(0.0, fail)
-    blocking.call_later(0.01, came.set)
-    assert came.wait(30.0)
-    assert "a defect" in caplog.text
-
-
-def test_all_calls_are_made_together_and_the_first_error_is_raised() -> None:
-    barrier = threading.Barrier(3)
-    threads.together([lambda: (barrier.wait(30.0), None)[1] for _ in range(3)])
-
-    def fail() -> None:
-        raise ValueError("refused")
-
-    with pytest.raises(ValueError, match="refused"):
-        threads.together([fail, lambda: None])

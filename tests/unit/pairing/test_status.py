@@ -51,20 +51,4 @@ def test_queues_beyond_those_that_senders_use_are_extra(indexes: list[int], aske
 def test_a_syphon_is_at_work_when_somebody_receives_from_every_queue(
     receivers: list[int | None], state: SyphonState
 ) -> None:
-    assert syphon_state(receivers, is_known_on_spark=False) is state
-
-
-@covers("N11", "D2")
-@pytest.mark.parametrize(
-    ("receivers", "state"),
-    [
-        ([1, 1], SyphonState.AT_WORK),
-        ([1, 0], SyphonState.PARTLY),
-        ([0, 0], SyphonState.PERHAPS_ON_SPARK),
-        ([None, 0], SyphonState.UNKNOWN),
-    ],
-)
-def test_where_nobody_receives_the_syphon_on_spark_may_be_at_work(
-    receivers: list[int | None], state: SyphonState
-) -> None:
-    assert syphon_state(receivers, is_known_on_spark=True) is state
+    assert syphon_state(receivers) is state

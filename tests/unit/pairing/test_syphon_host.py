@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-import threading
-from collections.abc import Iterator
-
-import pytest
-from azure.servicebus.exceptions import (
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
-    ServiceBusConnectionError,
-)
-
+from tandembus.client.errors import ConnectionLost, TokenRefused
 from tandembus.clock import ManualClock
+from tandembus.errors import EntityNotFound, Unauthorized
 from tandembus.pairing import PairingEvent, SyphonMoved
 from tandembus.pairing.closing import PrimaryKey
 from tandembus.pairing.events import Listeners
-from tandembus.pairing.sync import closing as blocking_closing
-from tandembus.pairing.sync import syphon_host as blocking_host
 from tandembus.pairing.syphon_host import HostedFigures
 from tests.covers import covers
 
-
-class Refusal(Exception):
-    """As the SDK has it inside of its error, when it is not given a token."""
-
-    def __init__(self, status_code: int) -> None:
-        super().__init__(status_code)
-        self.status_code = status_code
-
-
-REFUSED = ServiceBusAuthenticationError(message="no", error=Refusal(401))
+REFUSED = TokenRefused("no")
 
 
 class Heard:
@@ -127,7 +106,7 @@ def test_other_troubles_and_messages_that_come_show_that_the_key_is_good() -> No
     for _ in range(5):
         heard.troubled("backlog/0", REFUSED)
         heard.troubled("backlog/1", REFUSED)
-        heard.troubled("backlog/1", ServiceBusConnectionError(message="away"))
+        heard.troubled("backlog/1", ConnectionLost("away"))
     assert heard.refusals == []
     heard.figures.moved("backlog/0", "orders", 1, 1)
     for _ in range(3):
@@ -138,7 +117,7 @@ def test_other_troubles_and_messages_that_come_show_that_the_key_is_good() -> No
 @covers("N14")
 def test_backlog_queues_that_were_deleted_say_nothing_about_the_key() -> None:
     heard = Heard()
-    gone = ServiceBusAuthenticationError(message="no", error=Refusal(404))
+    gone = EntityNotFound("no")
     for _ in range(5):
         heard.troubled("backlog/0", gone)
         heard.troubled("backlog/1", gone)
@@ -164,7 +143,7 @@ def test_a_message_taken_anywhere_shows_that_the_primarys_key_is_good() -> None:
         heard.figures.moved("backlog/1", "events", 1, 1)
     for _ in range(5):
         heard.retried("backlog/0", "orders", REFUSED)
-        heard.retried("backlog/0", "orders", ServiceBusConnectionError(message="away"))
+        heard.retried("backlog/0", "orders", ConnectionLost("away"))
     assert heard.refusals == []
 
 
@@ -173,48 +152,5 @@ def test_no_message_can_have_the_applications_client_closed() -> None:
     heard = Heard()
     for _ in range(10):
         heard.retried("backlog/0", "the-safe", REFUSED)
-        heard.retried("backlog/0", "orders", ServiceBusAuthorizationError(message="may not send"))
+        heard.retried("backlog/0", "orders", Unauthorized("may not send"))
     assert heard.refusals == []
-
-
-# On threads.
-
-STUCK_COUNT = 2000
-TURNS = 300
-
-
-@pytest.fixture
-def many_switches() -> Iterator[None]:
-    """Between threads: nearly as often as there is an opportunity."""
-    usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual_s)
-
-
-@covers("N16")
-def test_the_queues_of_a_syphon_on_threads_may_tell_at_the_same_time(
-    many_switches: None, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.CRITICAL, logger="tandembus.syphon")
-    clock = ManualClock()
-    key = blocking_closing.PrimaryKey(clock, lambda error: None)
-    figures = blocking_host.HostedFigures(clock, Listeners(), 2, lambda error: None, key, lambda path: False)
-    for number in range(STUCK_COUNT):
-        figures.stuck("backlog/0", str(number), OSError())
-    is_over = threading.Event()
-
-    def come_and_go() -> None:
-        while not is_over.is_set():
-            figures.stuck("backlog/1", "orders", OSError())
-            figures.lost("backlog/1", 1)
-            figures.freed("backlog/1", "orders")
-
-    other = threading.Thread(target=come_and_go)
-    other.start()
-    try:
-        for _ in range(TURNS):
-            figures.troubled("backlog/2", OSError())
-    finally:
-        is_over.set()
-        other.join()

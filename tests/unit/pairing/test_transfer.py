@@ -143,7 +143,7 @@ def test_the_size_is_that_of_the_message_with_what_was_added_and_with_its_place_
 @covers("N8")
 @pytest.mark.parametrize("year", [1, 1960, 1969, 1970, 2001])
 def test_a_schedule_that_is_over_comes_home_as_one_that_is_over_however_long_ago_it_was(year: int) -> None:
-    at = datetime.datetime(year, 1, 2, tzinfo=datetime.timezone.utc)
+    at = datetime.datetime(year, 1, 2, tzinfo=datetime.UTC)
     message = ServiceBusMessage("x", scheduled_enqueue_time_utc=at)
     for stored in (wire(to_backlog(message, "orders")), payloads.to_backlog(wire(message), "orders")):
         home = decode_message(payloads.from_backlog(stored).payload, True)

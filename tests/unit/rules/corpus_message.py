@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from tandembus.amqp.encoding import Described, Encoded, Typed, byte_, char, float_, int_, symbol, timestamp, ulong
 from tandembus.amqp.encoding.sections import (
@@ -17,7 +17,7 @@ from tandembus.amqp.encoding.sections import (
 from tandembus.message import Message, parse_message
 from tandembus.rules import MessageView
 
-MOMENT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)
+MOMENT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 MOMENT_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 HOUR_TICKS = HOUR_MS * 10_000

@@ -326,7 +326,7 @@ def test_properties_that_were_replaced_since_are_those_that_an_action_sees() -> 
     assert again is not None
     copy = copy_with(message, again)
     assert decode_message(copy.sections).application_properties == {"a": 1, "b": 2, "c": 3, "RuleName": "rule"}
-    delivered = decode_message(encode_delivery(copy, 1, 0, 0, b"", 0))
+    delivered = decode_message(encode_delivery(copy, 1, 0, 0))
     assert delivered.application_properties == {"a": 1, "b": 2, "c": 3, "RuleName": "rule"}
 
 

@@ -302,6 +302,17 @@ def policy_of_another_entity() -> Iterator[Any]:
         for right in (SEND, MANAGE):
             text = token(path, "orders-only")
             yield attempt(f"policy-of-orders-for-{path or 'everything'}-{right.value}", text, right, path)
+    for path in (
+        "orders/eu",
+        "orders/x-servicebus-transfer/0",
+        "orders/eu/$management",
+        "orders/messages",
+        "orders/a/$b",
+    ):
+        for scope in ("orders", path):
+            for audience in ("orders", path):
+                text = token(scope, "orders-only")
+                yield attempt(f"policy-of-orders-{scope}-shown-for-{audience}-for-{path}", text, SEND, path, audience)
 
 
 def odd_resources() -> Iterator[Any]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tandembus.errors import StoreDamaged
-from tandembus.security.key_file import KEY_FILE, ensure_key, read_key
+from tandembus.config import EMULATOR_KEY
+from tandembus.errors import InvalidArgument, StoreDamaged
+from tandembus.security.key_file import KEY_FILE, ensure_key, read_key, write_private
 from tests.covers import covers
 
 
@@ -38,8 +39,24 @@ def test_a_key_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
 @covers("M15")
 def test_a_given_key_is_used_and_kept_for_the_next_start(tmp_path: Path) -> None:
     made = ensure_key(tmp_path)
-    assert ensure_key(tmp_path, "given") == "given" != made
-    assert ensure_key(tmp_path) == read_key(tmp_path) == "given"
+    given = "given-0123456789"
+    assert ensure_key(tmp_path, given) == given != made
+    assert ensure_key(tmp_path) == read_key(tmp_path) == given
+
+
+@covers("M15", "F16")
+def test_a_new_key_that_is_short_is_refused_and_one_that_is_kept_already_is_good(tmp_path: Path) -> None:
+    made = ensure_key(tmp_path)
+    for short in ("given", "x" * 15, EMULATOR_KEY):
+        with pytest.raises(InvalidArgument, match="at least 16 characters"):
+            ensure_key(tmp_path, short)
+        assert read_key(tmp_path) == made
+    assert ensure_key(tmp_path, EMULATOR_KEY, accepts_emulator_key=True) == EMULATOR_KEY
+    with pytest.raises(InvalidArgument):
+        ensure_key(tmp_path, "given", accepts_emulator_key=True)
+    assert ensure_key(tmp_path) == read_key(tmp_path) != EMULATOR_KEY
+    write_private(tmp_path / KEY_FILE, b"given\n")
+    assert ensure_key(tmp_path) == ensure_key(tmp_path, "given") == "given"
 
 
 @covers("M15")

@@ -204,4 +204,4 @@ def test_addresses_that_mean_every_interface_are_no_names() -> None:
 def test_certificates_are_valid_for_clocks_that_run_late(tmp_path: Path) -> None:
     files = ensure_certificate(tmp_path, NAMES, NOW)
     begin = x509.load_pem_x509_certificate(files.cert_path.read_bytes()).not_valid_before_utc
-    assert begin <= datetime.datetime.fromtimestamp(NOW - 3_599, datetime.timezone.utc)
+    assert begin <= datetime.datetime.fromtimestamp(NOW - 3_599, datetime.UTC)

@@ -10,8 +10,8 @@ import pyarrow as pa
 from tandembus.client import OutgoingMessage, ReceivedMessage, ServiceBus, connect
 from tandembus.client.addresses import address_of
 from tandembus.client.messages import Payload
+from tandembus.loop_thread import LoopThread
 from tandembus.spark.source.batch_reader import BatchReader
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.marks import sequence_number_of
 from tandembus.spark.source.options import SourceOptions, parse_options
 from tandembus.spark.source.writer import Sent, write_batches

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tandembus.amqp.encoding.codec import encode
 from tandembus.amqp.encoding.sections import encode_message, section
-from tandembus.amqp.encoding.values import Described, Typed, char, symbol, uint
+from tandembus.amqp.encoding.values import Described, Typed, char, symbol, timestamp, uint
 from tandembus.client import OutgoingMessage
 from tandembus.errors import BusError
 from tandembus.message import parse_message
 from tandembus.message_encoding import encode_delivery
 from tandembus.spark.source.columns import batch_of
 from tandembus.spark.source.decoding import UNREADABLE
-from tandembus.spark.source.marks import sequence_number_of
+from tandembus.spark.source.marks import marks_of, sequence_number_of
 from tandembus.spark.source.property_values import from_text, to_text
 from tests.covers import covers
 from tests.unit.any_message import messages
@@ -35,7 +35,7 @@ def delivered(payload: bytes, state: int = 1) -> bytes:
     """As the broker gives it out. Raises for what it does not take."""
     message = parse_message(payload)
     message.enqueued_at = ENQUEUED_MS
-    return encode_delivery(message, NUMBER, 0, state, b"", 0)
+    return encode_delivery(message, NUMBER, 0, state)
 
 
 def rows(*payloads: bytes, **options: str) -> list[Row]:
@@ -75,6 +75,27 @@ def test_what_looks_like_a_sequence_number_is_none(forged: bytes) -> None:
     assert (alone["fragment"], alone["sequence_number"]) == (3, NUMBER)
 
 
+@covers("D1")
+@pytest.mark.parametrize(
+    ("state", "scheduled_ms", "is_active"),
+    [
+        (0, None, True),
+        (0, ENQUEUED_MS + 1, True),
+        (1, ENQUEUED_MS, False),
+        (2, ENQUEUED_MS + 1, False),
+        (2, ENQUEUED_MS, True),
+    ],
+)
+def test_a_scheduled_message_is_active_when_it_was_enqueued_at_its_time(
+    state: int, scheduled_ms: int | None, is_active: bool
+) -> None:
+    payload = GOOD
+    if scheduled_ms is not None:
+        payload = section(ANNOTATIONS, {symbol("x-opt-scheduled-enqueue-time"): timestamp(scheduled_ms)}) + GOOD
+    assert marks_of(delivered(payload, state)).is_active() == is_active
+
+
+@covers("D1")
 def test_forged_bytes_in_a_header_are_none() -> None:
     """Another service may let them pass."""
     header = section(HEADER, [True, None, None, None, None, FORGED])
@@ -187,7 +208,7 @@ def test_half_a_character_is_no_text_and_comes_back_all_the_same() -> None:
 def test_a_time_to_live_beyond_the_header_is_told() -> None:
     message = parse_message(OutgoingMessage("x", time_to_live_s=1.0).encode())
     message.enqueued_at, message.expires_at = ENQUEUED_MS, ENQUEUED_MS + 200 * 86_400_000
-    found = row(encode_delivery(message, NUMBER, 0, 0, b"", 0))
+    found = row(encode_delivery(message, NUMBER, 0, 0))
     assert (found["expires_at"] - found["enqueued_time"]).days == 200
 
 

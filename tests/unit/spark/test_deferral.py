@@ -12,9 +12,9 @@ from tandembus.client.management import Disposition
 from tandembus.client.request_link import Answer
 from tandembus.clock import ManualClock, SystemClock
 from tandembus.errors import ServerBusy
+from tandembus.loop_thread import LoopThread
 from tandembus.spark.source.deferral import MOST_LATE, RECEIVED_TOGETHER, DeferralLedger
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.ranges import Batch, FragmentRanges, numbers_of, ranges_of
 from tandembus.spark.source.stream import Stream
@@ -203,6 +203,24 @@ def test_what_was_received_when_the_connection_went_is_not_overtaken(
 
     deferring.loop.call(give_back())
     assert deferring.plan(6) == {0: [(1, 6)]}
+
+
+@covers("D1")
+def test_what_was_scheduled_and_received_when_the_connection_went_is_not_overtaken() -> None:
+    with EmbeddedNamespace(reservations=False) as namespace, LoopThread() as loop:
+        stage = Stage(namespace, "q")
+        stage.create()
+        in_a_minute = namespace.clock.now().timestamp() + 60.0
+        stage.send([OutgoingMessage(str(number), scheduled_at=in_a_minute) for number in range(3)])
+        namespace.clock.advance(61.0)
+        deferring = Deferring(stage, loop)
+        deferring.link.fails_before_defer = ConnectionError("gone")
+        with pytest.raises(ConnectionError):
+            deferring.plan(3)
+        loop.call(deferring.link.drop())
+        stage.send(numbered(1))
+        assert deferring.plan(4) == {0: [(4, 7)]}
+        loop.call(deferring.link.drop())
 
 
 @covers("D1")

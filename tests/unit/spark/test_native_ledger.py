@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tandembus.client.reservations import Browsed, Ranges, Reservation, Reservations
+from tandembus.client.reservations import Browsed, Opened, Ranges, Reservation, Reservations
 from tandembus.errors import FragmentUnavailable
 from tandembus.spark.source.ledger import NativeLedger
 from tandembus.spark.source.link import Link
@@ -29,8 +29,8 @@ class TwoFragments:
     def __init__(self) -> None:
         self.requests: list[int] = []
 
-    async def open_owner(self, owner: str) -> int:
-        return 1
+    async def open_reachable(self, owner: str) -> Opened:
+        return Opened(1)
 
     async def reserve(self, owner: str, epoch: int, request: int, *_: object) -> Reservation:
         self.requests.append(request)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
 
 from tandembus.client.addresses import SubQueue, address_of
 from tandembus.errors import InvalidArgument
@@ -84,7 +86,7 @@ def test_reading_needs_entities_and_streaming_an_owner() -> None:
 def test_what_a_stream_cannot_do_is_told_when_it_is_asked_first(given: dict[str, str], text: str) -> None:
     """Not when it is made: of that Spark 4.3 shows an error of its own."""
     options = {"connection": CONNECTION, "entities": "orders", **given}
-    reader = ServiceBusDataSource(options).streamReader(None)
+    reader = ServiceBusDataSource(options).streamReader(StructType())
     for ask in (reader.initialOffset, reader.prepareForTriggerAvailableNow):
         with pytest.raises(InvalidArgument, match=text):
             ask()
@@ -121,9 +123,7 @@ def test_a_namespace_is_known_by_its_address_or_by_the_name_it_is_given() -> Non
 @covers("D1")
 def test_no_class_of_the_data_source_takes_filters_from_spark() -> None:
     """Spark 4.3 would apply those of one query to others of the same frame."""
-    from pyspark.sql.datasource import DataSourceReader
-
-    reader = ServiceBusDataSource({"connection": CONNECTION, "entities": "a"}).reader(None)
+    reader = ServiceBusDataSource({"connection": CONNECTION, "entities": "a"}).reader(StructType())
     assert type(reader).pushFilters is DataSourceReader.pushFilters
 
 

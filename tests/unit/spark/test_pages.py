@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tandembus.errors import InvalidOperation, ServerBusy
+from tandembus.loop_thread import LoopThread
 from tandembus.spark.source.batch_reader import SWITCH_INTERVAL_S
 from tandembus.spark.source.browsing import _pages
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.options import parse_options
 from tandembus.spark.source.pages import SHARES, Page, share_of
 from tests.covers import covers

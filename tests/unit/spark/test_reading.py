@@ -10,20 +10,25 @@ import pytest
 
 from tandembus.amqp.encoding.values import int_, symbol
 from tandembus.client import Management, OutgoingMessage, ReceivedMessage, ServiceBus
-from tandembus.errors import EntityNotFound, InvalidArgument, Unauthorized
+from tandembus.client.access_policies import AccessPolicy
+from tandembus.client.administration import Administration
+from tandembus.client.policies import NamespacePolicies
+from tandembus.clock import ManualClock, SystemClock
+from tandembus.errors import BusError, EntityNotFound, FragmentUnavailable, InvalidArgument, Unauthorized
+from tandembus.loop_thread import LoopThread
+from tandembus.security.sas import make_token, parse_connection_string
 from tandembus.spark.source import columns
 from tandembus.spark.source.backends import browser_for
 from tandembus.spark.source.batch_reader import BatchReader
 from tandembus.spark.source.browsing import messages_of
-from tandembus.spark.source.decoding import NUMBER_MASK
+from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.marks import sequence_number_of
 from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.schema import arrow_schema
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
-from tests.unit.spark.stage import Stage, numbered
+from tests.unit.spark.stage import Stage, numbered, rows_of
 
 
 class CountedLink(Link):
@@ -119,6 +124,86 @@ def test_ranges_and_fragments_are_options(stage: Stage) -> None:
     ]
     assert part == expected
     assert expected
+
+
+@covers("D1", "P19")
+def test_a_table_of_the_fragments_in_reach_is_read_and_one_of_all_fails(stage: Stage) -> None:
+    stage.create(enable_partitioning=True)
+    stage.send(OutgoingMessage("x", partition_key=f"k{n % 64}") for n in range(64))
+    everything = stage.read()
+    with stage.namespace.fault(f"fragment/{stage.queue}/5", "unavailable"):
+        chosen = ",".join(str(index) for index in range(16) if index != 5)
+        found = {row["sequence_number"] for row in stage.read(fragments=chosen)}
+        assert found == {row["sequence_number"] for row in everything if row["fragment"] != 5}
+        for options in ({}, {"fragments": "5"}):
+            with pytest.raises(FragmentUnavailable, match=r"Fragment 5 .* The option fragments reads"):
+                stage.read(retryFor="0", **options)
+
+
+@pytest.fixture
+def plain_stage(plain_namespace: EmbeddedNamespace) -> Stage:
+    stage = Stage(plain_namespace, f"q-{uuid.uuid4().hex[:12]}")
+    stage.create(enable_partitioning=True)
+    stage.send(OutgoingMessage("x", partition_key=f"k{n % 64}") for n in range(64))
+    return stage
+
+
+@covers("D1", "P19")
+@pytest.mark.parametrize("backend", ["azure", "native"])
+@pytest.mark.parametrize("part", ["fragment/{}/5", "entity/{}"])
+def test_a_table_that_is_read_with_peeks_fails_while_a_part_is_out(plain_stage: Stage, part: str, backend: str) -> None:
+    """A peek passes over it without a word; before the read as well as at its end somebody asks."""
+    reader = BatchReader(plain_stage.options(entities=plain_stage.queue, backend=backend, retryFor="0"))
+    (slices,) = reader.partitions()
+    assert len(rows_of(reader.read(slices))) == 64
+    with plain_stage.namespace.fault(part.format(plain_stage.queue), "unavailable"):
+        with pytest.raises(BusError) as before:
+            reader.partitions()
+        with pytest.raises(BusError) as after:
+            rows_of(reader.read(slices))
+    if part.startswith("fragment"):
+        assert "some of its messages are out of reach" in str(before.value)
+        assert "some of its messages are out of reach" in str(after.value)
+
+
+@covers("D1", "P19")
+def test_a_table_fails_whose_entity_goes_out_behind_the_last_peek(plain_stage: Stage) -> None:
+    """Administration answers 503 then, and nobody else would say so."""
+    last = max(row["sequence_number"] for row in plain_stage.read(backend="azure"))
+    whole_fragment = {"fragments": str(last >> NUMBER_BITS), "toSequence": str(last & NUMBER_MASK)}
+    reader = BatchReader(plain_stage.options(entities=plain_stage.queue, backend="azure", **whole_fragment))
+    (slices,) = reader.partitions()
+    batches = reader.read(slices)
+    assert next(batches).num_rows == last & NUMBER_MASK
+    with plain_stage.namespace.fault(f"entity/{plain_stage.queue}", "unavailable"), pytest.raises(BusError):
+        next(batches, None)
+
+
+@covers("D1")
+def test_dead_letters_of_subscriptions_are_asked_about_as_well(plain_stage: Stage) -> None:
+    topic = plain_stage.namespace.create_topic(f"{plain_stage.queue}-t", enable_partitioning=True)
+    subscription = plain_stage.namespace.create_subscription(topic, "s")
+    assert plain_stage.read(entities=subscription, backend="azure", subQueue="deadLetter") == []
+    with (
+        plain_stage.namespace.fault(f"fragment/{topic}/5", "unavailable"),
+        pytest.raises(FragmentUnavailable, match="out of reach"),
+    ):
+        plain_stage.read(entities=subscription, backend="azure", subQueue="deadLetter", retryFor="0")
+
+
+@covers("D1")
+def test_without_manage_it_is_told_that_nobody_knows_whether_all_is_read(
+    plain_stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def listen_only(_: ServiceBus) -> str:
+        async with Administration(plain_stage.namespace.connection_string) as administration:
+            made = await NamespacePolicies(administration.requests).create(AccessPolicy("reads", ("Listen",)))
+        endpoint = plain_stage.namespace.connection_string.partition(";")[0]
+        return f"{endpoint};SharedAccessKeyName=reads;SharedAccessKey={made.primary_key};UseDevelopmentEmulator=true"
+
+    connection = plain_stage.run(listen_only)
+    assert len(plain_stage.read(backend="azure", connection=connection)) == 64
+    assert "it is unknown whether all messages are read" in caplog.text
 
 
 @pytest.mark.parametrize("is_partitioned", [False, True])
@@ -234,6 +319,34 @@ def test_a_wrong_key_is_told_without_the_key(stage: Stage) -> None:
         stage.read(connection=wrong)
     assert "d3Jvbmc" not in str(refusal.value)
     assert "Listen" in str(refusal.value)
+
+
+@covers("D1")
+def test_a_token_that_has_expired_is_told_as_such_and_not_as_a_right_that_is_missing(stage: Stage) -> None:
+    """Also where the service only says that a right is missing, since it has forgotten the token by then."""
+    stage.create()
+    endpoint = stage.namespace.connection_string.partition(";")[0]
+    parts = parse_connection_string(stage.namespace.connection_string)
+    assert parts.key_name is not None
+    assert parts.key is not None
+    now = SystemClock().now()
+
+    def connection(expires_at: float, audience: str) -> str:
+        token = make_token(audience, parts.key_name or "", parts.key or "", expires_at)
+        return f"{endpoint};SharedAccessSignature={token};UseDevelopmentEmulator=true"
+
+    with pytest.raises(Unauthorized, match="expired at 20") as refusal:
+        stage.read(connection=connection(now - 60, "sb://localhost/"))
+    assert "right" not in str(refusal.value)
+    other = connection(now + 3600, f"sb://localhost/{stage.queue}-2")
+    with pytest.raises(Unauthorized, match="Reading needs the right Listen"):
+        stage.read(connection=other)
+    options = stage.options(connection=other, entities=stage.queue)
+    link = Link(options, ManualClock(now + 3601))
+    with LoopThread() as loop:
+        with pytest.raises(Unauthorized, match="expired at 20"):
+            loop.call(link.patiently(lambda: link.management(stage.queue)))
+        loop.call(link.drop())
 
 
 def test_an_address_where_nobody_answers_is_given_up_after_a_while(stage: Stage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tandembus.spark.jobs.reconcile_judging import SUMS
 from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
 from tests.covers import covers
 
-NOW = datetime(2026, 11, 16, tzinfo=timezone.utc)
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
 
 def result(exceptions: list[dict[str, Any]] | None = None, **figures: int) -> ReconcileResult:
@@ -38,6 +38,10 @@ def result(exceptions: list[dict[str, Any]] | None = None, **figures: int) -> Re
         (result([{"kind": "damaged_file"}], duplicate=1), Verdict.INCOMPLETE, Verdict.FAILED),
         (result([{"kind": "unread_file"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
         (result([{"kind": "unrecorded"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
+        (result([{"kind": "missing_store"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
+        (result([{"kind": "unknown_end"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
+        (result([{"kind": "completeness_unknown"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
+        (result([{"kind": "paused"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
         (result([{"kind": "unreached"}]), Verdict.INCOMPLETE, Verdict.INCOMPLETE),
         (result([{"kind": "late"}], late=1), Verdict.WELL, Verdict.WELL),
     ],
@@ -55,7 +59,18 @@ def test_people_are_told_what_could_not_be_judged_and_where_messages_were(capsys
     place = {"namespace": "contoso", "entity": "orders", "sequence_number": 7, "state": "lost"}
     message = {"entity": "orders", "message_id": "a", "count": 1, "first_at": None, "settled_at": None}
     exceptions: list[dict[str, Any]] = [
-        {"kind": "missing_records", "namespace": "contoso", "store": "ab", "count": 2},
+        {"kind": "missing_records", "namespace": "contoso", "store": "ab", "index": 0, "count": 2},
+        {"kind": "missing_store", "namespace": "contoso", "index": 1},
+        {
+            "kind": "unknown_end",
+            "namespace": "contoso",
+            "store": "ab",
+            "index": 0,
+            "number": 7,
+            "at": "2026-11-16T00:00:00.000Z",
+        },
+        {"kind": "completeness_unknown", "namespace": "contoso", "store": "cd", "index": None},
+        {"kind": "paused", "namespace": "contoso", "store": "ef", "index": 0, "count": 1},
         {"kind": "damaged_file", "file": "audit/1.jsonl", "count": 1},
         {"kind": "unread_file", "file": "audit/2.jsonl"},
         {"kind": "unrecorded", "namespace": "localhost"},
@@ -67,8 +82,12 @@ def test_people_are_told_what_could_not_be_judged_and_where_messages_were(capsys
     show(result(exceptions), "folder", exactly_once=False)
     told = " ".join(capsys.readouterr().out.split())
     for sentence in (
-        "nothing is proven: not all could be judged",
-        "missing records: 2 of store ab of contoso",
+        "nothing is proven: something is missing, or could not be judged",
+        "missing records: 2 of store 0 (ab) of contoso",
+        "no records of messaging store 1 of contoso: give its folder audit/store-1, too",
+        "unknown end: the records of store 0 (ab) of contoso stop at number 7 (2026-11-16T00:00:00.000Z)",
+        "completeness unknown: the records of store (cd) of contoso are of an earlier version",
+        "interrupted: store 0 (ef) of contoso was open without an audit, or put back from a copy, 1 time",
         "damaged: 1 line of audit/1.jsonl",
         "not read: audit/2.jsonl",
         "no records of localhost, which a backlog is held for: give its data folder, too.",

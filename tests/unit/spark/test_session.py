@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 import pytest
+from click.testing import CliRunner
 
+from tandembus.cli import main
 from tandembus.errors import InvalidArgument
 from tandembus.spark import spark_session
 from tandembus.spark.session import default_settings, prepare_environment
@@ -50,3 +53,41 @@ def test_what_the_user_has_set_stays() -> None:
     prepare_environment("local[2]", environment)
     assert environment["PYSPARK_PYTHON"] == "/opt/python"
     assert environment["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
+class ConnectSession:
+    """Has nothing of Java, as a session of Spark Connect."""
+
+
+class ConnectBuilder:
+    """Stands in for Spark's own, which needs packages that only Spark Connect uses."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+
+    def config(self, *, map: dict[str, str]) -> ConnectBuilder:
+        self.given = map
+        return self
+
+    def getOrCreate(self) -> ConnectSession:  # noqa: N802
+        return ConnectSession()
+
+
+def test_with_spark_connect_the_session_is_that_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = ConnectBuilder()
+    module = ModuleType("pyspark.sql.connect.session")
+    module.SparkSession = type("SparkSession", (), {"builder": builder})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark.example")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert isinstance(spark_session(app_name="orders"), ConnectSession)
+    assert builder.given.keys() == {"spark.app.name", "spark.sql.session.timeZone", "spark.remote"}
+
+
+def test_a_job_says_that_it_does_not_run_over_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark.example")
+    result = CliRunner().invoke(main, ["spark", "capture", "--compact", "x", "--output", "y"])
+    assert result.exit_code == 1
+    assert "The jobs do not run over Spark Connect." in result.stderr
+    assert "Unset SPARK_REMOTE" in result.stderr

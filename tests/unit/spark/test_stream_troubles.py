@@ -16,11 +16,11 @@ from tandembus.client import Management, Receiver
 from tandembus.client.errors import ConnectionLost
 from tandembus.client.reservations import Reservations
 from tandembus.clock import SystemClock
+from tandembus.loop_thread import LoopThread
 from tandembus.spark.source import deferral
 from tandembus.spark.source import link as link_module
 from tandembus.spark.source.backends import ledger_for
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.offsets import Offset
 from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.ranges import numbers_of

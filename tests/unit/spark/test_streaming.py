@@ -87,6 +87,16 @@ def test_messages_are_read_in_batches_and_settled_when_the_next_is_planned(stage
     assert stage.peek() == []
 
 
+@covers("D1")
+@BOTH
+def test_a_row_shows_the_state_that_its_message_had_before_it_was_set_aside(stage: Stage, query: Query) -> None:
+    stage.send(numbered(2))
+    end = query.plan()
+    assert [message.state for message in stage.peek()] == ["deferred"] * 2
+    (part,) = query.reader.partitions(query.offset, end)
+    assert [row["state"] for row in rows_of(query.reader.read(part))] == ["active"] * 2
+
+
 @BOTH
 def test_commit_settles_as_well_and_may_come_again(stage: Stage, query: Query) -> None:
     stage.send(numbered(5))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -92,7 +92,7 @@ def test_rows_of_one_message_are_told_apart_wherever_they_stand(stage: Stage) ->
     stage.create(requires_duplicate_detection=True)
     first: Row = {"body": "same", "entity": "q", "fragment": 0, "sequence_number": 5}
     other: Row = {**first, "sequence_number": 6}
-    rows = [first, other, {**first, "subject": "s"}, first, {**first, "enqueued_time": datetime.now(timezone.utc)}]
+    rows = [first, other, {**first, "subject": "s"}, first, {**first, "enqueued_time": datetime.now(UTC)}]
     for _ in range(2):
         stage.write(rows)
     ids = [message.message_id for message in stage.peek()]
@@ -170,7 +170,7 @@ def test_a_time_to_live_ends_when_the_row_says(stage: Stage) -> None:
     stage.write([{"body": "x", "expires_at": later}])
     (row,) = stage.read()
     assert timedelta(minutes=119) < row["expires_at"] - row["enqueued_time"] < timedelta(minutes=121)
-    assert datetime.now(timezone.utc) < row["expires_at"]
+    assert datetime.now(UTC) < row["expires_at"]
 
 
 @covers("D1")

@@ -266,6 +266,18 @@ class AmqpSession:
         for link in self.links.values():
             link.stop()
 
+    def let_go(self) -> None:
+        """The application is done with the links of a session that is over, whether or not the peer knows yet."""
+        if self.state is not SessionState.ENDED:
+            self.connection.link_count -= len(self.links)
+        for link in self.links.values():
+            link.context = None
+        self.links.clear()
+        self._by_peer_handle.clear()
+        self._by_name.clear()
+        self._last_link = None
+        self.unsettled.clear()
+
     def _fail(self, condition: str, description: str, events: list[Event]) -> None:
         """The peer broke this session's rules; the connection goes on without it."""
         error = AmqpError(condition, description)

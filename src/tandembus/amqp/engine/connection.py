@@ -73,6 +73,7 @@ from tandembus.amqp.engine.session_table import SessionTable
 from tandembus.amqp.engine.settings import MAX_PIPELINED_BYTES, MAX_SASL_FRAME_SIZE, EngineSettings
 from tandembus.amqp.engine.states import ConnectionState, SessionState
 from tandembus.errors import InvalidOperation, MalformedData
+from tandembus.large_messages import LargeMemory
 
 RETAINED_BUFFER_BYTES: Final = 8_192
 """What an idle connection may keep of its write buffer: there may be thousands of them."""
@@ -94,10 +95,14 @@ class Connection:
         "_needed",
         "_received",
         "_sessions",
+        "_taken_bytes",
         "_transfer",
         "_unfinished_bytes",
         "held_bytes",
         "is_closed",
+        "large_count",
+        "large_heard",
+        "large_memory",
         "link_count",
         "out",
         "peer_container_id",
@@ -105,6 +110,7 @@ class Connection:
         "peer_max_frame_size",
         "settings",
         "state",
+        "wanted_bytes",
     )
 
     def __init__(self, settings: EngineSettings, now: float) -> None:
@@ -117,11 +123,20 @@ class Connection:
         self.peer_container_id: str = ""
         self.peer_hostname: str | None = None
         self.peer_max_frame_size: i64 = MIN_MAX_FRAME_SIZE
-        self._sessions: Final = SessionTable(self)
+        self._sessions: Final = SessionTable(settings.channel_max)
         self._received: BytesWriter = BytesWriter()
         self._needed: i64 = 0
         self._max_receive_size: i64 = MAX_SASL_FRAME_SIZE
         self._unfinished_bytes: i64 = 0
+        self.large_memory: LargeMemory | None = None
+        """Where deliveries of more than 1 MiB have their room; None: nobody bounds them."""
+        self.large_count: i64 = 0
+        """Deliveries of more than 1 MiB under way."""
+        self.large_heard: i64 = 0
+        """Bytes of such deliveries, in all."""
+        self.wanted_bytes: i64 = 0
+        """Room that the first of them waits for. Until `room_came` the connection is not to be read."""
+        self._taken_bytes: i64 = 0
         self._mechanism: str | None = None
         self._initial_response: bytes = b""
         self._is_open_sent: bool = False
@@ -217,7 +232,7 @@ class Connection:
         """Client: a new session; `SessionBegun` follows, but links may be attached at once."""
         if not self._is_open_sent or self.is_closed:
             raise InvalidOperation("the connection is not open")
-        return self._sessions.begin()
+        return self._sessions.begin(self)
 
     def close(self, error: AmqpError | None = None) -> None:
         """Close. Nothing more can be written; `ConnectionClosed` comes when the peer has answered."""
@@ -236,6 +251,31 @@ class Connection:
         self._sessions.stop_all()
         if state is ConnectionState.CLOSED:
             self._received = BytesWriter()
+
+    def let_go(self) -> None:
+        """The application is done with it and feeds it no more bytes. Sessions and links refer to each other: they are
+        taken apart, so that their memory is free without a search for cycles."""
+        self._sessions.let_go()
+        memory = self.large_memory
+        if memory is not None:
+            memory.end_taking(self._taken_bytes)
+            self.large_memory = None
+
+    def room_came(self) -> bool:
+        """There may be room for what waits; returns whether nothing waits any more."""
+        memory, wanted = self.large_memory, self.wanted_bytes
+        if memory is None or wanted == 0:
+            return True
+        if not memory.can_take(wanted):
+            return False
+        memory.take(wanted)
+        self._taken_bytes += wanted
+        self.wanted_bytes = 0
+        return True
+
+    def excuse_silence(self) -> None:
+        """The peer is not read at present, so it cannot be heard."""
+        self._idle.has_heard = True
 
     # Bytes to frames
 
@@ -453,7 +493,7 @@ class Connection:
 
     def _take_rare(self, code: i64, channel: i64, events: list[Event]) -> None:
         if code == BEGIN:
-            self._sessions.take_begin(Begin(self._fields), channel, events)
+            self._sessions.take_begin(self, Begin(self._fields), channel, events)
         elif code == ATTACH:
             attach = Attach(self._fields)
             session = self._sessions.at(channel)
@@ -487,3 +527,30 @@ class Connection:
         """Account for bytes of deliveries that are not complete; False when it becomes too much."""
         self._unfinished_bytes += size
         return self._unfinished_bytes <= self.settings.max_unfinished_bytes
+
+    def begin_large(self, size: i64) -> bool:
+        """A delivery has become larger than 1 MiB, and may come to `size`. Without room for it the connection waits,
+        unless another one is under way on it, which could not end then: returns False for the later one."""
+        memory = self.large_memory
+        if memory is not None:
+            if self.wanted_bytes == 0 and memory.can_take(size):
+                memory.take(size)
+                self._taken_bytes += size
+            elif self.large_count == 0:
+                self.wanted_bytes = size
+            else:
+                return False
+        self.large_count += 1
+        self._unfinished_bytes -= size
+        return True
+
+    def end_large(self, size: i64) -> None:
+        """It is complete, or dropped: from here on its room is the application's affair."""
+        self.large_count -= 1
+        self._unfinished_bytes += size
+        memory = self.large_memory
+        if self.wanted_bytes > 0:
+            self.wanted_bytes = 0
+        elif memory is not None:
+            memory.end_taking(size)
+            self._taken_bytes -= size

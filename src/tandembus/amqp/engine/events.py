@@ -173,13 +173,26 @@ class DeliveryReceived(Event):
 
 @final
 class DeliveryTooLarge(Event):
-    """A delivery above the link's limit. Its bytes were dropped as they came; it is still to be rejected."""
+    """A delivery above the link's limit, or one for which there is no room. Its bytes were dropped as they came; it is
+    still to be rejected."""
 
-    __slots__ = ("delivery_id", "link", "settled", "state")
+    __slots__ = ("delivery_id", "lacks_room", "link", "settled", "size_bytes", "state")
 
-    def __init__(self, link: IncomingLink, delivery_id: i64, settled: bool, state: Outcome | None) -> None:
+    def __init__(
+        self,
+        link: IncomingLink,
+        delivery_id: i64,
+        settled: bool,
+        state: Outcome | None,
+        size_bytes: i64,
+        lacks_room: bool = False,
+    ) -> None:
         self.link: Final = link
         self.delivery_id: i64 = delivery_id
+        self.size_bytes: i64 = size_bytes
+        """Number of bytes that came, all of which were dropped."""
+        self.lacks_room: Final = lacks_room
+        """It is not too large, but may have to wait, while another large one is under way on the connection."""
         self.settled: Final = settled
         self.state: Final = state
 

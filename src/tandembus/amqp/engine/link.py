@@ -23,6 +23,7 @@ from tandembus.amqp.engine.settings import MAX_TAG_BYTES, MAX_TRANSFERS_BEYOND_C
 from tandembus.amqp.engine.states import LinkState
 from tandembus.amqp.engine.unsettled import OutgoingDelivery
 from tandembus.errors import InvalidArgument
+from tandembus.large_messages import LARGE_BYTES
 
 if TYPE_CHECKING:
     from tandembus.amqp.engine.amqp_session import AmqpSession
@@ -156,8 +157,8 @@ class OutgoingLink(Link):
         self.unsettled_count: i64 = 0
 
     def window_is_open(self) -> bool:
-        """Whether what is sent now goes out now. Sending anyway is safe, but it waits in memory."""
-        return self.session.can_send()
+        """Whether what is sent now goes out now. Sending anyway is safe, but it waits in memory, or goes nowhere."""
+        return self.is_attached and self.session.can_send()
 
     def send(self, tag: bytes, payload: bytes, settled: bool, context: object, message_format: int = 0) -> int:
         """Send one delivery in as many frames as it needs; returns its delivery-id.
@@ -218,8 +219,10 @@ class IncomingLink(Link):
         "_is_discarding",
         "_is_draining",
         "_is_in_delivery",
+        "_lacks_room",
         "_limit",
         "_parts",
+        "_reserved",
         "_settled",
         "_size",
         "_state",
@@ -246,6 +249,9 @@ class IncomingLink(Link):
         self._parts: list[bytes] = []
         self._size: i64 = 0
         self._weight: i64 = 0
+        self._reserved: i64 = 0
+        """For a delivery of more than 1 MiB, whose size is not known before its end."""
+        self._lacks_room: bool = False
 
     def grant(self, credit: int) -> None:
         """Let the peer send `credit` more deliveries from now on."""
@@ -303,7 +309,8 @@ class IncomingLink(Link):
                 self._take_whole(transfer, data, end, events)
                 return
             self._begin_delivery(transfer)
-        elif transfer.delivery_id >= 0 and transfer.delivery_id != self._delivery_id:
+        elif transfer.delivery_id >= 0 and transfer.delivery_id != self._delivery_id and transfer.tag != self._tag:
+            # Under the same tag it is the same delivery: fe2o3-amqp gives the last frame of one an id of its own.
             raise ProtocolViolation(NOT_ALLOWED, "A delivery began before the one before it ended.")
         self._take_part(transfer, data, end, events)
 
@@ -324,7 +331,7 @@ class IncomingLink(Link):
     def _take_whole(self, transfer: Transfer, data: bytes, end: i64, events: list[Event]) -> None:
         start: i64 = transfer.payload_at
         if end - start > self._limit:
-            events.append(DeliveryTooLarge(self, transfer.delivery_id, transfer.settled, transfer.state))
+            events.append(DeliveryTooLarge(self, transfer.delivery_id, transfer.settled, transfer.state, end - start))
             return
         tag = transfer.tag
         events.append(
@@ -342,6 +349,7 @@ class IncomingLink(Link):
     def _begin_delivery(self, transfer: Transfer) -> None:
         self._is_in_delivery = True
         self._is_discarding = False
+        self._lacks_room = False
         self._delivery_id = transfer.delivery_id
         self._tag = transfer.tag or b""
         self._format = transfer.message_format
@@ -357,7 +365,9 @@ class IncomingLink(Link):
             self._drop_parts()
             self._is_in_delivery = False
             return
-        if not self._is_discarding:
+        if self._is_discarding:
+            self._size += end - transfer.payload_at
+        else:
             self._keep_part(data, transfer.payload_at, end)
         if not transfer.more:
             self._end_delivery(events)
@@ -367,17 +377,35 @@ class IncomingLink(Link):
             return
         self._size += end - start
         if self._size > self._limit:
-            self._is_discarding = True
-            self._drop_parts()
+            self._discard()
             return
+        if self._size > LARGE_BYTES:
+            connection = self.session.connection
+            if self._reserved == 0:
+                if not connection.begin_large(self._limit):
+                    self._lacks_room = True
+                    self._discard()
+                    return
+                self._reserved = self._limit
+            connection.large_heard += end - start
         weight: i64 = end - start + PART_OVERHEAD_BYTES
         self._weight += weight
         if not self.session.connection.hold_unfinished(weight):
             raise ProtocolViolation(RESOURCE_LIMIT_EXCEEDED, "Too many unfinished deliveries on this connection.")
         self._parts.append(data[start:end])
 
+    def _discard(self) -> None:
+        self._is_discarding = True
+        size = self._size
+        self._drop_parts()
+        self._size = size  # whoever sent it learns how large it is
+
     def _drop_parts(self) -> None:
-        self.session.connection.hold_unfinished(-self._weight)
+        connection = self.session.connection
+        connection.hold_unfinished(-self._weight)
+        if self._reserved > 0:
+            connection.end_large(self._reserved)
+            self._reserved = 0
         self._parts = []
         self._size = 0
         self._weight = 0
@@ -385,7 +413,10 @@ class IncomingLink(Link):
     def _end_delivery(self, events: list[Event]) -> None:
         self._is_in_delivery = False
         if self._is_discarding:
-            events.append(DeliveryTooLarge(self, self._delivery_id, self._settled, self._state))
+            events.append(
+                DeliveryTooLarge(self, self._delivery_id, self._settled, self._state, self._size, self._lacks_room)
+            )
+            self._drop_parts()
             return
         payload = b"".join(self._parts)
         self._drop_parts()

@@ -26,12 +26,11 @@ NO_CHANNEL: Final = -1
 
 @final
 class SessionTable:
-    __slots__ = ("_by_peer_channel", "_connection", "_last", "_last_peer_channel", "channel_max", "sessions")
+    __slots__ = ("_by_peer_channel", "_last", "_last_peer_channel", "channel_max", "sessions")
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection: Final = connection
+    def __init__(self, channel_max: i64) -> None:
         self.sessions: Final[dict[int, AmqpSession]] = {}
-        self.channel_max: i64 = connection.settings.channel_max
+        self.channel_max: i64 = channel_max
         self._by_peer_channel: Final[dict[int, AmqpSession]] = {}
         self._last_peer_channel: i64 = NO_CHANNEL
         self._last: AmqpSession | None = None
@@ -48,23 +47,23 @@ class SessionTable:
         self._last = session
         return session
 
-    def begin(self) -> AmqpSession:
+    def begin(self, connection: Connection) -> AmqpSession:
         """A session of our own; what the peer answers arrives at `take_begin`."""
         channel = self._free_channel(NO_CHANNEL)
         if channel < 0:
             raise InvalidOperation("the peer allows no more sessions")
-        session = AmqpSession(self._connection, channel, NO_CHANNEL)
+        session = AmqpSession(connection, channel, NO_CHANNEL)
         self.sessions[channel] = session
         session.write_begin()
         return session
 
-    def take_begin(self, begin: Begin, peer_channel: i64, events: list[Event]) -> None:
+    def take_begin(self, connection: Connection, begin: Begin, peer_channel: i64, events: list[Event]) -> None:
         if int(peer_channel) in self._by_peer_channel:
             raise ProtocolViolation(NOT_ALLOWED, f"A session has begun on channel {peer_channel} already.")
-        if peer_channel > self._connection.settings.channel_max:
+        if peer_channel > connection.settings.channel_max:
             raise ProtocolViolation(FRAMING_ERROR, "A channel above channel-max.")
         is_answer = begin.remote_channel >= 0
-        session = self._answered(begin) if is_answer else self._accept(peer_channel)
+        session = self._answered(begin) if is_answer else self._accept(connection, peer_channel)
         session.peer_channel = peer_channel
         self._by_peer_channel[int(peer_channel)] = session
         if session.state is SessionState.REQUESTED:
@@ -79,13 +78,13 @@ class SessionTable:
             raise ProtocolViolation(NOT_ALLOWED, "A begin that answers none of ours.")
         return session
 
-    def _accept(self, peer_channel: i64) -> AmqpSession:
-        if len(self.sessions) >= self._connection.settings.max_sessions:
+    def _accept(self, connection: Connection, peer_channel: i64) -> AmqpSession:
+        if len(self.sessions) >= connection.settings.max_sessions:
             raise ProtocolViolation(RESOURCE_LIMIT_EXCEEDED, "Too many sessions on this connection.")
         channel = self._free_channel(int(peer_channel))
         if channel < 0:
             raise ProtocolViolation(RESOURCE_LIMIT_EXCEEDED, "All channels that the peer allows are in use.")
-        session = AmqpSession(self._connection, channel, int(peer_channel))
+        session = AmqpSession(connection, channel, int(peer_channel))
         self.sessions[channel] = session
         return session
 
@@ -104,5 +103,13 @@ class SessionTable:
     def forget(self, session: AmqpSession) -> None:
         del self._by_peer_channel[int(session.peer_channel)]
         del self.sessions[int(session.channel)]
+        self._last = None
+        self._last_peer_channel = NO_CHANNEL
+
+    def let_go(self) -> None:
+        for session in self.sessions.values():
+            session.let_go()
+        self.sessions.clear()
+        self._by_peer_channel.clear()
         self._last = None
         self._last_peer_channel = NO_CHANNEL

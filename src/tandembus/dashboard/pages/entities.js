@@ -8,7 +8,7 @@ import { adjust, link } from "../router.js";
 import { may, useSession } from "../session.js";
 import { Awaited, Badge, Choice, Empty, Field, Page, Pager, Panel, Table, Trouble } from "../ui.js";
 import { CreateEntity } from "./entities/create.js";
-import { Filled, StateBadges } from "./entities/states.js";
+import { Filled, StateBadges, known } from "./entities/states.js";
 
 const TOP = 50;
 const MAX_SHOWN_SUBSCRIPTIONS = 20;
@@ -101,9 +101,9 @@ function columnsOf({ open, toggle, rates, onCreate }) {
     { head: "Path", cell: (row) => (row.entity ? html`<${Name} row=${row} isOpen=${open.includes(row.entity.path)} toggle=${toggle} />` : html`<${End} row=${row} onCreate=${onCreate} />`) },
     { head: "Kind", wide: true, cell: figure((entity) => entity.kind) },
     { head: "State", wide: true, cell: figure((entity) => html`<${StateBadges} entity=${entity} />`) },
-    { head: "Active", number: true, cell: figure((entity) => (entity.kind === "topic" ? "" : count(entity.active))) },
-    { head: "Dead letters", number: true, cell: figure((entity) => (entity.kind === "topic" ? "" : count(entity.dead_letter))) },
-    { head: "Scheduled", number: true, wide: true, cell: figure((entity) => count(entity.scheduled)) },
+    { head: "Active", number: true, cell: figure((entity) => (entity.kind === "topic" ? "" : known(entity, entity.active))) },
+    { head: "Dead letters", number: true, cell: figure((entity) => (entity.kind === "topic" ? "" : known(entity, entity.dead_letter))) },
+    { head: "Scheduled", number: true, wide: true, cell: figure((entity) => known(entity, entity.scheduled)) },
     { head: "In", number: true, wide: true, cell: figure((entity) => rate(rates.get(entity.path)?.in)) },
     { head: "Out", number: true, wide: true, cell: figure((entity) => rate(rates.get(entity.path)?.out)) },
     { head: "Size", wide: true, cell: figure((entity) => (entity.kind === "subscription" ? "" : html`<${Filled} entity=${entity} />`)) },

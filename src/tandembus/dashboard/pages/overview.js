@@ -2,7 +2,7 @@
 import { html } from "../html.js";
 import { api } from "../api.js";
 import { Chart } from "../chart.js";
-import { bytes, count, plural, rate, short } from "../format.js";
+import { atLeast, bytes, count, plural, rate, short } from "../format.js";
 import { usePoll, useSamples } from "../live.js";
 import { link } from "../router.js";
 import { Badge, Empty, Figure, Notice, Page, Panel, Trouble } from "../ui.js";
@@ -26,15 +26,17 @@ function Side({ view, at, role }) {
     <//>`;
   }
   const uncounted = view.queues + view.topics + view.subscriptions - view.counted_entities;
+  const isCounted = view.active !== null || view.counted_entities === 0;
+  const known = (value, write) => atLeast(value, uncounted > 0 && isCounted, write);
   return html`<${Panel} title=${view.name} bare=${true}
       actions=${html`<span class="muted">${role}</span><${Badge} word=${view.state} title=${view.reason} />${view.faults > 0 && html`<a href=${link("faults")}><${Badge} word=${`${view.faults} injected`} tone="warn" /></a>`}`}>
     ${view.reason && html`<div class="inside"><${Notice} kind="warn">${view.reason}<//></div>`}
     <div class="figures">
       <${Figure} label="In" value=${rate(samples.rate("sent"))} note=${`${count(view.counters.sent)} sent`} />
       <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${`${count(view.counters.received)} received`} />
-      <${Figure} label="Active" value=${short(view.active)} note=${uncounted > 0 ? `${count(uncounted)} ${uncounted === 1 ? "entity" : "entities"} not counted yet` : bytes(view.size_bytes)} />
-      <${Figure} label="Dead letters" value=${short(view.dead_letter)} />
-      <${Figure} label="Scheduled" value=${short(view.scheduled)} />
+      <${Figure} label="Active" value=${known(view.active, short)} note=${uncounted > 0 ? `${count(uncounted)} ${uncounted === 1 ? "entity" : "entities"} not counted in full` : bytes(view.size_bytes)} />
+      <${Figure} label="Dead letters" value=${known(view.dead_letter, short)} />
+      <${Figure} label="Scheduled" value=${known(view.scheduled, short)} />
       <${Figure} label="Entities" value=${short(view.queues + view.topics)} note=${`queues ${count(view.queues)}, topics ${count(view.topics)}`} />
       <${Figure} label="Connections" value=${short(view.connections)} />
       <${Figure} label="Stores" value=${`${view.stores.filter((one) => one.state === "available").length} of ${view.stores.length}`} note=${plural(view.brokers.length, "message broker")} />

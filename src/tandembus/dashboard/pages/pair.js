@@ -2,7 +2,7 @@
 import { html, useState } from "../html.js";
 import { api } from "../api.js";
 import { Chart } from "../chart.js";
-import { ago, bytes, clock, count, duration, plural, rate, short } from "../format.js";
+import { ago, atLeast, bytes, clock, count, duration, plural, rate, short } from "../format.js";
 import { usePoll, useSamples } from "../live.js";
 import { link } from "../router.js";
 import { Badge, Empty, Figure, Notice, Page, Panel, Table, Trouble, tone } from "../ui.js";
@@ -35,7 +35,7 @@ function Story({ data }) {
   return html`<div class="stack">
     <p class="muted">${data.name} is ${ROLES[data.role] ?? data.role}${partner ? `; its partner is ${partner.name}` : ""}.</p>
     ${away && html`<${Notice} kind="warn">${partner.name} cannot be reached: this is what ${data.name} saw by itself.${partner.reason && html`<div class="small">${partner.reason}</div>`}<//>`}
-    ${data.is_partial && !away && html`<${Notice} kind="warn">Not every process has answered: figures may be too small.<//>`}
+    ${data.is_partial && !away && html`<${Notice} kind="warn">Not every process has answered, or a part of the backlog is out of reach: figures may be too small.<//>`}
   </div>`;
 }
 const ROLES = { primary: "the primary", secondary: "the secondary", both: "primary and secondary at once", none: "one of a pair, and has seen no failover yet" };
@@ -93,17 +93,17 @@ function Backlog({ data, samples }) {
   const eta = syphon.eta_s === null ? "–" : duration(Math.ceil(syphon.eta_s));
   const columns = [
     { head: "Backlog queue", cell: (queue) => html`<${Name} path=${queue.path} isHere=${data.role === "secondary" || data.role === "both"} />` },
-    { head: "Waiting", number: true, cell: (queue) => count(queue.active) },
-    { head: "Dead letters", number: true, cell: (queue) => count(queue.dead_letter) },
-    { head: "Stored", number: true, cell: (queue) => bytes(queue.size_bytes) },
+    { head: "Waiting", number: true, cell: (queue) => atLeast(queue.active, queue.is_limited) },
+    { head: "Dead letters", number: true, cell: (queue) => atLeast(queue.dead_letter, queue.is_limited) },
+    { head: "Stored", number: true, cell: (queue) => atLeast(queue.size_bytes, queue.is_limited, bytes) },
     { head: "Oldest", cell: (queue) => (queue.oldest_at ? ago(queue.oldest_at, Date.parse(data.at)) : "–") },
     { head: "Syphons", number: true, cell: (queue) => count(queue.receivers) },
   ];
   return html`<${Panel} title="Backlog and syphon" bare=${true}>
     <div class="figures">
-      <${Figure} label="Waiting" value=${short(backlog.active)} note="in backlog queues" />
+      <${Figure} label="Waiting" value=${atLeast(backlog.active, backlog.is_limited, short)} note="in backlog queues" />
       <${Figure} label="Age" value=${backlog.age_s === null ? "–" : duration(Math.round(backlog.age_s))} note="of the oldest" />
-      <${Figure} label="Dead letters" value=${short(backlog.dead_letter)} />
+      <${Figure} label="Dead letters" value=${atLeast(backlog.dead_letter, backlog.is_limited, short)} />
       <${Figure} label="Syphon" value=${syphon.links > 0 ? "at work" : "none"} note=${plural(syphon.links, "link")} />
       <${Figure} label="Rate" value=${rate(syphon.rate_per_s)} note=${`${count(syphon.moved)} brought home`} />
       <${Figure} label="Drained in" value=${eta} note="at this rate" />

@@ -6,7 +6,7 @@ from tandembus.amqp.engine import DeliveryReceived, Event, IncomingLink, Link
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.link_host import LinkHost
-from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
+from tandembus.namespace.paths import EntityAddress, SubQueue, parse_link_address
 from tandembus.security.claims import Right
 
 TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
@@ -28,13 +28,14 @@ class Attaching:
         if len(self._early) >= MAX_EARLY_DELIVERIES:
             return False
         self._early.append(event)
-        self._host.unacknowledged_bytes += len(event.payload)
+        self._host.take(len(event.payload))
         return True
 
     def take(self) -> list[Event]:
         """All that came, for whoever the link belongs to from now on."""
         early, self._early = self._early, []
-        self._host.unacknowledged_bytes -= sum([len(event.payload) for event in early])
+        for event in early:
+            self._host.end_taking(len(event.payload))
         return list(early)
 
     def drop(self, error: BusError) -> None:
@@ -51,7 +52,7 @@ def destination_of(link: Link) -> EntityAddress | None:
         return None
     if not isinstance(written, str):
         raise InvalidArgument(f"The link property '{TRANSFER_DESTINATION}' must be a string.")
-    destination = parse_address(written)
+    destination = parse_link_address(written)
     if destination.is_management or destination.is_token_node:
         raise InvalidOperation("Messages can be sent via an entity to a queue or a topic only.")
     return destination

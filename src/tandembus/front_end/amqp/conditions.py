@@ -24,6 +24,7 @@ from tandembus.errors import (
     QuotaExceeded,
     ServerBusy,
     SessionCannotBeLocked,
+    SessionLockLapsed,
     SessionLockLost,
     StaleEpoch,
     StoreDamaged,
@@ -34,6 +35,7 @@ from tandembus.errors import (
     TransactionTimedOut,
     Unauthorized,
 )
+from tandembus.front_end.error_texts import error_text
 
 CONDITIONS: Final[Mapping[type[BusError], str]] = {
     MalformedData: "amqp:decode-error",
@@ -46,6 +48,7 @@ CONDITIONS: Final[Mapping[type[BusError], str]] = {
     Unauthorized: "amqp:unauthorized-access",
     MessageLockLost: "com.microsoft:message-lock-lost",
     SessionLockLost: "com.microsoft:session-lock-lost",
+    SessionLockLapsed: "com.microsoft:session-lock-lost",
     SessionCannotBeLocked: "com.microsoft:session-cannot-be-locked",
     StaleEpoch: "tandembus:stale-epoch",
     MessageNotFound: "com.microsoft:message-not-found",
@@ -74,6 +77,7 @@ MANAGEMENT_STATUSES: Final[Mapping[type[BusError], int]] = {
     Unauthorized: 401,
     MessageLockLost: 410,
     SessionLockLost: 410,
+    SessionLockLapsed: 410,
     SessionCannotBeLocked: 410,
     StaleEpoch: 410,
     MessageNotFound: 404,
@@ -96,5 +100,6 @@ def condition_of(error: BusError) -> str:
     return CONDITIONS[type(error)]
 
 
-def amqp_error(error: BusError) -> AmqpError:
-    return AmqpError(condition_of(error), str(error), None)
+def amqp_error(error: BusError, host: str | None) -> AmqpError:
+    """`host`: the one that the client asked for."""
+    return AmqpError(condition_of(error), error_text(error, host), None)

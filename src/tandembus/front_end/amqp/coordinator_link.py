@@ -27,6 +27,7 @@ from tandembus.broker.transactions import CallbackTransactionReply, TransactionO
 from tandembus.errors import (
     BusError,
     FragmentUnavailable,
+    InvalidOperation,
     NotSupported,
     OutcomeUnknown,
     StoreFull,
@@ -92,8 +93,13 @@ class CoordinatorLink:
         if request.fail:
             self._transactions.forget(transaction)
             self._answer(delivery_id, ACCEPTED_STATE)
-        else:
-            self._carry_out(transaction, delivery_id)
+            return
+        try:
+            transaction.choose_fragment()
+        except InvalidOperation:
+            self._transactions.forget(transaction)
+            raise
+        self._carry_out(transaction, delivery_id)
 
     def _carry_out(self, transaction: Transaction, delivery_id: int) -> None:
         """One operation on one fragment. Its bytes count as unacknowledged: a client that does not wait for the answers
@@ -126,7 +132,7 @@ class CoordinatorLink:
             self._host.touch()
 
     def _reject(self, delivery_id: int, error: BusError) -> None:
-        self._answer(delivery_id, rejected_state(amqp_error(error)))
+        self._answer(delivery_id, rejected_state(amqp_error(error, self._host.engine.peer_hostname)))
 
 
 def _rollback_of(error: BusError) -> BusError:

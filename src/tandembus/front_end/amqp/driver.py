@@ -38,33 +38,35 @@ from tandembus.amqp.engine import (
 from tandembus.amqp.engine.states import LinkState
 from tandembus.errors import (
     BusError,
+    EntityNotFound,
     InvalidOperation,
     MalformedData,
     MessageTooLarge,
     NotSupported,
     ServerBusy,
-    Unauthorized,
 )
 from tandembus.front_end.amqp.attaching import Attaching, check_attach, destination_of, right_for
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.coordinator_link import CoordinatorLink
+from tandembus.front_end.amqp.cross_entity import CrossEntitySessions
 from tandembus.front_end.amqp.dispatch import dispatch
 from tandembus.front_end.amqp.entity_link import EntityLink, receive_meter, send_checks
 from tandembus.front_end.amqp.link_host import LinkHost
 from tandembus.front_end.amqp.management_node import ManagementNode
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
-from tandembus.front_end.amqp.reply_link import ReplyLink
+from tandembus.front_end.amqp.reply_link import ReplyLink, read_reply_to
 from tandembus.front_end.amqp.sender_link import SenderLink
 from tandembus.front_end.amqp.session_holds import SessionHolds
 from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
 from tandembus.interconnect.traffic import Traffic
-from tandembus.logs import MAX_ID_CHARACTERS, ConnectionLog, about, ids
+from tandembus.large_messages import LARGE_BYTES
+from tandembus.logs import ConnectionLog, about, ids
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.entries import Entry
-from tandembus.namespace.paths import EntityAddress, parse_address
+from tandembus.namespace.paths import EntityAddress, parse_link_address
 
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.front_end import AmqpFrontEnd
@@ -75,6 +77,8 @@ NODE_CREDIT = 100
 MAX_REQUESTS = 200
 """Management requests of one connection under way at the same time."""
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
+AROUND_BYTES = 64 * 1024
+"""For all that stands around a message in a management request."""
 UNREAD_CLOSE_S = 5.0
 """How long a closed connection may take to read what was written before."""
 _GIVEN_UP = "The client has given the link up."
@@ -104,11 +108,13 @@ class AmqpConnection(asyncio.Protocol):
         self._links: dict[Link, EntityLink] = {}
         self.session_holds = SessionHolds(self.clock)
         self._listings = RecentListings()
+        self._cross_entity = CrossEntitySessions()
         self._receive_meters: dict[tuple[int, str], ReceiveMeter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_lost = False
         self._is_stopping = False
         self._is_aborted = False
+        self._abort_timer: asyncio.TimerHandle | None = None
         settings = EngineSettings(
             is_server=True,
             container_id=front_end.namespace.name,
@@ -121,6 +127,12 @@ class AmqpConnection(asyncio.Protocol):
             ),
         )
         self.engine = Connection(settings, self.began_at)
+        self._large = front_end.namespace.large_messages
+        self.engine.large_memory = self._large
+        self._waits_for_room = False
+        """A large message has begun to come, and there is no room for the rest of it yet."""
+        self._large_moved = 0
+        self._large_moved_at = self.began_at
         self._transport: asyncio.Transport
         self.host: LinkHost
 
@@ -138,8 +150,11 @@ class AmqpConnection(asyncio.Protocol):
             self.limits.unsent_bytes_per_connection,
             self.limits.unacknowledged_bytes_per_connection,
             Transactions(self._front_end.transaction_limits, self._front_end.transaction_memory, self.clock),
+            self._large,
         )
         self.host.pings = self._front_end.pings
+        self.host.refusals = self._front_end.refusals
+        self.host.connection = self.log.connection
         self._front_end.add(self)
         self.log.tell("connected from %s", self._transport.get_extra_info("peername"))
 
@@ -158,9 +173,23 @@ class AmqpConnection(asyncio.Protocol):
         if self.host.must_pause():
             self.host.is_unread = True
             self._transport.pause_reading()
+        if self.engine.wanted_bytes > 0:
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        self._waits_for_room = True
+        self._transport.pause_reading()
+        self._large.wait(self, self._room_came)
+
+    def _room_came(self) -> None:
+        if self.engine.room_came():
+            self._waits_for_room = False
+            self._resume_reading()
+        else:
+            self._large.wait(self, self._room_came)
 
     def _resume_reading(self) -> None:
-        is_held_up = self.host.is_unread or self.host.is_backed_up or self._is_stopping
+        is_held_up = self.host.is_unread or self.host.is_backed_up or self._is_stopping or self._waits_for_room
         if not is_held_up and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -199,8 +228,12 @@ class AmqpConnection(asyncio.Protocol):
         return found
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Without a close, what the client has locked stays locked until it lapses: it may come back and settle."""
         self._end(is_orderly=False)
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+        self.host.end()
+        self._large.leave(self)
+        self.engine.let_go()
 
     def eof_received(self) -> bool:
         return False
@@ -208,17 +241,35 @@ class AmqpConnection(asyncio.Protocol):
     # Time.
 
     def tick(self, now: float) -> None:
+        if self._waits_for_room:
+            self.engine.excuse_silence()
+            self._large_moved_at = now
+        else:
+            self._check_large(now)
         events = self.engine.tick(now)
         if events:
             self._handle_all(events)
-        if not self.held.has_any() and now - self.began_at > self.limits.pre_auth_timeout_s:
-            self.close(AmqpError("amqp:unauthorized-access", "No valid token was put in time.", None))
-            return
         if self.limits.link_idle_timeout_s is not None:
             for entity_link in list(self._links.values()):
                 entity_link.check_activity(now, self.limits.link_idle_timeout_s)
         self.host.transactions.tick(now)
         self.host.flush()
+
+    def _check_large(self, now: float) -> None:
+        """Who neither sends nor reads the rest of a large message must not keep its room from those who wait for it."""
+        if self.engine.large_count == 0 and self.host.given_bytes == 0:
+            self._large_moved_at = now
+            return
+        moved = int(self.engine.large_heard) - self._transport.get_write_buffer_size()
+        if self.host.is_unread or abs(moved - self._large_moved) >= LARGE_BYTES:
+            self._large_moved, self._large_moved_at = moved, now
+        elif now - self._large_moved_at >= self.limits.operation_timeout_s and self._large.is_awaited():
+            self.close(AmqpError("amqp:resource-limit-exceeded", "A large message came to a halt on its way.", None))
+
+    def expire(self) -> None:
+        """No valid claim was shown in time."""
+        if not self._is_lost:
+            self.close(AmqpError("amqp:unauthorized-access", "No valid token was put in time.", None))
 
     def check_claims(self) -> None:
         for entity_link in list(self._links.values()):
@@ -240,7 +291,8 @@ class AmqpConnection(asyncio.Protocol):
     def _hang_up(self) -> None:
         """Close after what is written has gone out, but do not wait for ever on a peer that does not read."""
         self._transport.close()
-        asyncio.get_running_loop().call_later(UNREAD_CLOSE_S, self._transport.abort)
+        if self._abort_timer is None:
+            self._abort_timer = asyncio.get_running_loop().call_later(UNREAD_CLOSE_S, self._transport.abort)
 
     def _end(self, is_orderly: bool) -> None:
         if self._is_lost:
@@ -249,7 +301,7 @@ class AmqpConnection(asyncio.Protocol):
         self.log.tell("ended %s", "in order" if is_orderly else "without a word")
         self.host.is_gone = True
         for entity_link in self._links.values():
-            entity_link.release(is_orderly)
+            entity_link.release()
         self._links = {}
         self.host.transactions.forget_all()
         for task in self._tasks:
@@ -276,6 +328,8 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(event, SessionEnded):
             for link in event.session.links.values():
                 self._release(link)
+            self._cross_entity.end(event.session)
+            event.session.let_go()
         elif isinstance(event, SaslInit):
             self._take_identity(event)
         elif isinstance(event, WorkDropped):
@@ -286,21 +340,21 @@ class AmqpConnection(asyncio.Protocol):
             self._hang_up()
 
     def _take_identity(self, event: SaslInit) -> None:
-        is_known = event.mechanism in ("ANONYMOUS", "MSSBCBS")
-        if event.mechanism == "PLAIN":
-            try:
+        what = f"a connection by SASL {event.mechanism}"
+        try:
+            if event.mechanism == "PLAIN":
                 credentials = read_plain_response(event.initial_response)
-                claims = self._front_end.authorizer.verify_plain(credentials.name, credentials.password)
-                self.held.put("", claims)
-                is_known = True
-            except BusError:
-                is_known = False
-        self.engine.sasl_outcome(is_known)
-        if not is_known:
-            self.log.tell("who connects by %r is not known", event.mechanism[:MAX_ID_CHARACTERS])
+                what += f" with the policy '{credentials.name}'"
+                self.held.put("", self._front_end.authorizer.verify_plain(credentials.name, credentials.password))
+            elif event.mechanism not in ("ANONYMOUS", "MSSBCBS"):
+                raise NotSupported("The mechanisms are MSSBCBS, ANONYMOUS and PLAIN.")
+        except BusError as error:
+            self.host.refused(error, what)
+            self.engine.sasl_outcome(False)
             self.host.flush()
             self._hang_up()
             return
+        self.engine.sasl_outcome(True)
         self._handle_all(self.engine.receive_data(b""))
 
     def take_flow(self, link: Link) -> None:
@@ -308,7 +362,7 @@ class AmqpConnection(asyncio.Protocol):
         if isinstance(context, ReceiverLink) and isinstance(link, OutgoingLink):
             context.flow()
             # Also when the credit is gone, or the drain is off: whoever feeds it has to know.
-            context.traffic.feed(context, context.lane, link.drain)
+            context.feed()
         elif isinstance(context, ReplyLink):
             context.flow()
 
@@ -316,12 +370,13 @@ class AmqpConnection(asyncio.Protocol):
         entity_link = self._links.pop(link, None)
         if entity_link is not None:
             self.log.tell("a link of '%s' is detached", entity_link.entity.name, link=link.name)
-            entity_link.release(is_orderly=True)
+            entity_link.release()
         if isinstance(link.context, CoordinatorLink | ReplyLink):
             link.context.end()
         elif isinstance(link.context, Attaching):
             # At once: a discharge may come before the entity is open.
             link.context.drop(InvalidOperation(_GIVEN_UP))
+        link.context = None
 
     def traffic_of(self, entity: Entity) -> Traffic:
         traced = self._front_end.traced
@@ -349,17 +404,23 @@ class AmqpConnection(asyncio.Protocol):
 
     def _take_too_large(self, event: DeliveryTooLarge) -> None:
         context = event.link.context
-        if isinstance(context, SenderLink):
-            context.too_large(-1 if event.settled else event.delivery_id, event.state)
+        if event.lacks_room:
+            busy = ServerBusy("Another large message is under way on this connection. Please wait and retry.")
+            self.host.transactions.doom(event.state, busy)
+            self._reject(event, busy)
+        elif isinstance(context, SenderLink):
+            context.too_large(-1 if event.settled else event.delivery_id, event.state, event.size_bytes)
         else:
-            error = MessageTooLarge("The message is too large.")
+            error = MessageTooLarge(f"The message has {int(event.size_bytes)} bytes, more than the link takes.")
             self.host.transactions.doom(event.state, error)
             self._reject(event, error)
 
     def _reject(self, event: DeliveryReceived | DeliveryTooLarge, error: BusError) -> None:
         if not event.settled:
             delivery_id = int(event.delivery_id)
-            event.link.session.settle(delivery_id, delivery_id, rejected_state(amqp_error(error)))
+            event.link.session.settle(
+                delivery_id, delivery_id, rejected_state(amqp_error(error, self.engine.peer_hostname))
+            )
 
     def _take_request(self, event: DeliveryReceived, requests: _Requests) -> None:
         link = event.link
@@ -378,7 +439,7 @@ class AmqpConnection(asyncio.Protocol):
         node = requests.node
         if isinstance(node, TokenNode):
             with about(ids(self.log.connection)):
-                self._reply(link, requests.address, node.answer(event.payload))
+                self._reply(link, requests.address, event.payload, node.answer(event.payload))
         else:
             transaction = state if is_transactional else None
             self._start(link, self._answer(link, requests.address, node, event.payload, transaction))
@@ -386,22 +447,25 @@ class AmqpConnection(asyncio.Protocol):
     async def _answer(
         self, link: Link, address: str, node: ManagementNode, payload: bytes, state: Outcome | None
     ) -> None:
-        self.host.unacknowledged_bytes += len(payload)
+        self.host.take(len(payload))
         try:
             reply = await node.answer(payload, state)
         finally:
-            self.host.unacknowledged_bytes -= len(payload)
-        self._reply(link, address, reply)
+            self.host.end_taking(len(payload))
+        self._reply(link, address, payload, reply)
         self.host.flush()
 
-    def _reply(self, request_link: Link, address: str, payload: bytes) -> None:
-        """On the receiving link of the same session and node: `reply-to` is not unique, and often absent."""
-        for link in list(request_link.session.links.values()):
-            context = link.context
-            if isinstance(context, ReplyLink) and context.node == address:
-                context.send(payload)
-                self.host.touch()
-                return
+    def _reply(self, request_link: Link, address: str, request: bytes, reply: bytes) -> None:
+        """On a receiving link of the same session and node. `reply-to` chooses among several, by their target: alone it
+        is not unique, and often absent."""
+        contexts = [link.context for link in request_link.session.links.values()]
+        found = [one for one in contexts if isinstance(one, ReplyLink) and one.node == address]
+        if len(found) > 1:
+            reply_to = read_reply_to(request)
+            found = [one for one in found if one.takes(reply_to)] or found
+        if found:
+            found[0].send(reply)
+            self.host.touch()
 
     def _start(self, link: Link, work: Coroutine[object, object, None]) -> None:
         with about(ids(self.log.connection, link.name)):
@@ -419,13 +483,14 @@ class AmqpConnection(asyncio.Protocol):
                 return
             if terminus is None:
                 raise NotSupported("The attach names no entity.")
-            address = parse_address(terminus.address or "")
+            address = parse_link_address(terminus.address or "")
             if address.is_token_node:
                 front_end = self._front_end
-                node = TokenNode(front_end.namespace, front_end.authorizer, self.held, self.clock)
+                node = TokenNode(front_end.namespace, front_end.authorizer, self.held, self.clock, self.host)
                 self._attach_node(link, "$cbs", node)
             else:
                 check_attach(self.held, link, address)
+                self._cross_entity.arrive(link, address)
                 self._attach_to_entity(link, address)
         except BusError as error:
             self._refuse(link, error)
@@ -440,19 +505,23 @@ class AmqpConnection(asyncio.Protocol):
             self._attach_link(link, address, EntityLink(self, link, entity, right_for(link), address))
 
     def _attach_coordinator(self, link: Link) -> None:
-        """Whoever has shown any claim may declare transactions: each of their parts needs a claim of its own."""
+        """Some clients declare a transaction before they put any token: each of its parts needs a claim of its own."""
         if not isinstance(link, IncomingLink):
             raise InvalidOperation("A coordinator is the target of a link, never its source.")
-        if not self.held.has_any():
-            raise Unauthorized("Unauthorized access. A valid token is required to declare transactions.")
+        self._cross_entity.coordinate(link)
         coordinator = CoordinatorLink(link, self.host, self.host.transactions)
         link.context = coordinator
         coordinator.start()
 
     def _refuse(self, link: Link, error: BusError) -> None:
         link.context = None
+        self._cross_entity.refused(link)
         self.log.tell("a link is refused: %s", error, link=link.name)
-        link.refuse(amqp_error(error))
+        if link.state is LinkState.ATTACHING and link.session.is_usable():
+            terminus = link.target if isinstance(link, IncomingLink) else link.source
+            role = "sender" if isinstance(link, IncomingLink) else "receiver"
+            self.host.refused(error, f"a {role} of '{terminus.address if terminus is not None else ''}'", link.name)
+        link.refuse(amqp_error(error, self.engine.peer_hostname))
         self.host.touch()
 
     async def _attach_entity(self, link: Link, address: EntityAddress, attaching: Attaching) -> None:
@@ -462,6 +531,9 @@ class AmqpConnection(asyncio.Protocol):
             destination = destination_of(link)
             if destination is not None:
                 (await namespace.entity(destination.key)).check_can_send()
+            via = None
+            if isinstance(link, IncomingLink) and not address.is_management and destination is None:
+                via = await self._via(link, address)
             if link.state is not LinkState.ATTACHING or not link.session.is_usable():
                 raise InvalidOperation(_GIVEN_UP)
             link.context = None
@@ -481,7 +553,7 @@ class AmqpConnection(asyncio.Protocol):
                 )
                 self._attach_node(link, address.claim_path, node)
             else:
-                entity_link = EntityLink(self, link, entity, right_for(link), address, destination)
+                entity_link = EntityLink(self, link, entity, right_for(link), address, destination, via)
                 self._attach_link(link, address, entity_link)
             self._handle_all(attaching.take())
         except BusError as error:
@@ -495,6 +567,17 @@ class AmqpConnection(asyncio.Protocol):
             self._refuse(link, broken)
             attaching.drop(broken)
         self.host.flush()
+
+    async def _via(self, link: Link, address: EntityAddress) -> Entity | None:
+        """By way of which entity this sender's messages go in transactions."""
+        via = self._cross_entity.via(link, address)
+        if via is None:
+            return None
+        try:
+            return await self._front_end.namespace.entity(via.key)
+        except EntityNotFound:
+            self._cross_entity.go_on_with(link, address)
+            return None
 
     def _attach_link(self, link: Link, address: EntityAddress, entity_link: EntityLink) -> None:
         entity = entity_link.entity
@@ -512,7 +595,10 @@ class AmqpConnection(asyncio.Protocol):
     def _attach_node(self, link: Link, address: str, node: TokenNode | ManagementNode) -> None:
         if isinstance(link, IncomingLink):
             link.context = _Requests(address, node)
-            link.accept(max_message_size=MAX_REQUEST_BYTES)
+            most_bytes = MAX_REQUEST_BYTES
+            if isinstance(node, ManagementNode):
+                most_bytes = max(most_bytes, node.largest_bytes + AROUND_BYTES)
+            link.accept(max_message_size=most_bytes)
             link.grant(NODE_CREDIT)
         elif isinstance(link, OutgoingLink):
             link.context = ReplyLink(link, address, self.host)

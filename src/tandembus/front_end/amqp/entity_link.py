@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tandembus.amqp.encoding.values import ulong
 from tandembus.amqp.engine import AmqpError, IncomingLink, Link, OutgoingLink
 from tandembus.amqp.engine.states import LinkState
-from tandembus.errors import BusError, InvalidOperation, OperationTimeout, Unauthorized, anew
+from tandembus.errors import BusError, InvalidOperation, OperationTimeout, SessionLockLapsed, Unauthorized, anew
 from tandembus.front_end.amqp.conditions import amqp_error
+from tandembus.front_end.amqp.cross_entity import family_of
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMeter
 from tandembus.front_end.amqp.session_filter import (
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
 
 DETACH_FORCED = "amqp:link:detach-forced"
 PURPOSE = "tandembus:purpose"
+MAX_BATCH_SIZE = "com.microsoft:max-message-batch-size"
+LARGEST_BATCH_BYTES = 1 << 20
+"""Larger messages are sent one by one, as the service wants it."""
 _NO_SESSION = "No session was available in time."
 
 
@@ -60,6 +66,7 @@ class EntityLink:
         right: Right,
         address: EntityAddress,
         destination: EntityAddress | None = None,
+        via: Entity | None = None,
     ) -> None:
         self.link = link
         self.entity = entity
@@ -68,6 +75,9 @@ class EntityLink:
         self.lane = TRANSFER if destination is not None else address.sub_queue.lane
         self.destination = destination
         """What a sender's messages are for, where they only go via this entity."""
+        self._via = via
+        """By way of which entity a sender's messages come here in transactions."""
+        self._let_go_of_via: Callable[[], None] | None = None
         self.is_sender = right is Right.SEND
         self._key = address.key
         self._connection = connection
@@ -90,11 +100,13 @@ class EntityLink:
         traffic = self._connection.traffic_of(self.entity)
         half = SenderLink(link, self._connection.host, traffic, checks, counters, limits.link_credit)
         half.destination = "" if self.destination is None else self.destination.path
+        half.destination_in_transactions = half.destination if self._via is None else self.entity.name
         self._attach(half)
         if self.reason == SYPHON:
             self._is_syphon_sender = True
             self._sightings.syphon_senders += 1
-        link.accept(max_message_size=int(checks.max_message_bytes))
+        largest = int(checks.max_message_bytes)
+        link.accept(largest, {MAX_BATCH_SIZE: ulong(min(largest, LARGEST_BATCH_BYTES))})
         half.top_up()
 
     def start_receiving(self, link: OutgoingLink) -> None:
@@ -105,7 +117,7 @@ class EntityLink:
             return
         if self._has_sessions():
             raise InvalidOperation(
-                f"'{self.entity.name}' requires sessions: only a session receiver can receive from it."
+                f"The messaging entity '{self.entity.name}' requires sessions: only session receivers can receive."
             )
         half = self._receiver(link)
         self._attach(half)
@@ -119,7 +131,7 @@ class EntityLink:
         counters = self._connection.receive_meter(self.entity.entry, self._key, self.reason)
         is_destructive = link.snd_settle_mode == 1
         host, traffic = self._connection.host, self._connection.traffic_of(self.entity)
-        half = ReceiverLink(link, host, traffic, self.lane, is_destructive, counters, b"", 0)
+        half = ReceiverLink(link, host, traffic, self.lane, is_destructive, counters, self.entity.entry.is_partitioned)
         if self.lane == MAIN:
             half.watch = self._sightings.of_receiver(self.entity.name)
         if isinstance(traffic, TracedTraffic):
@@ -131,13 +143,19 @@ class EntityLink:
     def _start_session(self, link: OutgoingLink, request: SessionRequest) -> None:
         """At once, if there is one: the answer to the attach shares a write with others."""
         if not self._has_sessions():
-            raise InvalidOperation(f"'{self.entity.name}' does not require sessions: it has no session to receive.")
+            raise InvalidOperation(
+                f"The messaging entity '{self.entity.name}' does not require sessions: it has no session to receive."
+            )
         name = request.session_id
         wish = SessionWish(name, name is None, partial(self._session_granted, link), self._session_refused)
         self._wish = wish
-        self.entity.traffic.wish_session(wish)
-        if self._refusal is not None:
-            raise anew(self._refusal)
+        try:
+            self.entity.traffic.wish_session(wish)
+            if self._refusal is not None:
+                raise anew(self._refusal)
+        except BusError:
+            self._wish = None  # which refers back here
+            raise
         if self._is_waiting():
             self.entity.attach(self, self._connection.namespace_clock.now())
             loop = asyncio.get_running_loop()
@@ -155,11 +173,19 @@ class EntityLink:
 
     def _hold_session(self, link: OutgoingLink, hold: SessionHold) -> None:
         half = self._receiver(link)
-        self._attach(half, hold.session_id)
+        self._attach(half, self.entity.key_of(hold.session_id))
         link.accept(source=granted_source(link, hold), properties=granted_properties(hold))
         self._connection.session_holds.put(self.entity, hold, half)
-        half.hold_session(hold, self.cut)
+        half.hold_session(hold, self._session_lost)
         self._connection.host.touch()
+
+    def _session_lost(self, error: BusError) -> None:
+        """After a lapse the link is detached a little later: a client that is about to close it sees no error."""
+        if isinstance(error, SessionLockLapsed):
+            delay_s = self._connection.limits.session_detach_delay_s
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.cut, error)
+        else:
+            self.cut(error)
 
     def _session_refused(self, error: BusError) -> None:
         if self._timer is None:
@@ -194,11 +220,15 @@ class EntityLink:
 
     def _attach(self, half: SenderLink | ReceiverLink, session_id: str | None = None) -> None:
         self._half = half
-        half.party = TransactionParty(self.entity.traffic, self.check_use, self.entity.hold, session_id)
+        about = self.entity
+        if self._via is not None:
+            about = self._via
+            self._let_go_of_via = about.hold()
+        half.party = TransactionParty(about.traffic, self.check_use, about.hold, session_id, family_of(about.entry.key))
         self.link.context = half
         self.entity.attach(self, self._connection.namespace_clock.now())
 
-    def release(self, is_orderly: bool) -> None:
+    def release(self) -> None:
         """The link is over, whoever ended it."""
         half = self._half
         if self._is_waiting():
@@ -207,14 +237,18 @@ class EntityLink:
         if half is None:
             return
         self._half = None
-        half.is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        half.end()
+        if self._let_go_of_via is not None:
+            self._let_go_of_via()
         self._sightings.syphon_senders -= self._is_syphon_sender
         self.link.context = None
         self.entity.detach(self, self._connection.namespace_clock.now())
         if not isinstance(half, ReceiverLink):
             return
         if half.hold is None:
-            half.traffic.detach(half, half.lane, is_orderly)
+            half.traffic.detach(half, half.lane)
         else:
             # A session is free at once, however its receiver left: it is locked by the link, not by the client.
             self._connection.session_holds.remove(self.entity, half.hold)
@@ -224,12 +258,12 @@ class EntityLink:
         """There is room for deliveries again."""
         half = self._half
         if isinstance(half, ReceiverLink):
-            half.traffic.feed(half, half.lane, half.link.drain)
+            half.feed()
 
     def cut(self, error: BusError) -> None:
         self._connection.log.tell("a link is cut: %s", error, link=self.link.name)
-        self.link.detach(amqp_error(error))
-        self.release(True)
+        self.link.detach(amqp_error(error, self._connection.engine.peer_hostname))
+        self.release()
         self._connection.forget(self)
         self._connection.host.touch()
         self._connection.host.flush()
@@ -242,7 +276,7 @@ class EntityLink:
             self._active_at = now
         elif now - self._active_at >= timeout_s:
             self.link.detach(AmqpError(DETACH_FORCED, "The link was idle.", None))
-            self.release(True)
+            self.release()
             self._connection.forget(self)
 
     def entity_changed(self) -> None:
@@ -262,7 +296,9 @@ class EntityLink:
         """Called again and again while the link lives: an expired token or a removed key ends it."""
         for path in self._claim_paths():
             if not self._connection.held.allow(self.right, path):
-                self.cut(Unauthorized(f"The token for '{path}' has expired or is no longer valid."))
+                error = Unauthorized(f"The token for '{path}' has expired or is no longer valid.")
+                self._connection.host.refused(error, f"a link of '{path}'", self.link.name)
+                self.cut(error)
                 return
 
     def _claim_paths(self) -> list[str]:
@@ -283,4 +319,5 @@ def send_checks(entity: Entity, limits: Limits) -> SendChecks:
         limits.max_properties_size_bytes,
         limits.max_batch_messages,
         limits.max_key_length,
+        entity.entry.ignores_key_case,
     )

@@ -10,6 +10,7 @@ from tandembus.clock import Clock
 from tandembus.front_end.amqp.driver import AmqpConnection
 from tandembus.front_end.amqp.link_host import Flusher, PingTally
 from tandembus.front_end.amqp.transactions import TransactionLimits, TransactionMemory
+from tandembus.front_end.refusals import Refusals
 from tandembus.interconnect.traced_traffic import TracedTraffic
 from tandembus.interconnect.traffic import Traffic
 from tandembus.metering.meter import Meter
@@ -39,7 +40,8 @@ class AmqpFrontEnd:
             self.limits.transaction_timeout_s,
         )
         self.pings = PingTally()
-        self.transaction_memory = TransactionMemory(self.limits.open_transaction_bytes)
+        self.refusals = Refusals(clock)
+        self.transaction_memory = TransactionMemory(self.limits.open_transaction_bytes, namespace.large_messages)
         self._connections: set[AmqpConnection] = set()
         self._connection_count = 0
         self._ticker: asyncio.Task[None] | None = None
@@ -86,12 +88,18 @@ class AmqpFrontEnd:
         while True:
             await asyncio.sleep(TICK_S)
             now = self.clock.monotonic()
-            for connection in list(self._connections):
-                connection.tick(now)
-            if now - checked_at >= self.limits.token_check_interval_s:
+            is_checking = now - checked_at >= self.limits.token_check_interval_s
+            if is_checking:
                 checked_at = now
-                for connection in list(self._connections):
-                    connection.check_claims()
+            self._move_all(now, is_checking)
+
+    def _move_all(self, now: float, is_checking: bool) -> None:
+        """In a call of its own: between ticks nothing here refers to a connection, which may end meanwhile."""
+        for connection in list(self._connections):
+            connection.tick(now)
+        if is_checking:
+            for connection in list(self._connections):
+                connection.check_claims()
 
     def stop_reading(self) -> None:
         """Nothing more is taken from anybody, so that what is staged has an end."""

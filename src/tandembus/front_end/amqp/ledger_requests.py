@@ -13,10 +13,12 @@ from tandembus.front_end.amqp.requests import Body
 from tandembus.limits import Limits
 from tandembus.metering.slot import COMPLETE, PEEK, RESERVE
 from tandembus.namespace.entity import Entity
-from tandembus.namespace.entity_ledger import EntityLedger, Ranges
+from tandembus.namespace.entity_ledger import EntityLedger, Opened, Ranges, Reservation
 from tandembus.store.messaging_store import NUMBER_MASK
 
 LARGEST_LONG: Final = 2**63 - 1
+MOST_FRAGMENTS: Final = 1 << 16
+"""That sequence numbers can name."""
 
 Answer = tuple[int, str | None, object]
 Count = Callable[[str, int, int, int], None]
@@ -35,7 +37,10 @@ class LedgerRequests:
         self._lane = lane
         self._limits = limits
         self._count = count
-        self.operations: Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]] = {
+
+    @property
+    def operations(self) -> Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]]:
+        return {
             "tandembus:open-owner": self._open_owner,
             "tandembus:reserve": self._reserve,
             "tandembus:reserved": self._reserved,
@@ -86,9 +91,15 @@ class LedgerRequests:
 
     async def _open_owner(self, entity: Entity, body: Body) -> Answer:
         entity.check_can_receive(self._lane)
-        epoch = await self._ledger(entity).open_owner(self._own_name(body), self._limits.max_owners)
+        ledger, owner, most = self._ledger(entity), self._own_name(body), self._limits.max_owners
+        if not body.is_missing("fragments"):
+            opened = await ledger.extend(owner, self._epoch(body), body.integers("fragments", MOST_FRAGMENTS), most)
+        elif body.flag("partial"):
+            opened = await ledger.open_reachable(owner, most)
+        else:
+            opened = Opened(await ledger.open_owner(owner, most), ())
         self._counted()
-        return 200, None, {"epoch": epoch}
+        return 200, None, {"epoch": opened.epoch, "missing-fragments": Array(LONG, list(opened.missing_fragments))}
 
     async def _reserve(self, entity: Entity, body: Body) -> Answer:
         entity.check_can_receive(self._lane)
@@ -106,9 +117,14 @@ class LedgerRequests:
         return 200, None, {"ranges": _ranges_value(reservation.ranges), "missing-fragments": missing}
 
     async def _reserved(self, entity: Entity, body: Body) -> Answer:
-        ranges = await self._ledger_of_owners(entity).reserved(*self._owner_and_epoch(body))
+        ledger, known = self._ledger_of_owners(entity), self._owner_and_epoch(body)
+        if body.flag("partial"):
+            found = await ledger.reserved_in_reach(*known)
+        else:
+            found = Reservation(await ledger.reserved(*known), ())
         self._counted()
-        return 200, None, {"ranges": _ranges_value(ranges)}
+        missing = Array(LONG, list(found.missing_fragments))
+        return 200, None, {"ranges": _ranges_value(found.ranges), "missing-fragments": missing}
 
     async def _browse(self, entity: Entity, body: Body) -> Answer:
         limits = self._limits
@@ -141,9 +157,10 @@ class LedgerRequests:
         listed = [{"owner": name, "epoch": epoch, "message-count": count} for name, epoch, count in owners]
         return 200, None, {"owners": listed}
 
-    async def _ends(self, entity: Entity, _body: Body) -> Answer:
+    async def _ends(self, entity: Entity, body: Body) -> Answer:
         entity.check_can_receive(self._lane)
-        ends = await self._ledger(entity).ends()
+        chosen = [] if body.is_missing("fragments") else body.integers("fragments", MOST_FRAGMENTS)
+        ends = await self._ledger(entity).ends(chosen)
         self._counted()
         return 200, None, {"ends": dict(ends)}
 

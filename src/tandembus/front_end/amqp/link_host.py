@@ -11,7 +11,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.amqp.engine.connection import Connection
+from tandembus.errors import BusError
 from tandembus.front_end.amqp.transactions import Transactions
+from tandembus.front_end.refusals import AMQP, Refusals
+from tandembus.large_messages import LARGE_BYTES, LargeMemory
+from tandembus.logs import ids
 
 
 class Flushable:
@@ -72,10 +76,18 @@ class LinkHost:
         max_unsent_bytes: i64,
         max_unacknowledged_bytes: i64,
         transactions: Transactions,
+        large: LargeMemory,
     ) -> None:
         self.engine: Final = engine
+        self.large: Final = large
+        self.given_bytes: i64 = 0
+        """Of large messages that were written and wait for the peer to read them."""
+        self._waits_for_room: bool = False
         self.transactions: Final = transactions
         self.pings: PingTally = PingTally()
+        self.refusals: Refusals | None = None
+        self.connection: str = ""
+        """What the log calls the connection."""
         self.is_gone: bool = False
         """The connection is over: answers that come now have nobody to go to."""
         self.is_backed_up: bool = False
@@ -87,14 +99,23 @@ class LinkHost:
         """Of answers to requests, for which the peer has given no credit yet."""
         self.is_unread: bool = False
         """The peer sends faster than we store: its socket is not read for the moment."""
-        self._resume: Final = resume
-        self._feed: Final = feed
-        self._write: Final = write
+        self._resume: Callable[[], None] = resume
+        self._feed: Callable[[], None] = feed
+        self._write: Callable[[bytes], None] = write
         self._flusher: Final = flusher
         self._max_unsent_bytes: i64 = max_unsent_bytes
         self._max_unacknowledged_bytes: i64 = max_unacknowledged_bytes
         self._is_dirty: bool = False
         self._answering: list[Flushable] = []
+
+    def end(self) -> None:
+        """The connection is over; nothing of it is asked for any more."""
+        self.is_gone = True
+        self.large.leave(self)
+        self._end_giving()
+        self._resume = _nothing
+        self._feed = _nothing
+        self._write = _nowhere
 
     def touch(self) -> None:
         """Something was written to the engine: flush at the end of this turn."""
@@ -108,10 +129,53 @@ class LinkHost:
 
     def can_take(self) -> bool:
         """Frames held for a session whose window is shut count as unsent: they are in memory all the same."""
+        if self._waits_for_room:
+            return False
         if self._has_room():
             return True
         self._is_stalled = True
         return False
+
+    def has_room_for(self, size_bytes: i64) -> bool:
+        """Asked of a large message before it is delivered. Without room nothing is, until there is some."""
+        if self.large.can_give(size_bytes):
+            return True
+        self._waits_for_room = True
+        self.large.wait(self, self._room_came)
+        return False
+
+    def _room_came(self) -> None:
+        self._waits_for_room = False
+        self._feed()
+
+    def refused(self, error: BusError, what: str, link: str | None = None) -> None:
+        """Something that the client asked for, such as "a link to 'orders'"."""
+        refusals = self.refusals
+        if refusals is not None:
+            refusals.add(AMQP, error, what, ids(self.connection, link))
+
+    def give(self, size_bytes: i64) -> None:
+        """So many bytes were written for the peer."""
+        if size_bytes > LARGE_BYTES and not self.is_gone:
+            self.given_bytes += size_bytes
+            self.large.give(size_bytes)
+
+    def _end_giving(self) -> None:
+        if self.given_bytes > 0:
+            size_bytes = self.given_bytes
+            self.given_bytes = 0
+            self.large.end_giving(size_bytes)
+
+    def take(self, size_bytes: i64) -> None:
+        """So many bytes came from the peer, which waits for their answer."""
+        self.unacknowledged_bytes += size_bytes
+        if size_bytes > LARGE_BYTES:
+            self.large.take(size_bytes)
+
+    def end_taking(self, size_bytes: i64) -> None:
+        self.unacknowledged_bytes -= size_bytes
+        if size_bytes > LARGE_BYTES:
+            self.large.end_taking(size_bytes)
 
     def _has_room(self) -> bool:
         return not self.is_backed_up and self.engine.pending_bytes() <= self._max_unsent_bytes
@@ -119,6 +183,8 @@ class LinkHost:
     def feed_if_stalled(self) -> None:
         """Asked after every flush, and when the transport can write again; never while there is no room, since whoever
         is fed in vain asks again at once."""
+        if self.given_bytes > 0 and self._has_room():
+            self._end_giving()
         if self._is_stalled and self._has_room():
             self._is_stalled = False
             self._feed()
@@ -143,3 +209,11 @@ class LinkHost:
     def must_pause(self) -> bool:
         """Credit does not bind every client: what is not acknowledged yet does."""
         return not self.is_unread and self.unacknowledged_bytes > self._max_unacknowledged_bytes
+
+
+def _nothing() -> None:
+    """Stands for what an ended connection would do."""
+
+
+def _nowhere(data: bytes) -> None:
+    """Stands for the transport of an ended connection."""

@@ -27,6 +27,7 @@ from tandembus.broker.locks import (
     CallbackSettleReply,
     MessageLock,
 )
+from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.descriptions import EntityKind
 from tandembus.errors import (
@@ -39,18 +40,22 @@ from tandembus.errors import (
 )
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
 from tandembus.front_end.amqp.conditions import MANAGEMENT_STATUSES, condition_of
+from tandembus.front_end.amqp.cross_entity import family_of
 from tandembus.front_end.amqp.ledger_requests import BrowsedMessages, LedgerRequests
 from tandembus.front_end.amqp.link_host import LinkHost
-from tandembus.front_end.amqp.receiver_link import MAX_REASON_CHARACTERS
+from tandembus.front_end.amqp.receiver_link import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MAX_REASON_CHARACTERS
 from tandembus.front_end.amqp.requests import Body, plain
 from tandembus.front_end.amqp.rule_requests import RuleRequests
 from tandembus.front_end.amqp.sender_link import SendChecks
 from tandembus.front_end.amqp.session_holds import SessionHolds
 from tandembus.front_end.amqp.session_requests import RecentListings, SessionRequests
 from tandembus.front_end.amqp.transactions import TransactionParty
+from tandembus.front_end.error_texts import error_text
+from tandembus.front_end.large_room import room_to_give
 from tandembus.interconnect.answers import settle_all
 from tandembus.interconnect.traffic import SessionHold
-from tandembus.message_encoding import encode_delivery
+from tandembus.message import Message, session_id_of
+from tandembus.message_encoding import encode_delivery, without_body
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
 from tandembus.metering.reasons import reason_to_receive, reason_to_send
@@ -61,6 +66,7 @@ from tandembus.metering.slot import (
     RECEIVE_DEFERRED,
     RENEW_LOCK,
     SCHEDULE,
+    SESSION_STATE,
     operations_for,
 )
 from tandembus.namespace.entity import Entity
@@ -68,7 +74,7 @@ from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import EntityAddress
 from tandembus.security.claims import Right
 from tandembus.store.messaging_store import DEAD_LETTER as DEAD_LETTERS
-from tandembus.store.messaging_store import MAIN, NUMBER_BITS
+from tandembus.store.messaging_store import MAIN, NUMBER_BITS, NUMBER_MASK
 
 log = logging.getLogger("tandembus.amqp")
 
@@ -96,6 +102,8 @@ CHANGE_NOTHING = frozenset(
     )
 )
 """Clients put every request that they make during a transaction into it: these have nothing to roll back."""
+
+RETURN_MESSAGES = frozenset(("com.microsoft:peek-message", "com.microsoft:receive-by-sequence-number"))
 
 METERED_AS: Mapping[int, str] = {
     COMPLETE: operations.COMPLETE,
@@ -125,15 +133,23 @@ class ManagementNode:
         self._namespace = namespace
         self._address = address
         self._held = held
-        self._meter = meter
         self._checks = checks
+        self.largest_bytes = int(checks.max_message_bytes)
+        """Of the messages that it schedules."""
+        self._large = namespace.large_messages
         self._transactions = host.transactions
+        self._host = host
         self._lane = address.sub_queue.lane
         self._watch = namespace.sightings.of_receiver(address.path) if self._lane == MAIN else None
+        self._count = partial(_count, meter, address.key)
         self._sessions = SessionRequests(namespace, self._lane, holds, self._count, listings)
-        rules = RuleRequests(namespace, address, self._count)
-        ledger = LedgerRequests(self._lane, namespace.limits, self._count).operations if has_reservations else {}
-        self._operations: Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]] = {
+        self._rules = RuleRequests(namespace, address, self._count)
+        self._ledger = LedgerRequests(self._lane, namespace.limits, self._count) if has_reservations else None
+
+    def _operations(self) -> Mapping[str, tuple[Right, Callable[[Entity, Body], Awaitable[Answer]]]]:
+        """Made for each request: one that is kept refers back to the node, which then outlives its link."""
+        ledger = self._ledger.operations if self._ledger is not None else {}
+        return {
             "com.microsoft:peek-message": (Right.LISTEN, self._peek),
             "com.microsoft:renew-lock": (Right.LISTEN, self._renew_lock),
             "com.microsoft:receive-by-sequence-number": (Right.LISTEN, self._receive_by_number),
@@ -143,7 +159,16 @@ class ManagementNode:
             "com.microsoft:batch-delete-messages": (Right.LISTEN, self._delete_batch),
             **{name: (Right.LISTEN, operation) for name, operation in self._sessions.operations.items()},
             **{name: (Right.LISTEN, operation) for name, operation in ledger.items()},
-            **{name: (Right.MANAGE, operation) for name, operation in rules.operations.items()},
+            **{name: (Right.MANAGE, operation) for name, operation in self._rules.operations.items()},
+        }
+
+    def _gathering(self) -> Mapping[str, Callable[[Outcome, Entity, Body], Awaitable[Answer]]]:
+        """What can be part of a transaction."""
+        return {
+            UPDATE_DISPOSITION: self._gather_disposition,
+            "com.microsoft:schedule-message": self._gather_schedule,
+            "com.microsoft:cancel-scheduled-message": self._gather_cancel,
+            "com.microsoft:set-session-state": self._gather_state,
         }
 
     async def answer(self, payload: bytes, state: Outcome | None = None) -> bytes:
@@ -155,8 +180,11 @@ class ManagementNode:
             correlation_id = request.property_at(MESSAGE_ID)
             status, condition, body = await self._carry_out(request, state)
         except BusError as error:
+            error.__traceback__ = None  # frames in it may refer back to it, and to this node
             self._transactions.doom(state, error)
-            return _reply(correlation_id, MANAGEMENT_STATUSES[type(error)], str(error), condition_of(error), None)
+            self._host.refused(error, f"a request to '{self._address.path}'")
+            text = error_text(error, self._host.engine.peer_hostname)
+            return _reply(correlation_id, MANAGEMENT_STATUSES[type(error)], text, condition_of(error), None)
         except Exception:
             log.exception("a fault of ours in a request to '%s'", self._address.path)
             self._transactions.doom(state, InvalidOperation("A request in the transaction failed in the broker."))
@@ -166,14 +194,16 @@ class ManagementNode:
     async def _carry_out(self, request: MessageSections, state: Outcome | None) -> Answer:
         properties = {plain(key): plain(value) for key, value in (request.application_properties or {}).items()}
         name = properties.get("operation")
-        if not isinstance(name, str) or name not in self._operations:
+        known = self._operations()
+        if not isinstance(name, str) or name not in known:
             raise NotSupported(f"The management operation {name!r} is not known here.")
-        right, operation = self._operations[name]
+        right, operation = known[name]
         self._check_claim(right)
         if state is not None and name not in CHANGE_NOTHING:
-            if name != UPDATE_DISPOSITION:
+            gather = self._gathering().get(name)
+            if gather is None:
                 raise InvalidOperation(f"'{name}' cannot be part of a transaction.")
-            operation = partial(self._gather_disposition, state)
+            operation = partial(gather, state)
         entity = await self._namespace.entity(self._address.key)
         entity.accessed_at = self._namespace.clock.now()
         timeout_ms = properties.get("com.microsoft:server-timeout")
@@ -182,18 +212,15 @@ class ManagementNode:
             timeout_s = timeout_ms / 1000
         link_name = properties.get("associated-link-name")
         body = Body(request.body, link_name if isinstance(link_name, str) else None)
+        largest = entity.max_message_size_bytes(self._namespace.limits) if name in RETURN_MESSAGES else 0
         with entity.in_use():
-            return await _within(operation(entity, body), timeout_s)
+            async with room_to_give(self._large, largest):
+                return await _within(operation(entity, body), timeout_s)
 
     def _check_claim(self, right: Right) -> None:
         """A token for the entity opens its management node too; some clients put one for the node alone."""
         if not self._held.allow(right, self._address.claim_path):
             self._held.check(right, self._address.claim_path.removesuffix("/$management"))
-
-    def _count(self, operation: str, messages: int, units: int, size_bytes: int) -> None:
-        key = self._address.key
-        reason = reason_to_send(key) if operation in (SCHEDULE, CANCEL) else reason_to_receive(key)
-        self._meter.count(key, operation, reason, messages, units, size_bytes)
 
     def _numbers(self, body: Body) -> list[int]:
         """Numbers that there can be: whatever goes on to a broker has 64 bits."""
@@ -205,7 +232,9 @@ class ManagementNode:
 
     async def _peek(self, entity: Entity, body: Body) -> Answer:
         if entity.kind is EntityKind.TOPIC and self._lane == DEAD_LETTERS:
-            raise InvalidOperation(f"'{entity.name}' is a topic: dead letters are in its subscriptions.")
+            raise InvalidOperation(
+                f"The messaging entity '{entity.name}' is a topic: dead letters are in its subscriptions."
+            )
         count = body.integer("message-count", least=1, most=None)
         start = body.integer("from-sequence-number", least=None, most=None)
         limits = self._namespace.limits
@@ -216,10 +245,14 @@ class ManagementNode:
             limits.max_peek_bytes,
             self._sessions.named_in(entity, body),
         )
+        has_no_body = body.flag("omit-message-body")
+        has_partition = entity.entry.is_partitioned
         messages = []
         size = 0
         for one in peeked:
-            payload = encode_delivery(one.message, one.sequence_number, 0, one.state, b"", 0)
+            message = without_body(one.message) if has_no_body else one.message
+            partition = one.sequence_number >> NUMBER_BITS if has_partition else -1
+            payload = encode_delivery(message, one.sequence_number, 0, one.state, b"", partition)
             size += len(payload)
             messages.append({"message": payload})
         self._count(PEEK, len(messages), max(1, sum(operations_for(len(one["message"])) for one in messages)), size)
@@ -241,9 +274,11 @@ class ManagementNode:
         taken = await entity.requests.receive_deferred(self._lane, numbers, is_destructive, hold)
         messages: list[object] = []
         units = size = 0
+        has_partition = entity.entry.is_partitioned
         for lock, message in taken:
             number = int(lock.index) << NUMBER_BITS | int(message.number)
-            payload = encode_delivery(message, number, 0 if is_destructive else lock.locked_until_ms, 1, b"", 0)
+            until, token = (0, b"") if is_destructive else (lock.locked_until_ms, lock.token)
+            payload = encode_delivery(message, number, until, 1, token, int(lock.index) if has_partition else -1)
             size += len(payload)
             units += operations_for(len(payload))
             one: dict[object, object] = {"message": payload}
@@ -281,26 +316,71 @@ class ManagementNode:
         return settlement, await entity.requests.find_locks(tokens, self._lane, hold)
 
     def _disposition_details(self, body: Body) -> tuple[str | None, str | None, dict[str, object] | None]:
-        """Reason, description, and properties to be set."""
-        return (
-            body.text("deadletter-reason", MAX_REASON_CHARACTERS),
-            body.text("deadletter-description", MAX_REASON_CHARACTERS),
-            body.changes("properties-to-modify", self._namespace.limits.max_properties_size_bytes),
-        )
+        """Reason, description, and properties to be set: also a reason that is no string, which keeps its type."""
+        changes = body.changes("properties-to-modify", self._namespace.limits.max_properties_size_bytes)
+        texts: list[str | None] = []
+        for key, name in (
+            ("deadletter-reason", DEAD_LETTER_REASON),
+            ("deadletter-description", DEAD_LETTER_DESCRIPTION),
+        ):
+            is_text = body.is_text(key)
+            texts.append(body.text(key, MAX_REASON_CHARACTERS) if is_text else None)
+            if not is_text:
+                changes = {**(changes or {}), name: body.value(key)}
+        return texts[0], texts[1], changes
 
     async def _gather_disposition(self, state: Outcome, entity: Entity, body: Body) -> Answer:
         """The same in a transaction: kept until its discharge."""
         hold = self._sessions.hold_for(entity, body)
         settlement, locks = await self._disposition(entity, body, hold)
         reason, description, changes = self._disposition_details(body)
-        session_id = None if hold is None else hold.session_id
-        party = TransactionParty(entity.traffic, partial(self._check_use, entity), entity.hold, session_id)
+        session_id = None if hold is None else entity.key_of(hold.session_id)
+        party = self._party(entity, partial(self._check_use, entity), session_id)
         transaction = self._transactions.find_in(state)
         metered = CallbackSettleReply(partial(self._count_settled, METERED_AS[settlement]))
         for lock in locks:
             one = TransactionSettlement(lock, settlement, metered, False, reason, description, changes)
             transaction.settle(party, one)
         return 200, None, {}
+
+    async def _gather_schedule(self, state: Outcome, entity: Entity, body: Body) -> Answer:
+        """The numbers are told at once, and durably nobody else's; the messages come with the discharge."""
+        messages, size, units = self._to_schedule(entity, body)
+        self._transactions.find_in(state)
+        operation = SendOperation(messages, size, CallbackSendReply(_uncounted), -1)
+        index = int(entity.traffic.transaction_index(operation))
+        numbers = await entity.requests.promise_numbers(index, [session_id_of(one) for one in messages])
+        operation.promised = [number & NUMBER_MASK for number in numbers]
+        transaction = self._transactions.find_in(state)
+        transaction.send(self._party(entity, partial(self._check_send_use, entity)), operation)
+        transaction.when_done.append(partial(self._count, SCHEDULE, len(messages), units, size))
+        return 200, None, {"sequence-numbers": Array(LONG, list(numbers))}
+
+    async def _gather_cancel(self, state: Outcome, entity: Entity, body: Body) -> Answer:
+        numbers = self._to_cancel(body)
+        found = await entity.requests.find_scheduled(numbers)
+        transaction = self._transactions.find_in(state)
+        party = self._party(entity, partial(self._check_claim, Right.SEND))
+        transaction.cancel(party, numbers[0] >> NUMBER_BITS, list(found))
+        transaction.when_done.append(partial(self._count, CANCEL, len(numbers), max(1, len(numbers)), 0))
+        return 200, None, {}
+
+    async def _gather_state(self, state: Outcome, entity: Entity, body: Body) -> Answer:
+        hold, session_state = self._sessions.state_to_set(entity, body)
+        transaction = self._transactions.find_in(state)
+        session_id = entity.key_of(hold.session_id)
+        party = self._party(entity, partial(self._check_claim, Right.LISTEN), session_id)
+        transaction.set_state(party, hold, session_state)
+        size = len(session_state or b"")
+        transaction.when_done.append(partial(self._count, SESSION_STATE, 0, operations_for(size), size))
+        return 200, None, {}
+
+    def _party(self, entity: Entity, check: Callable[[], None], session_id: str | None = None) -> TransactionParty:
+        return TransactionParty(entity.traffic, check, entity.hold, session_id, family_of(entity.entry.key))
+
+    def _check_send_use(self, entity: Entity) -> None:
+        self._check_claim(Right.SEND)
+        entity.check_can_send()
 
     def _check_use(self, entity: Entity) -> None:
         self._check_claim(Right.LISTEN)
@@ -311,6 +391,13 @@ class ManagementNode:
             self._count(metered_as, 1, 1, 0)
 
     async def _schedule(self, entity: Entity, body: Body) -> Answer:
+        messages, size, units = self._to_schedule(entity, body)
+        numbers = await entity.requests.schedule(messages, size)
+        self._count(SCHEDULE, len(messages), units, size)
+        return 200, None, {"sequence-numbers": Array(LONG, list(numbers))}
+
+    def _to_schedule(self, entity: Entity, body: Body) -> tuple[list[Message], int, int]:
+        """The messages, their bytes, and what they cost."""
         if self._lane != MAIN:
             raise InvalidOperation("Messages cannot be sent to a dead-letter queue.")
         entity.check_can_send()
@@ -319,14 +406,15 @@ class ManagementNode:
         for payload in payloads:
             messages += self._checks.parse(payload, 0)
         size = sum(len(payload) for payload in payloads)
-        numbers = await entity.requests.schedule(messages, size)
-        self._count(SCHEDULE, len(messages), sum(operations_for(len(payload)) for payload in payloads), size)
-        return 200, None, {"sequence-numbers": Array(LONG, list(numbers))}
+        return messages, size, sum(operations_for(len(payload)) for payload in payloads)
 
-    async def _cancel(self, entity: Entity, body: Body) -> Answer:
+    def _to_cancel(self, body: Body) -> list[int]:
         if self._lane != MAIN:
             raise InvalidOperation("Nothing is scheduled in a dead-letter queue.")
-        numbers = self._numbers(body)
+        return self._numbers(body)
+
+    async def _cancel(self, entity: Entity, body: Body) -> Answer:
+        numbers = self._to_cancel(body)
         await entity.requests.cancel_scheduled(numbers)
         self._count(CANCEL, len(numbers), max(1, len(numbers)), 0)
         return 200, None, {}
@@ -346,10 +434,19 @@ class ManagementNode:
         return 200, None, {"message-count": int_(deleted)}
 
 
+def _count(meter: Meter, key: str, operation: str, messages: int, units: int, size_bytes: int) -> None:
+    reason = reason_to_send(key) if operation in (SCHEDULE, CANCEL) else reason_to_receive(key)
+    meter.count(key, operation, reason, messages, units, size_bytes)
+
+
+def _uncounted(_operation: SendOperation, _error: BusError | None) -> None:
+    """What a transaction schedules is counted with the transaction."""
+
+
 async def _within(work: Awaitable[Answer], timeout_s: float) -> Answer:
     try:
         return await asyncio.wait_for(work, timeout_s)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise OperationTimeout(f"The operation did not complete within {timeout_s:g} s.") from None
 
 

@@ -33,8 +33,9 @@ from tandembus.broker.locks import (
     SettleReply,
 )
 from tandembus.broker.operations import Consumer
+from tandembus.broker.sessions import SESSION_LOST
 from tandembus.broker.transactions import TransactionSettlement
-from tandembus.errors import BusError, InvalidArgument, InvalidOperation
+from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageLockLost, SessionLockLost
 from tandembus.front_end.amqp.conditions import amqp_error
 from tandembus.front_end.amqp.link_host import Flushable, LinkHost
 from tandembus.front_end.amqp.transactions import TransactionParty
@@ -53,6 +54,8 @@ RELEASED: Final = 0x26
 MODIFIED: Final = 0x27
 
 MAX_REASON_CHARACTERS: Final = 4096
+DEAD_LETTER_REASON: Final = "DeadLetterReason"
+DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 
 
 @final
@@ -100,14 +103,16 @@ class _Echoes(SettleReply):
 @final
 class _TransactionalEchoes(SettleReply):
     """A transaction's settlements were answered before, as what they may become: here they have become it. When they
-    have not, the deliveries are what they were."""
+    have not, the deliveries are what they were. The state is still the transaction's: Java's SDK closes its connection
+    over any other."""
 
-    def __init__(self, link: ReceiverLink) -> None:
+    def __init__(self, link: ReceiverLink, txn_id: bytes) -> None:
         self.link: Final = link
+        self.txn_id: Final = txn_id
 
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
         if error is None:
-            self.link.settled(lock, None)
+            self.link.settled_in(self.txn_id, lock)
 
 
 @final
@@ -117,6 +122,10 @@ class _EchoWriter(Flushable):
 
     def write_answers(self) -> None:
         self.link.write_answers()
+
+
+_NO_ECHOES: Final = SettleReply()
+_NO_WRITER: Final = Flushable()
 
 
 @final
@@ -129,8 +138,7 @@ class ReceiverLink(Consumer):
         lane: i64,
         is_destructive: bool,
         meter: ReceiveMeter,
-        more_annotations: bytes,
-        more_count: i64,
+        has_partition: bool,
     ) -> None:
         super().__init__(is_destructive)
         self.link: Final = link
@@ -140,17 +148,15 @@ class ReceiverLink(Consumer):
         self.activity: i64 = 0
         self._host: Final = host
         self._meter: Final = meter
-        self._more_annotations: Final = more_annotations
-        self._more_count: i64 = more_count
-        self._echoes: Final = _Echoes(self)
-        self._in_transactions: Final = _TransactionalEchoes(self)
+        self._has_partition: Final = has_partition
+        self._echoes: SettleReply = _Echoes(self)
         self.party: TransactionParty | None = None
         """How it takes part in transactions, where it can."""
         self.watch: ReceiveWatch | None = None
         """Who wants to know what becomes of messages: those of a backlog queue are on their way home."""
         self.on_delivered: Callable[[Message, MessageLock], None] | None = None
         """Told of each message, where tracing is on."""
-        self._writer: Final = _EchoWriter(self)
+        self._writer: Flushable = _EchoWriter(self)
         self._is_gathering: bool = False
         self._settled: Final = NumberRanges()
         """Deliveries whose settlement is to be echoed."""
@@ -162,6 +168,13 @@ class ReceiverLink(Consumer):
         """What it holds, as a receiver of a session."""
         self._when_session_lost: Callable[[BusError], None] | None = None
 
+    def end(self) -> None:
+        """The link is over. It drops the objects that answer for it, since they refer back to it: settlements that are
+        under way have their own hold on it, and are counted when they are durable."""
+        self.is_open = False
+        self._echoes = _NO_ECHOES
+        self._writer = _NO_WRITER
+
     # Sessions.
 
     def hold_session(self, hold: SessionHold, when_lost: Callable[[BusError], None]) -> None:
@@ -170,8 +183,19 @@ class ReceiverLink(Consumer):
         self.traffic.hold_session(hold, self)
 
     def session_lost(self, error: BusError) -> None:
+        if self.hold is not None:
+            self.hold.is_over = True
+        self._end_drain_in_vain()
         if self._when_session_lost is not None:
             self._when_session_lost(error)
+
+    def _has_lost_session(self) -> bool:
+        return self.hold is not None and self.hold.is_over
+
+    def _end_drain_in_vain(self) -> None:
+        """Nothing comes any more. What is being removed for it still does, and is transferred before a drain ends."""
+        if self.link.drain and self.removing_count == 0:
+            self.drained()
 
     # Credit and deliveries.
 
@@ -186,21 +210,33 @@ class ReceiverLink(Consumer):
             self._waits_in_vain = False
         self.credit = credit
 
+    def feed(self) -> None:
+        """Its credit has changed, or its connection has room again."""
+        if self._has_lost_session():
+            self._end_drain_in_vain()
+        else:
+            self.traffic.feed(self, self.lane, self.link.drain)
+
     def can_take(self) -> bool:
         return self.credit > 0 and self.is_open and self.link.window_is_open() and self._host.can_take()
+
+    def has_room_for(self, size_bytes: i64) -> bool:
+        return self._host.has_room_for(size_bytes)
 
     def deliver(self, message: Message, lock: MessageLock) -> None:
         if not self.is_open:
             return
         until: i64 = 0 if self.is_destructive else lock.locked_until_ms
         sequence_number = lock.index << NUMBER_BITS | message.number
-        payload = encode_delivery(message, sequence_number, until, 0, self._more_annotations, self._more_count)
+        token = b"" if self.is_destructive else lock.token
+        payload = encode_delivery(message, sequence_number, until, 0, token, lock.index if self._has_partition else -1)
         lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
         if self.on_delivered is not None:
             self.on_delivered(message, lock)
         self._waits_in_vain = False
         self.activity += 1
         size = len(payload)
+        self._host.give(size)
         self._meter.receive.add(1, operations_for(size), size)
         watch = self.watch
         if watch is not None:
@@ -257,7 +293,7 @@ class ReceiverLink(Consumer):
             if party is None:
                 raise InvalidOperation("This link takes no part in transactions.")
             self.traffic.check_lock(lock)
-            transaction.settle(party, self._provisional(lock, inner, is_quiet))
+            transaction.settle(party, self._provisional(transaction.txn_id, lock, inner, is_quiet))
         except BusError as error:
             transactions.doom(state, error)
             if not is_quiet:
@@ -269,11 +305,13 @@ class ReceiverLink(Consumer):
             self.link.session.settle(int(lock.delivery_id), int(lock.delivery_id), answer, False, False)
             self._gather()
 
-    def _provisional(self, lock: MessageLock, outcome: Outcome | None, is_quiet: bool) -> TransactionSettlement:
+    def _provisional(
+        self, txn_id: bytes, lock: MessageLock, outcome: Outcome | None, is_quiet: bool
+    ) -> TransactionSettlement:
         """The settlement that the outcome asks for. The lock is left as it was."""
         settlement = self._settlement(lock, outcome)
         provisional = TransactionSettlement(
-            lock, settlement, self._in_transactions, is_quiet, lock.reason, lock.description, lock.changes
+            lock, settlement, _TransactionalEchoes(self, txn_id), is_quiet, lock.reason, lock.description, lock.changes
         )
         lock.reason = None
         lock.description = None
@@ -307,6 +345,11 @@ class ReceiverLink(Consumer):
             return
         self._echo(lock.delivery_id, _state_of(lock.asked))
 
+    def settled_in(self, txn_id: bytes, lock: MessageLock) -> None:
+        self._count_settled(lock)
+        if not lock.is_quiet:
+            self._echo(lock.delivery_id, transactional_state(txn_id, _state_of(lock.asked)))
+
     def _count_settled(self, lock: MessageLock) -> None:
         self._meter.settled(lock.asked)
         watch = self.watch
@@ -321,14 +364,16 @@ class ReceiverLink(Consumer):
         self._gather()
 
     def _refuse(self, delivery_id: i64, error: BusError) -> None:
+        if isinstance(error, MessageLockLost) and self._has_lost_session():
+            error = SessionLockLost(SESSION_LOST)  # its broker has forgotten the message's lock
         if self.is_open:
             self._write_settled()
-            state = rejected_state(amqp_error(error))
+            state = rejected_state(amqp_error(error, self._host.engine.peer_hostname))
             self.link.session.settle(int(delivery_id), int(delivery_id), state, True, False)
         self._gather()
 
     def _gather(self) -> None:
-        if not self._is_gathering:
+        if self.is_open and not self._is_gathering:
             self._is_gathering = True
             self._host.answer(self._writer)
 
@@ -362,29 +407,26 @@ def _changes_of(annotations: dict[object, object] | None) -> dict[str, object] |
 
 
 def _read_dead_letter(lock: MessageLock, outcome: Outcome) -> None:
-    """Reason and description travel in the error's info; further entries there are properties to modify."""
+    """Reason and description travel in the error's info; further entries there are properties to modify. So are these
+    two where they are no strings: they keep their type."""
     error = outcome.error
     if error is None:
         return
+    changes: dict[str, object] = {}
     if error.info:
-        changes: dict[str, object] = {}
         for key, value in error.info.items():
             name = str(key)
-            if name == "DeadLetterReason":
-                lock.reason = _text(value)
-            elif name == "DeadLetterErrorDescription":
-                lock.description = _text(value)
-            else:
+            plain = value.value if isinstance(value, Typed) else value
+            if name not in (DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION):
                 changes[name] = value
-        if changes:
-            lock.changes = changes
-    if lock.description is None and error.description:
-        lock.description = _text(error.description)
-
-
-def _text(value: object) -> str | None:
-    if isinstance(value, Typed):
-        value = value.value
-    if value is None:
-        return None
-    return str(value)[:MAX_REASON_CHARACTERS]
+            elif isinstance(plain, str):
+                if name == DEAD_LETTER_REASON:
+                    lock.reason = plain[:MAX_REASON_CHARACTERS]
+                else:
+                    lock.description = plain[:MAX_REASON_CHARACTERS]
+            elif plain is not None:
+                changes[name] = value
+    if changes:
+        lock.changes = changes
+    if lock.description is None and error.description and DEAD_LETTER_DESCRIPTION not in changes:
+        lock.description = error.description[:MAX_REASON_CHARACTERS]

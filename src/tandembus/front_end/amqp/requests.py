@@ -33,6 +33,13 @@ class Body:
     def is_missing(self, key: str) -> bool:
         return self._entries.get(key) is None
 
+    def flag(self, key: str) -> bool:
+        """False where it is missing."""
+        value = plain(self._entries.get(key))
+        if not isinstance(value, (bool, type(None))):
+            raise InvalidArgument(f"'{key}' must be true or false.")
+        return value is True
+
     def numbers_by_fragment(self, key: str, least: int, most: int) -> dict[int, int]:
         """A map of integers; empty where it is missing."""
         found: dict[int, int] = {}
@@ -74,6 +81,15 @@ class Body:
         if not isinstance(value, str):
             raise InvalidArgument(f"'{key}' must be a string.")
         return value[:most]
+
+    def is_text(self, key: str) -> bool:
+        """A string, or nothing."""
+        value = plain(self._entries.get(key))
+        return value is None or isinstance(value, str)
+
+    def value(self, key: str) -> object:
+        """With the type that it came with."""
+        return self._entries.get(key)
 
     def session_id(self, most: int) -> str | None:
         value = plain(self._entries.get("session-id"))

@@ -7,7 +7,7 @@ same rules: values come in with AMQP's types and are kept as Python's own.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tandembus.amqp.encoding.encoder import encode
@@ -45,7 +45,7 @@ LARGEST_INT = 2**31 - 1
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Some clients ask for all rules at once and do not come back for more, so an answer may be large; but not any size."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Answer = tuple[int, str | None, object]
 Count = Callable[[str, int, int, int], None]
@@ -58,7 +58,10 @@ class RuleRequests:
         self._namespace = namespace
         self._address = address
         self._count = count
-        self.operations: Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]] = {
+
+    @property
+    def operations(self) -> Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]]:
+        return {
             "com.microsoft:add-rule": self._add,
             "com.microsoft:remove-rule": self._remove,
             "com.microsoft:enumerate-rules": self._enumerate,
@@ -67,7 +70,9 @@ class RuleRequests:
     def _subscription(self) -> tuple[str, str]:
         found = split_subscription(self._address.key)
         if found is None or self._address.sub_queue is not SubQueue.MAIN:
-            raise InvalidOperation(f"'{self._address.path}' has no rules: only subscriptions have.")
+            raise InvalidOperation(
+                f"The messaging entity '{self._address.path}' has no rules: only subscriptions have."
+            )
         return found
 
     async def _add(self, _entity: Entity, body: Body) -> Answer:

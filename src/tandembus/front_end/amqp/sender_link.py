@@ -21,7 +21,14 @@ from tandembus.front_end.amqp.link_host import Flushable, LinkHost
 from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.interconnect.number_ranges import NumberRanges
 from tandembus.interconnect.traffic import Traffic
-from tandembus.message import BATCH_FORMAT, Message, parse_message
+from tandembus.message import (
+    BATCH_FORMAT,
+    HAS_DELIVERY_ANNOTATIONS,
+    Message,
+    compared,
+    delivery_annotations_at,
+    parse_message,
+)
 from tandembus.message_sections import split_batch
 from tandembus.metering.slot import MeterSlot, operations_for
 from tandembus.pair_view.watches import SendWatch
@@ -32,6 +39,7 @@ class SendChecks:
     """The entity's and the namespace's limits on what may be sent, in plain numbers."""
 
     __slots__ = (
+        "ignores_key_case",
         "max_batch_messages",
         "max_header_bytes",
         "max_key_characters",
@@ -46,7 +54,9 @@ class SendChecks:
         max_properties_bytes: i64,
         max_batch_messages: i64,
         max_key_characters: i64,
+        ignores_key_case: bool = False,
     ) -> None:
+        self.ignores_key_case: bool = ignores_key_case
         self.max_message_bytes: i64 = max_message_bytes
         self.max_header_bytes: i64 = max_header_bytes
         self.max_properties_bytes: i64 = max_properties_bytes
@@ -56,19 +66,29 @@ class SendChecks:
     def check(self, message: Message) -> None:
         if message.wire_size > self.max_message_bytes:
             raise self.too_large(message.wire_size)
-        if message.properties_end > self.max_header_bytes:
+        header_bytes = message.properties_end
+        if message.flags & HAS_DELIVERY_ANNOTATIONS:
+            header_bytes += i64(len(message.sections)) - delivery_annotations_at(message)
+        if header_bytes > self.max_header_bytes:
             raise InvalidArgument(f"The message's annotations and properties exceed {self.max_header_bytes} bytes.")
         if message.application_end - message.properties_end > self.max_properties_bytes:
             raise InvalidArgument(f"The application properties exceed {self.max_properties_bytes} bytes.")
         session_id = message.session_id
-        if session_id is not None:
+        if session_id:
             partition_key = message.partition_key
             if partition_key is not None and partition_key != session_id:
-                raise InvalidOperation("SessionId and PartitionKey are both set and differ; they must be equal.")
+                self._check_case(session_id, partition_key)
+
+    def _check_case(self, session_id: str, partition_key: str) -> None:
+        """Of two that differ, but perhaps in case only."""
+        if compared(partition_key, self.ignores_key_case) != compared(session_id, self.ignores_key_case):
+            raise InvalidOperation("SessionId and PartitionKey are both set and differ; they must be equal.")
 
     def too_large(self, size_bytes: i64) -> MessageTooLarge:
+        """`size_bytes`: 0 where nobody has counted to the end."""
+        size = f"{int(size_bytes)} bytes" if size_bytes > 0 else f"more than {int(self.max_message_bytes)} bytes"
         return MessageTooLarge(
-            f"The received message (delivery size: {size_bytes} bytes) exceeds the limit "
+            f"The received message (delivery size: {size}) exceeds the limit "
             f"({self.max_message_bytes} bytes) currently allowed on the link."
         )
 
@@ -167,14 +187,22 @@ class SenderLink(Flushable):
         self._checks: SendChecks = checks
         self._meter: Final = meter
         self._credit: i64 = credit
-        self._answers: Final = _SendAnswers(self)
+        self._answers: SendReply = _SendAnswers(self)
         self._in_transactions: Final = _TransactionalSends(meter)
         self.party: TransactionParty | None = None
         """How it takes part in transactions, where it can."""
         self.destination: str = ""
         """The entity that its messages are for, where that is not the link's own."""
+        self.destination_in_transactions: str = ""
+        """The same of what is sent in transactions, which may go by way of another entity."""
         self._accepted: Final = NumberRanges()
         self._is_gathering: bool = False
+
+    def end(self) -> None:
+        """The link is over. Sends that are under way have their own hold on what answers them, and through it on the
+        link."""
+        self.is_open = False
+        self._answers = self._in_transactions
 
     def change_checks(self, checks: SendChecks) -> None:
         self._checks = checks
@@ -188,7 +216,7 @@ class SenderLink(Flushable):
             return
         delivery_id: i64 = -1 if event.settled else event.delivery_id
         try:
-            operation = self._operation(event, self._answers, delivery_id)
+            operation = self._operation(event, self._answers, delivery_id, self.destination)
         except BusError as error:
             self.refuse(delivery_id, error)
             return
@@ -197,11 +225,12 @@ class SenderLink(Flushable):
         except BusError as error:
             self._refuse_operation(operation, error)
             return
-        self._host.unacknowledged_bytes += operation.size_bytes
+        self._host.take(operation.size_bytes)
 
-    def _operation(self, event: DeliveryReceived, reply: SendReply, delivery_id: i64) -> SendOperation:
+    def _operation(
+        self, event: DeliveryReceived, reply: SendReply, delivery_id: i64, destination: str
+    ) -> SendOperation:
         messages = self._checks.parse(event.payload, event.message_format)
-        destination = self.destination
         if destination:
             for message in messages:
                 set_destination(message, destination)
@@ -216,7 +245,7 @@ class SenderLink(Flushable):
             party = self.party
             if party is None:
                 raise InvalidOperation("This link takes no part in transactions.")
-            operation = self._operation(event, self._in_transactions, -1)
+            operation = self._operation(event, self._in_transactions, -1, self.destination_in_transactions)
             transaction.send(party, operation)
         except BusError as error:
             transactions.doom(state, error)
@@ -228,15 +257,17 @@ class SenderLink(Flushable):
             self.link.session.settle(int(delivery_id), int(delivery_id), answer)
         self._gather()
 
-    def too_large(self, delivery_id: i64, state: Outcome | None) -> None:
-        error = self._checks.too_large(self._checks.max_message_bytes + 1)
+    def too_large(self, delivery_id: i64, state: Outcome | None, size_bytes: i64) -> None:
+        error = self._checks.too_large(size_bytes)
         self._host.transactions.doom(state, error)
         self.refuse(delivery_id, error)
 
     def refuse(self, delivery_id: i64, error: BusError) -> None:
+        target = self.link.target
+        self._host.refused(error, f"a message to '{target.address if target is not None else ''}'", self.link.name)
         if self.is_open and delivery_id >= 0:
             self._write_accepted()
-            state = rejected_state(amqp_error(error))
+            state = rejected_state(amqp_error(error, self._host.engine.peer_hostname))
             self.link.session.settle(int(delivery_id), int(delivery_id), state)
         self._gather()
 
@@ -247,7 +278,7 @@ class SenderLink(Flushable):
         self.refuse(operation.delivery_id, error)
 
     def answered(self, operation: SendOperation, error: BusError | None) -> None:
-        self._host.unacknowledged_bytes -= operation.size_bytes
+        self._host.end_taking(operation.size_bytes)
         if error is not None:
             self._refuse_operation(operation, error)
             return

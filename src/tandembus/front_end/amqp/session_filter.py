@@ -61,8 +61,16 @@ def _plain(value: object) -> object:
 
 
 def granted_source(link: Link, hold: SessionHold) -> Terminus | None:
-    """The client's own source, with the session that it got."""
-    return None if link.source is None else link.source.with_filter({SESSION_FILTER: hold.session_id})
+    """The client's own source, with the session that it got. A filter that came with a descriptor, as Go's does, is
+    answered with it: Go's AMQP library takes no other for a filter."""
+    source = link.source
+    if source is None:
+        return None
+    asked = (source.filter or {}).get(SESSION_FILTER)
+    granted: object = hold.session_id
+    if isinstance(asked, Described):
+        granted = Described(asked.descriptor, granted)
+    return source.with_filter({SESSION_FILTER: granted})
 
 
 def granted_properties(hold: SessionHold) -> dict[str, object]:

@@ -64,7 +64,10 @@ class SessionRequests:
         self._holds = holds
         self._count = count
         self._listings = listings
-        self.operations: Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]] = {
+
+    @property
+    def operations(self) -> Mapping[str, Callable[[Entity, Body], Awaitable[Answer]]]:
+        return {
             "com.microsoft:get-session-state": self._get_state,
             "com.microsoft:set-session-state": self._set_state,
             "com.microsoft:renew-session-lock": self._renew,
@@ -76,21 +79,27 @@ class SessionRequests:
         session_id = self.named_in(entity, body)
         if session_id is not None:
             return self._holds.find(entity, session_id, body.link_name)
-        if self._has_sessions(entity):
-            raise InvalidOperation(f"'{entity.name}' requires sessions: the request needs the 'session-id'.")
-        return None
+        if not self._has_sessions(entity):
+            return None
+        if body.link_name is not None:
+            return self._holds.find_by_link(entity, body.link_name)
+        raise InvalidOperation(
+            f"The messaging entity '{entity.name}' requires sessions: the request needs the 'session-id'."
+        )
 
     def named_in(self, entity: Entity, body: Body) -> str | None:
-        """The session that the request names, if any."""
-        session_id = body.session_id(self._namespace.limits.max_key_length)
-        if session_id is not None and not self._has_sessions(entity):
-            raise InvalidOperation(f"'{entity.name}' does not require sessions: it has none to ask about.")
-        return session_id
+        """The session that the request names, if any. Without sessions the name counts for nothing: SDKs send that of
+        the message, which may carry a SessionId anywhere."""
+        return body.session_id(self._namespace.limits.max_key_length) if self._has_sessions(entity) else None
 
     def _has_sessions(self, entity: Entity) -> bool:
         return entity.requires_session and self._lane == MAIN
 
     def _hold(self, entity: Entity, body: Body) -> SessionHold:
+        if not self._has_sessions(entity):
+            raise InvalidOperation(
+                f"The messaging entity '{entity.name}' does not require sessions: it has none to ask about."
+            )
         session_id = self.named_in(entity, body)
         if session_id is None:
             raise InvalidArgument("The request needs 'session-id' as a string.")
@@ -102,14 +111,18 @@ class SessionRequests:
         return 200, None, {"session-state": state}
 
     async def _set_state(self, entity: Entity, body: Body) -> Answer:
+        hold, state = self.state_to_set(entity, body)
+        await entity.requests.set_session_state(hold, state)
+        self._count(SESSION_STATE, 0, operations_for(len(state or b"")), len(state or b""))
+        return 200, None, {}
+
+    def state_to_set(self, entity: Entity, body: Body) -> tuple[SessionHold, bytes | None]:
         hold = self._hold(entity, body)
         state = body.binary("session-state")
         most = self._namespace.limits.max_session_state_bytes
         if state is not None and len(state) > most:
             raise MessageTooLarge(f"The session state has {len(state)} bytes; at most {most} are allowed.")
-        await entity.requests.set_session_state(hold, state)
-        self._count(SESSION_STATE, 0, operations_for(len(state or b"")), len(state or b""))
-        return 200, None, {}
+        return hold, state
 
     async def _renew(self, entity: Entity, body: Body) -> Answer:
         until_ms = await entity.requests.renew_session(self._hold(entity, body))
@@ -118,7 +131,9 @@ class SessionRequests:
 
     async def _list(self, entity: Entity, body: Body) -> Answer:
         if not self._has_sessions(entity):
-            raise InvalidOperation(f"'{entity.name}' does not require sessions: it has none to list.")
+            raise InvalidOperation(
+                f"The messaging entity '{entity.name}' does not require sessions: it has none to list."
+            )
         after_ms = body.integer("last-updated-time", least=None, most=None)
         skip = body.integer("skip", least=0, most=2**31 - 1)
         top = body.integer("top", least=1, most=2**31 - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from tandembus.amqp.encoding.sections import (
     amqp_value_section,
@@ -14,8 +15,10 @@ from tandembus.amqp.encoding.values import int_
 from tandembus.clock import Clock
 from tandembus.errors import BusError, EntityNotFound, Unauthorized
 from tandembus.front_end.amqp.claims_held import ClaimsHeld
+from tandembus.front_end.amqp.link_host import LinkHost
+from tandembus.front_end.error_texts import error_text
 from tandembus.namespace.namespace import Namespace
-from tandembus.namespace.paths import parse_address
+from tandembus.namespace.paths import parse_link_address
 from tandembus.security.claims import Authorizer
 from tandembus.security.scopes import strip_host
 
@@ -23,17 +26,23 @@ log = logging.getLogger("tandembus.amqp")
 
 MESSAGE_ID = 0
 
+_STATUSES: Final = {EntityNotFound: 404, Unauthorized: 401}
+
 
 class TokenNode:
-    def __init__(self, namespace: Namespace, authorizer: Authorizer, held: ClaimsHeld, clock: Clock) -> None:
+    def __init__(
+        self, namespace: Namespace, authorizer: Authorizer, held: ClaimsHeld, clock: Clock, host: LinkHost
+    ) -> None:
         self._namespace = namespace
         self._authorizer = authorizer
         self._held = held
         self._clock = clock
+        self._host = host
 
     def answer(self, payload: bytes) -> bytes:
         """The reply to one request. Every failure is a status, never an error of the link."""
         correlation_id: object = None
+        audience: object = None
         try:
             request = decode_message(payload, typed=True)
             correlation_id = request.property_at(MESSAGE_ID)
@@ -44,21 +53,19 @@ class TokenNode:
             if not isinstance(audience, str) or not isinstance(token, str):
                 return _reply(correlation_id, 400, "put-token needs the audience as `name` and the token as body.")
             self._put(audience, token)
-        except EntityNotFound as error:
-            return _reply(correlation_id, 404, str(error))
-        except Unauthorized as error:
-            log.debug("a token is refused: %s", error)
-            return _reply(correlation_id, 401, str(error))
         except BusError as error:
-            return _reply(correlation_id, 400, str(error))
+            log.debug("a token is refused: %s", error)
+            self._host.refused(error, f"a token for '{audience}'")
+            text = error_text(error, self._host.engine.peer_hostname)
+            return _reply(correlation_id, _STATUSES.get(type(error), 400), text)
         log.debug("a token is accepted")
-        return _reply(correlation_id, 200, "OK")
+        return _reply(correlation_id, 202, "Accepted")
 
     def _put(self, audience: str, token: str) -> None:
         if not strip_host(audience).strip("/"):
             self._held.put("", self._authorizer.verify_token(token, "", self._clock.now()))
             return
-        address = parse_address(audience)
+        address = parse_link_address(audience)
         claims = self._authorizer.verify_token(token, address.claim_path, self._clock.now())
         if self._namespace.catalog.find(address.key) is None:
             # Said only to who has a valid token: names are nobody else's business.

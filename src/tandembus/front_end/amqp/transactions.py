@@ -17,7 +17,15 @@ from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.encoding.descriptors import TRANSACTIONAL_STATE
 from tandembus.broker.locks import ABANDON
 from tandembus.broker.operations import SendOperation
-from tandembus.broker.transactions import TransactionOperation, TransactionReply, TransactionSettlement
+from tandembus.broker.transactions import (
+    PartReply,
+    TransactionCancel,
+    TransactionOperation,
+    TransactionPart,
+    TransactionReply,
+    TransactionSettlement,
+    TransactionState,
+)
 from tandembus.clock import Clock
 from tandembus.errors import (
     BusError,
@@ -28,7 +36,8 @@ from tandembus.errors import (
     TransactionRolledBack,
     TransactionTimedOut,
 )
-from tandembus.interconnect.traffic import ANY_FRAGMENT, Traffic
+from tandembus.interconnect.traffic import ANY_FRAGMENT, SessionHold, Traffic
+from tandembus.large_messages import LARGE_BYTES, LargeMemory, counted
 from tandembus.message_encoding import encode_changes
 
 ID_BYTES: Final = 16
@@ -36,6 +45,15 @@ MAX_REMEMBERED: Final = 100
 """Ids of transactions that timed out: so many are told from ids that never were."""
 SETTLEMENT_BYTES: Final = 256
 """What a gathered settlement costs besides the properties that it sets."""
+
+
+DIFFERENT_VIA_KEYS: Final = (
+    "All messages that a transaction sends via a partitioned entity must have the same ViaPartitionKey."
+)
+NO_VIA_KEY: Final = (
+    "A transaction that only sends via a partitioned entity needs a ViaPartitionKey (TransactionPartitionKey): it says "
+    "which partition its messages pass through."
+)
 
 
 @final
@@ -53,18 +71,20 @@ class TransactionLimits:
 class TransactionMemory:
     """What the transactions of all connections hold together."""
 
-    __slots__ = ("max_bytes", "used_bytes")
+    __slots__ = ("large", "max_bytes", "used_bytes")
 
-    def __init__(self, max_bytes: i64) -> None:
+    def __init__(self, max_bytes: i64, large: LargeMemory) -> None:
         self.max_bytes: i64 = max_bytes
         self.used_bytes: i64 = 0
+        """Of large messages only the first 1 MiB: `large` bounds the rest."""
+        self.large: Final = large
 
 
 @final
 class TransactionParty:
     """A link, or a management node, that takes part in transactions."""
 
-    __slots__ = ("check", "hold", "session_id", "traffic")
+    __slots__ = ("check", "family", "hold", "session_id", "traffic")
 
     def __init__(
         self,
@@ -72,8 +92,11 @@ class TransactionParty:
         check: Callable[[], None],
         hold: Callable[[], Callable[[], None]],
         session_id: str | None = None,
+        family: str = "",
     ) -> None:
         self.traffic: Final = traffic
+        self.family: Final = family
+        """What it has in common with all others of a transaction: its entity or, for a subscription, the topic's."""
         self.session_id: Final = session_id
         """The session in which it settles messages, if it does so in one."""
         self.check: Final = check
@@ -85,10 +108,17 @@ class TransactionParty:
 @final
 class Transaction:
     __slots__ = (
+        "_changes",
+        "_counted_bytes",
+        "_large_bytes",
         "_let_go",
         "_limits",
         "_memory",
         "_parties",
+        "_send_traffics",
+        "_taken_bytes",
+        "_traffic_of",
+        "_via_keys",
         "count",
         "doom",
         "index",
@@ -99,6 +129,7 @@ class Transaction:
         "size_bytes",
         "txn_id",
         "until",
+        "when_done",
     )
 
     def __init__(
@@ -110,30 +141,52 @@ class Transaction:
         self.until: Final = until
         self.count: i64 = 0
         self.size_bytes: i64 = 0
+        self._counted_bytes: i64 = 0
+        self._taken_bytes: i64 = 0
+        """Of the large messages in it."""
+        self._large_bytes: i64 = 0
+        """Of the one message that may be larger than a transaction."""
         self.doom: BusError | None = None
         """Why it can only be rolled back."""
         self.index: i64 = ANY_FRAGMENT
         """The fragment in which all of it is to be carried out."""
         self.key: str | None = None
         """The partition key that all its messages have, where the entity is partitioned."""
+        self._changes: Final[list[tuple[Traffic, TransactionCancel | TransactionState]]] = []
+        self.when_done: Final[list[Callable[[], None]]] = []
+        """Called when it was carried out."""
+        self._via_keys: Final[dict[str, int]] = {}
+        """Fragments by the keys of what is sent via a partitioned entity."""
         self.sends: Final[list[SendOperation]] = []
         self.settlements: Final[dict[bytes, TransactionSettlement]] = {}
+        self._traffic_of: Final[dict[bytes, Traffic]] = {}
+        """By the tokens of what is settled."""
+        self._send_traffics: Final[list[Traffic]] = []
         self._parties: Final[list[TransactionParty]] = []
         self._limits: Final = limits
         self._memory: Final = memory
-        self._let_go: Callable[[], None] | None = None
+        self._let_go: Final[dict[Traffic, Callable[[], None]]] = {}
 
     @property
     def traffic(self) -> Traffic | None:
-        """Of the one entity that it is about; None while it is about none."""
+        """Of the first entity that it is about; None while it is about none."""
         return self._parties[0].traffic if self._parties else None
 
     def send(self, party: TransactionParty, operation: SendOperation) -> None:
         """Raises when it cannot be part of this transaction."""
         traffic = party.traffic
         index, key = traffic.transaction_index(operation), traffic.transaction_key(operation)
-        self._admit(party, index, key, len(operation.messages), operation.size_bytes)
+        if operation.is_via and traffic.is_partitioned:
+            self._admit(party, ANY_FRAGMENT, None, len(operation.messages), operation.size_bytes)
+            if key is not None:
+                self._via_keys[key] = int(index)
+        else:
+            self._admit(party, index, key, len(operation.messages), operation.size_bytes)
+        if operation.size_bytes > LARGE_BYTES:
+            self._taken_bytes += operation.size_bytes
+            self._memory.large.take(operation.size_bytes)
         self.sends.append(operation)
+        self._send_traffics.append(traffic)
 
     def settle(self, party: TransactionParty, settlement: TransactionSettlement) -> None:
         """The latest word on a message counts: until the discharge, none is final."""
@@ -145,13 +198,28 @@ class Transaction:
         token = lock.token
         self._admit(party, lock.index, party.session_id, 0 if token in self.settlements else 1, size)
         self.settlements[token] = settlement
+        self._traffic_of[token] = party.traffic
+
+    def cancel(self, party: TransactionParty, index: i64, found: list[TransactionCancel]) -> None:
+        """Take scheduled messages out."""
+        self._admit(party, index, None, len(found), SETTLEMENT_BYTES * len(found))
+        for one in found:
+            self._changes.append((party.traffic, one))
+
+    def set_state(self, party: TransactionParty, hold: SessionHold, state: bytes | None) -> None:
+        """The latest word on a session counts."""
+        size: i64 = SETTLEMENT_BYTES
+        if state is not None:
+            size += len(state)
+        self._admit(party, hold.index, party.session_id, 1, size)
+        change = TransactionState(hold.session_id, state, hold.lock, hold.number)
+        self._changes.append((party.traffic, change))
 
     def _admit(self, party: TransactionParty, index: i64, key: str | None, count: i64, size_bytes: i64) -> None:
         limits, memory = self._limits, self._memory
         if self.doom is not None:
             raise TransactionRolledBack(f"The transaction can only be rolled back: {self.doom}")
-        traffic = self.traffic
-        if traffic is not None and traffic is not party.traffic:
+        if self._parties and self._parties[0].family != party.family:
             raise InvalidOperation(
                 "A transaction can be about one entity only. Messages for another entity can be sent via it."
             )
@@ -159,21 +227,25 @@ class Transaction:
             self._check_place(index, key)
         if self.count + count > limits.max_operations:
             raise QuotaExceeded(f"A transaction may hold at most {limits.max_operations} messages.")
-        if self.size_bytes + size_bytes > limits.max_bytes:
-            raise QuotaExceeded(f"A transaction may hold at most {limits.max_bytes} bytes.")
-        if memory.used_bytes + size_bytes > memory.max_bytes:
+        is_too_large = self.size_bytes + size_bytes > limits.max_bytes + self._large_bytes
+        if is_too_large and (size_bytes <= LARGE_BYTES or self._large_bytes > 0):
+            raise QuotaExceeded(f"A transaction may hold at most {limits.max_bytes} bytes, or one larger message.")
+        if memory.used_bytes + counted(size_bytes) > memory.max_bytes:
             raise ServerBusy("The open transactions of the namespace hold too much. Please wait and retry.")
         if party not in self._parties:
             self._parties.append(party)
-        if self._let_go is None:
-            self._let_go = party.hold()
+        if party.traffic not in self._let_go:
+            self._let_go[party.traffic] = party.hold()
         if index != ANY_FRAGMENT:
             self.index = index
         if key is not None:
             self.key = key
         self.count += count
         self.size_bytes += size_bytes
-        memory.used_bytes += size_bytes
+        if is_too_large:
+            self._large_bytes = size_bytes
+        self._counted_bytes += counted(size_bytes)
+        memory.used_bytes += counted(size_bytes)
 
     def _check_place(self, index: i64, key: str | None) -> None:
         """On a partitioned entity a transaction is one of one fragment, and that by its key rather than by chance."""
@@ -194,32 +266,67 @@ class Transaction:
         for party in self._parties:
             party.check()
 
+    def choose_fragment(self) -> None:
+        """Before it is carried out: what it sends via a partitioned entity goes where its settlements are, or else
+        where its via partition key says. Raises InvalidOperation where these say nothing, or two things."""
+        traffic = self.traffic
+        if traffic is None or not traffic.is_partitioned or self.doom is not None:
+            return
+        if len(self._via_keys) > 1:
+            raise InvalidOperation(DIFFERENT_VIA_KEYS)
+        for index in self._via_keys.values():
+            self._check_place(index, None)
+            self.index = index
+        if self.index == ANY_FRAGMENT:
+            raise InvalidOperation(NO_VIA_KEY)
+
     def operation(self, reply: TransactionReply) -> TransactionOperation:
-        operation = TransactionOperation(self.sends, list(self.settlements.values()), reply)
+        sends: dict[Traffic, list[SendOperation]] = {party.traffic: [] for party in self._parties}
+        settlements: dict[Traffic, list[TransactionSettlement]] = {party.traffic: [] for party in self._parties}
+        for position in range(len(self.sends)):
+            sends[self._send_traffics[position]].append(self.sends[position])
+        for token, settlement in self.settlements.items():
+            settlements[self._traffic_of[token]].append(settlement)
+        first = self._parties[0].traffic
+        others: list[TransactionPart] = []
+        for traffic in sends:
+            if traffic is not first:
+                part = TransactionOperation(sends[traffic], settlements[traffic], PartReply())
+                self._add_changes(traffic, part)
+                others.append(TransactionPart(traffic, part))
+        operation = TransactionOperation(sends[first], settlements[first], reply, others)
+        self._add_changes(first, operation)
         operation.index = self.index
         return operation
+
+    def _add_changes(self, traffic: Traffic, operation: TransactionOperation) -> None:
+        for of_traffic, change in self._changes:
+            if of_traffic is traffic:
+                if isinstance(change, TransactionCancel):
+                    operation.cancels.append(change)
+                else:
+                    operation.states.append(change)
 
     def give_back(self) -> None:
         """After a rollback. Whoever still has a delivery may settle it again; what the client has settled in advance
         comes again, as after any delivery that failed."""
-        traffic = self.traffic
-        if traffic is None:
-            return
-        for settlement in self.settlements.values():
+        for token, settlement in self.settlements.items():
             if settlement.is_quiet:
                 try:
-                    traffic.settle(settlement.lock, ABANDON, None)
+                    self._traffic_of[token].settle(settlement.lock, ABANDON, None)
                 except BusError:
                     pass  # somebody else has settled it, or the lock is lost: it comes again anyway
 
     def release(self) -> None:
         """It is over, one way or the other."""
-        self._memory.used_bytes -= self.size_bytes
+        self._memory.used_bytes -= self._counted_bytes
+        self._counted_bytes = 0
+        self._memory.large.end_taking(self._taken_bytes)
+        self._taken_bytes = 0
         self.size_bytes = 0
-        let_go = self._let_go
-        if let_go is not None:
-            self._let_go = None
+        for let_go in self._let_go.values():
             let_go()
+        self._let_go.clear()
 
 
 @final
@@ -286,6 +393,9 @@ class Transactions:
         self._discharging_count -= 1
         if not is_done:
             transaction.give_back()
+        else:
+            for told in transaction.when_done:
+                told()
         transaction.release()
 
     def forget(self, transaction: Transaction) -> None:

@@ -28,13 +28,13 @@ class Access:
         self._clock = clock
         self._cookie = cookie
 
-    def check(self, request: web.Request, right: Right, path: str) -> Claims:
-        return self.check_one_of(request, (right,), path)
+    def check(self, request: web.Request, right: Right, path: str, behind: str = "") -> Claims:
+        return self.check_one_of(request, (right,), path, behind)
 
-    def check_one_of(self, request: web.Request, rights: Sequence[Right], path: str) -> Claims:
+    def check_one_of(self, request: web.Request, rights: Sequence[Right], path: str, behind: str = "") -> Claims:
         """For what any of several rights is enough for."""
         claims = self._shown(request)
-        if not any(self.allows(claims, right, path) for right in rights):
+        if not any(claims.allows(right, path, self._clock.now(), behind) for right in rights):
             words = " or ".join(right.value for right in rights)
             raise _denied(request, f"The token does not grant {words} on this entity.")
         connection_of(request).claim_shown()

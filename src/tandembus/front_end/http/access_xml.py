@@ -12,6 +12,8 @@ from tandembus.front_end.http.elements import children_of, type_of
 from tandembus.front_end.http.values import format_time
 from tandembus.front_end.http.xml_reader import Element
 
+_RIGHTS: Final = ("Manage", "Send", "Listen")
+"""In the order in which the service lists them."""
 _TYPE: Final = "SharedAccessAuthorizationRule"
 
 
@@ -20,7 +22,7 @@ def write_authorization_rules(rules: Sequence[AuthorizationRule]) -> str:
 
 
 def _write(rule: AuthorizationRule) -> str:
-    rights = "".join([element("AccessRights", right) for right in sorted(rule.rights)])
+    rights = "".join([element("AccessRights", right) for right in _RIGHTS if right in rule.rights])
     return (
         f'<AuthorizationRule i:type="{_TYPE}">'
         "<ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>"

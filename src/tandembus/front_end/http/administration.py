@@ -54,7 +54,7 @@ class Administration:
         """The key of the entity that a path is about, if it is there, else "": the namespace."""
         try:
             resource = parse_resource_path(path)
-        except EntityNotFound:
+        except (EntityNotFound, InvalidArgument):
             return ""
         entry = self._namespace.catalog.find(resource.entity)
         return entry.key if entry is not None else ""

@@ -17,7 +17,7 @@ from tandembus.front_end.http.values import (
     parse_integer,
 )
 from tandembus.front_end.http.xml_reader import Element, attribute_key
-from tandembus.security.scopes import strip_host
+from tandembus.security.scopes import path_of_uri
 
 NEVER_AS_S: Final = float("inf")
 _NIL: Final = attribute_key(INSTANCE, "nil")
@@ -104,9 +104,12 @@ def _read_text(field: Element, _name: str) -> str | None:
     return field.text or None
 
 
-def _read_target(field: Element, _name: str) -> str | None:
+def _read_target(field: Element, name: str) -> str | None:
     """Clients send an absolute URI of whatever host they know us by; only the path counts."""
-    return strip_host(field.text.strip()) or None
+    try:
+        return path_of_uri(field.text.strip()) or None
+    except UnicodeError:
+        raise InvalidArgument(f"{name} is not UTF-8.") from None
 
 
 def _write_text(value: object) -> str | None:

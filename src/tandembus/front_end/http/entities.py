@@ -17,6 +17,7 @@ from tandembus.descriptions import (
     EntityKind,
     QueueDescription,
     TopicDescription,
+    check_new_keys,
 )
 from tandembus.errors import BusError, EntityNotFound, InvalidArgument, StoreDamaged
 from tandembus.front_end.http.atom import (
@@ -31,6 +32,7 @@ from tandembus.front_end.http.atom import (
     feed_document,
 )
 from tandembus.front_end.http.entity_xml import EntityRequest, EntityView, read_entity, write_entity
+from tandembus.front_end.http.request import HttpRefusal
 from tandembus.front_end.http.resource_paths import ResourcePath
 from tandembus.front_end.http.values import format_time, parse_integer
 from tandembus.front_end.http.xml_reader import read_xml
@@ -68,7 +70,7 @@ class EntityAdministration:
 
     async def describe_namespace(self, origin: Origin) -> Answer:
         name, at = self._namespace.name, self._namespace.created_at
-        is_standard = self._namespace.limits.max_message_size_bytes <= STANDARD_MESSAGE_BYTES
+        is_standard = self._namespace.limits.largest_message_bytes <= STANDARD_MESSAGE_BYTES
         content = described(
             "NamespaceInfo",
             [
@@ -115,7 +117,14 @@ class EntityAdministration:
     # One entity.
 
     async def get(self, path: ResourcePath, origin: Origin) -> Answer:
-        return self._told(200, await self._view(self._found(path, origin)), origin)
+        entry = self._found(path, origin)
+        view = await self._view(entry)
+        if view.counts is None:
+            raise HttpRefusal(
+                503,
+                f"No fragment of '{entry.description.path}' can be reached. Try again in a few seconds. {view.outage}",
+            )
+        return self._told(200, view, origin)
 
     async def put(self, path: ResourcePath, body: bytes, is_update: bool, check: Checked, origin: Origin) -> Answer:
         """Create the entity, or update it when the request says that it expects one."""
@@ -128,7 +137,7 @@ class EntityAdministration:
                 updated = await self._update(request, self._found(path, origin), check, origin)
             return self._told(200, await self._view_after_change(updated), origin)
         created = await self._create(request, path, check, origin)
-        return self._told(201, self._view_without_counts(created), origin)
+        return self._told(201, self._view_of_empty(created), origin)
 
     async def _create(self, request: EntityRequest, path: ResourcePath, check: Checked, origin: Origin) -> CatalogEntry:
         if request.kind is EntityKind.QUEUE:
@@ -193,10 +202,18 @@ class EntityAdministration:
     async def _view(self, entry: CatalogEntry) -> EntityView:
         path = entry.description.path
         condition = await self._namespace.condition(path)
-        view = replace(self._view_without_counts(entry), counts=condition.counts, is_limited=condition.is_limited)
-        return replace(view, accessed_at=self._namespace.accessed_at(path))
+        return replace(
+            self._view_of_empty(entry),
+            counts=condition.counts,
+            is_limited=condition.is_limited,
+            outage=condition.outage,
+            accessed_at=self._namespace.accessed_at(path),
+        )
 
-    def _view_without_counts(self, entry: CatalogEntry) -> EntityView:
+    def _view_of_unknown(self, entry: CatalogEntry) -> EntityView:
+        return replace(self._view_of_empty(entry), counts=None, is_limited=True)
+
+    def _view_of_empty(self, entry: CatalogEntry) -> EntityView:
         view = EntityView(entry.description, EntityCounts(), entry.created_at, entry.updated_at, entry.created_at)
         if entry.kind is not EntityKind.TOPIC:
             return view
@@ -216,15 +233,17 @@ class EntityAdministration:
         """
         try:
             return await self._view(entry)
-        except (EntityNotFound, StoreDamaged):
-            return self._view_without_counts(entry)
+        except EntityNotFound:
+            return self._view_of_empty(entry)
+        except StoreDamaged:
+            return self._view_of_unknown(entry)
 
     async def _view_after_change(self, entry: CatalogEntry) -> EntityView:
         """The change is durable: that the messages cannot be counted right now must not make it look undone."""
         try:
             return await self._view(entry)
         except BusError:
-            return self._view_without_counts(entry)
+            return self._view_of_unknown(entry)
 
     def _completed(self, description: Described, known: tuple[AuthorizationRule, ...]) -> Described:
         by_name = {rule.key_name: rule for rule in known}
@@ -256,6 +275,7 @@ def _completed_rule(rule: AuthorizationRule, known: AuthorizationRule | None, no
         created_at=known.created_at if known is not None else now,
         modified_at=now,
     )
+    check_new_keys(completed, known)
     if known is not None and replace(completed, modified_at=known.modified_at) == known:
         return known
     return completed

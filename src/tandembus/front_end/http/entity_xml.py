@@ -19,7 +19,7 @@ from tandembus.descriptions import (
     TopicDescription,
     shown_size_in_megabytes,
 )
-from tandembus.errors import InvalidArgument, MalformedData
+from tandembus.errors import BusError, InvalidArgument, MalformedData
 from tandembus.front_end.http.access_xml import read_authorization_rules, write_authorization_rules
 from tandembus.front_end.http.atom import COUNTS, Origin, described, element
 from tandembus.front_end.http.elements import (
@@ -96,6 +96,10 @@ _ORDERS: Final = {
 ORDERS: Final[Mapping[EntityKind, tuple[str, ...]]] = {kind: tuple(text.split()) for kind, text in _ORDERS.items()}
 
 
+UNKNOWN: Final = "-1"
+"""A count that nobody knows, as the SDKs can read it: they take only numbers."""
+
+
 class Counts(Protocol):
     """What the messages of an entity add up to at the moment."""
 
@@ -118,7 +122,8 @@ class EntityView:
     """An entity as an answer shows it: what it was asked to be, and what has become of it."""
 
     description: EntityDescription
-    counts: Counts
+    counts: Counts | None
+    """None while no fragment of it can be asked."""
     created_at: float
     updated_at: float
     accessed_at: float
@@ -127,6 +132,8 @@ class EntityView:
     correlation_filter_count: int = 0
     is_limited: bool = False
     """Whether a part of it is out of reach: its messages are missing in the counts."""
+    outage: BusError | None = None
+    """Why all of it is."""
 
 
 def write_entity(view: EntityView, origin: Origin, limits: Limits) -> str:
@@ -151,8 +158,14 @@ def _write(name: str, view: EntityView, origin: Origin, limits: Limits) -> str:
 
 def _message_count(view: EntityView) -> str:
     counts = view.counts
+    if counts is None:
+        return element("MessageCount", UNKNOWN)
     total = counts.active + counts.dead_letter + counts.scheduled + counts.transfer
     return element("MessageCount", str(total))
+
+
+def _size(view: EntityView) -> str:
+    return element("SizeInBytes", UNKNOWN if view.counts is None else str(view.counts.size_bytes))
 
 
 def _authorization_rules(view: EntityView) -> str:
@@ -172,7 +185,7 @@ def _availability(view: EntityView) -> str:
 
 
 _TOLD: Final[Mapping[str, Callable[[EntityView], str]]] = {
-    "SizeInBytes": lambda view: element("SizeInBytes", str(view.counts.size_bytes)),
+    "SizeInBytes": _size,
     "MessageCount": _message_count,
     "AuthorizationRules": _authorization_rules,
     "CreatedAt": lambda view: element("CreatedAt", format_time(view.created_at)),
@@ -190,19 +203,22 @@ _TOLD: Final[Mapping[str, Callable[[EntityView], str]]] = {
 not asked."""
 
 
-def write_counts(counts: Counts) -> str:
+_COUNTS: Final[Mapping[str, Callable[[Counts], int]]] = {
+    "ActiveMessageCount": lambda counts: counts.active,
+    "DeadLetterMessageCount": lambda counts: counts.dead_letter,
+    "ScheduledMessageCount": lambda counts: counts.scheduled,
+    "TransferMessageCount": lambda counts: counts.transfer,
+    "TransferDeadLetterMessageCount": lambda counts: counts.transfer_dead_letter,
+}
+
+
+def write_counts(counts: Counts | None) -> str:
     """CountDetails.
 
     Its prefix must be declared right here and nothing else may be: the JS SDK looks no further.
     """
-    figures = (
-        ("ActiveMessageCount", counts.active),
-        ("DeadLetterMessageCount", counts.dead_letter),
-        ("ScheduledMessageCount", counts.scheduled),
-        ("TransferMessageCount", counts.transfer),
-        ("TransferDeadLetterMessageCount", counts.transfer_dead_letter),
-    )
-    children = "".join([element(f"d2p1:{name}", str(figure)) for name, figure in figures])
+    figures = {name: UNKNOWN if counts is None else str(figure(counts)) for name, figure in _COUNTS.items()}
+    children = "".join([element(f"d2p1:{name}", text) for name, text in figures.items()])
     return f'<CountDetails xmlns:d2p1="{COUNTS}">{children}</CountDetails>'
 
 

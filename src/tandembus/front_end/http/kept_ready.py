@@ -55,7 +55,7 @@ class StandIn:
         if self._standing.forget(self):
             self.request_begins()
             self.connection.when_lost.discard(self.leave)
-            self.entity.traffic.detach(self._consumer, self.lane, True)
+            self.entity.traffic.detach(self._consumer, self.lane)
             self.entity.detach(self, self._standing.clock.now())
 
     def is_there(self) -> bool:

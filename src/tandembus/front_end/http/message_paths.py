@@ -27,8 +27,8 @@ class Target(Enum):
 class MessagePath:
     address: EntityAddress
     target: Target
-    claim_path: str
-    """What a claim must cover: clients sign for the entity, for `PATH/messages` or for the whole address."""
+    behind: str
+    """Rest of the address: clients sign for the entity, for `PATH/messages` or for the whole address."""
     lock_token: bytes = b""
 
 
@@ -49,5 +49,5 @@ def parse_message_path(raw_path: str) -> MessagePath | None:
 
 def _path(entity: list[str], behind: list[str], target: Target, lock_token: bytes = b"") -> MessagePath:
     address = parse_address("/" + decode_http_path("/".join(entity)))
-    claim_path = "/".join([address.claim_path, MESSAGES, *[decode_http_path(one) for one in behind]])
-    return MessagePath(address, target, claim_path, lock_token)
+    decoded = "".join([f"/{decode_http_path(one)}" for one in behind])
+    return MessagePath(address, target, f"/{MESSAGES}{decoded}", lock_token)

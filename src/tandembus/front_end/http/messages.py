@@ -35,7 +35,7 @@ class MessagesOverHttp:
     def __init__(self, namespace: Namespace, access: Access, meter: Meter, clock: Clock) -> None:
         self._namespace = namespace
         self._access = access
-        self._sender = HttpSender(namespace.limits, meter, clock, namespace.sightings)
+        self._sender = HttpSender(namespace.limits, meter, clock, namespace.sightings, namespace.large_messages)
         self._receiver = HttpReceiver(namespace, access, meter, clock)
 
     def stop_waiting(self) -> None:
@@ -44,7 +44,7 @@ class MessagesOverHttp:
     async def answer(self, request: web.Request, path: MessagePath) -> web.Response:
         allow(request, *METHODS[path.target])
         right = Right.SEND if path.target is Target.ALL else Right.LISTEN
-        claims = self._access.check(request, right, path.claim_path)
+        claims = self._access.check(request, right, path.address.claim_path, path.behind)
         self._check_is_meant(claims, path.address)
         entity = await self._entity(path)
         lane = path.address.sub_queue.lane

@@ -21,6 +21,7 @@ from tandembus.front_end.http.rest_message import ReceivedOverHttp, present_rece
 from tandembus.front_end.http.values import format_http_time
 from tandembus.front_end.http.waiting import HeadReceiver, Taken
 from tandembus.interconnect.answers import settle_all
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.message_encoding import encode_delivery
 from tandembus.metering import slot as operations
 from tandembus.metering.meter import Meter
@@ -61,7 +62,8 @@ class HttpReceiver:
         entity.check_can_receive(lane)
         if lane == MAIN and entity.requires_session:
             raise InvalidOperation(
-                f"'{entity.name}' requires sessions, which HTTP has no receivers for. Receive from it over AMQP."
+                f"The messaging entity '{entity.name}' requires sessions, which HTTP has no receivers for. "
+                "Receive from it over AMQP."
             )
         failure = entity.traffic.failure()
         if failure is not None:
@@ -69,16 +71,27 @@ class HttpReceiver:
         wait_s = min(seconds_of(request, "timeout", DEFAULT_WAIT_S), self._namespace.limits.max_receive_wait_s)
         is_destructive = request.method == "DELETE"
         with self._in_line(request, entity, lane):
-            receiver = HeadReceiver(entity, lane, is_destructive, self._clock)
-            taken = await self._wait(request, receiver, wait_s, claims)
+            receiver = HeadReceiver(entity, lane, is_destructive, self._clock, self._namespace.large_messages)
+            try:
+                taken = await self._wait(request, receiver, wait_s, claims)
+            except BaseException:
+                receiver.written()
+                raise
         if taken is None:
             self._count(entity, EMPTY_RECEIVE, 0, 1, 0)
             return web.Response(status=204)
-        received = self._present(entity, taken, is_destructive)
-        if is_destructive:
-            return web.Response(body=received.body, headers=received.headers)
-        location = self._location(request, path, received, taken[1])
-        return web.Response(status=201, body=received.body, headers={**received.headers, "Location": location})
+        try:
+            received = self._present(entity, taken, is_destructive)
+            status, headers = 200, received.headers
+            if not is_destructive:
+                status, headers = 201, {**headers, "Location": self._location(request, path, received, taken[1])}
+            response = web.Response(status=status, body=received.body, headers=headers)
+            if len(received.body) > LARGE_BYTES:  # its room is taken until the client has read it
+                await response.prepare(request)
+                await response.write_eof()
+            return response
+        finally:
+            receiver.written()
 
     def _in_line(self, request: web.Request, entity: Entity, lane: int) -> AbstractContextManager[None]:
         """A connection that stays open has its place also between its requests, where that is worth something."""
@@ -117,7 +130,7 @@ class HttpReceiver:
     def _present(self, entity: Entity, taken: Taken, is_destructive: bool) -> ReceivedOverHttp:
         message, lock = taken
         number = int(lock.index) << NUMBER_BITS | int(message.number)
-        payload = encode_delivery(message, number, 0 if is_destructive else lock.locked_until_ms, 0, b"", 0)
+        payload = encode_delivery(message, number, 0 if is_destructive else lock.locked_until_ms, 0)
         self._count(entity, RECEIVE, 1, operations_for(len(payload)), len(payload))
         time_to_live_ms = int(message.expires_at - message.enqueued_at) if message.expires_at > 0 else None
         return present_received(payload, None if is_destructive else lock.token, time_to_live_ms)

@@ -9,14 +9,15 @@ from typing import Final
 from aiohttp import HttpVersion10, web
 
 from tandembus.errors import InvalidArgument
+from tandembus.front_end.error_texts import HOST
 from tandembus.front_end.http.atom import Origin
 from tandembus.front_end.http.connection import HttpConnection
+from tandembus.large_messages import LARGE_BYTES
 from tandembus.limits import Limits
 
 XML_TYPES: Final = ("application/atom+xml", "application/xml", "text/xml")
 NEWEST_VERSION: Final = "2024-05"
 
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?", re.ASCII)
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _API_VERSION: Final = re.compile(r"[0-9A-Za-z.-]{1,32}", re.ASCII)
 
@@ -44,7 +45,7 @@ def check_is_there(request: web.Request) -> None:
 
 def origin_of(request: web.Request, namespace_name: str) -> Origin:
     host = request.headers.get("Host", namespace_name)
-    if _HOST.fullmatch(host) is None:
+    if HOST.fullmatch(host) is None:
         raise InvalidArgument("The Host header is not a host name or address, with or without a port.")
     version = request.query.get("api-version", NEWEST_VERSION)
     if _API_VERSION.fullmatch(version) is None:
@@ -115,8 +116,9 @@ async def read_body(request: web.Request, max_bytes: int) -> bytes | None:
     if request.content_length is not None and request.content_length > max_bytes:
         return None
     try:
-        return await asyncio.wait_for(_read(request, max_bytes), connection_of(request).timings.body_s)
-    except asyncio.TimeoutError:
+        patience_s = connection_of(request).timings.body_s + max_bytes // LARGE_BYTES
+        return await asyncio.wait_for(_read(request, max_bytes), patience_s)
+    except TimeoutError:
         raise HttpRefusal(408, "The body of the request did not come in time.") from None
 
 

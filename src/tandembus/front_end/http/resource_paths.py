@@ -7,7 +7,8 @@ from enum import Enum
 from typing import Final
 
 from tandembus.descriptions import subscription_path
-from tandembus.errors import EntityNotFound
+from tandembus.errors import EntityNotFound, InvalidArgument
+from tandembus.namespace.paths import DEAD_LETTER
 
 SUBSCRIPTIONS: Final = "subscriptions"
 RULES: Final = "rules"
@@ -37,9 +38,11 @@ class ResourcePath:
 
 def parse_resource_path(path: str) -> ResourcePath:
     """From a decoded path. The first segment called so is the one that means it: no topic's name holds another, while a
-    subscription or rule may be called anything. Raises EntityNotFound."""
+    subscription or rule may be called anything. Raises EntityNotFound, InvalidArgument for a sub-queue."""
     segments = path.split("/")
     folded = [segment.lower() for segment in segments]
+    if folded[-1] == DEAD_LETTER and RULES not in folded:
+        raise InvalidArgument(f"'{path[:300]}' is a dead-letter queue, which has no description of its own.")
     if SUBSCRIPTIONS not in folded[1:]:
         return ResourcePath(Resource.ENTITY, path)
     at = folded.index(SUBSCRIPTIONS, 1)

@@ -170,7 +170,7 @@ def present_received(payload: bytes, lock_token: bytes | None, time_to_live_ms: 
         "ViaPartitionKey": _text(annotations.get(_VIA_PARTITION_KEY)),
         "DeadLetterSource": _text(annotations.get("x-opt-deadletter-source")),
         "ForcePersistence": False,
-        "State": STATES[0],
+        "State": STATES[_integer(annotations.get("x-opt-message-state")) or 0],
     }
     headers = write_property_headers(sections.application_properties or {})
     headers[HEADER] = write_broker_properties(entries)

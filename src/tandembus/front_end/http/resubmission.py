@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandembus.amqp.encoding.codec import decode
-from tandembus.amqp.encoding.sections import application_properties_section, header_section
+from tandembus.amqp.encoding.sections import application_properties_section
 from tandembus.broker.locks import COMPLETE, MessageLock
 from tandembus.broker.operations import SendOperation
 from tandembus.broker.transfer_destination import destination_of
@@ -22,7 +22,7 @@ from tandembus.errors import BusError, InvalidOperation
 from tandembus.front_end.amqp.sender_link import SendChecks
 from tandembus.front_end.http.taking import SLICE_BYTES, SLICE_MESSAGES, Held, Progress, give_back, whole_number
 from tandembus.interconnect.answers import move_in_one_commit, settle_all, unanswered
-from tandembus.message import Message
+from tandembus.message import HEADER_FLAGS, Message
 from tandembus.metering import slot as metered
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import NORMAL, RECEIVE, SEND
@@ -99,6 +99,8 @@ class Resubmission:
         """As the target takes it. One that has not died lives as long as its sender said, from its arrival there on."""
         is_dead = self._lane != MAIN
         (again,) = self._checks.parse(sent_again(message, is_dead), 0)
+        again.priority = message.priority
+        again.flags |= message.flags & HEADER_FLAGS
         if not is_dead and message.expires_at > 0:
             again.ttl_ms = message.expires_at - message.enqueued_at
         return again
@@ -160,11 +162,10 @@ def _detects_duplicates(entity: Entity) -> bool:
 
 
 def sent_again(message: Message, is_dead: bool = True) -> bytes:
-    """The message as its sender sent it, as far as that is known: a dead one without the reason of its death."""
+    """The sections as the sender sent them, as far as that is known: of a dead one without the reason of its death."""
     sections, start, end = message.sections, int(message.properties_end), int(message.application_end)
     properties = message.application_properties or sections[start:end]
-    header = header_section(durable=True, priority=int(message.priority))
-    return header + sections[:start] + (_unmarked(properties) if is_dead else properties) + sections[end:]
+    return sections[:start] + (_unmarked(properties) if is_dead else properties) + sections[end:]
 
 
 def _unmarked(section: bytes) -> bytes:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tandembus.amqp.encoding.values import TIMESTAMP, Described, Typed
@@ -53,7 +53,7 @@ _CORRELATION: Final[Mapping[str, str]] = {
     "ReplyToSessionId": "reply_to_session_id",
     "ContentType": "content_type",
 }
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Values = tuple[tuple[str, object], ...]
 

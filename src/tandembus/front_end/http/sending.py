@@ -16,7 +16,9 @@ from tandembus.front_end.http.broker_properties import HEADER, BrokerProperties,
 from tandembus.front_end.http.property_headers import read_property_headers
 from tandembus.front_end.http.request import check_encoding, read_body, seconds_of
 from tandembus.front_end.http.rest_message import BATCH_TYPE, encode_sent, read_batch
+from tandembus.front_end.large_room import room_to_take
 from tandembus.interconnect.answers import tell
+from tandembus.large_messages import LargeMemory
 from tandembus.limits import Limits
 from tandembus.message import Message
 from tandembus.metering.meter import Meter
@@ -28,8 +30,9 @@ from tandembus.pair_view.sightings import Sightings
 
 
 class HttpSender:
-    def __init__(self, limits: Limits, meter: Meter, clock: Clock, sightings: Sightings) -> None:
+    def __init__(self, limits: Limits, meter: Meter, clock: Clock, sightings: Sightings, large: LargeMemory) -> None:
         self._limits = limits
+        self._large = large
         self._sightings = sightings
         self._meter = meter
         self._clock = clock
@@ -42,10 +45,15 @@ class HttpSender:
         longest_s = self._limits.operation_timeout_s
         timeout_s = min(seconds_of(request, "timeout", longest_s), longest_s)
         checks = send_checks(entity, self._limits)
-        body = await read_body(request, int(checks.max_message_bytes))
-        if body is None:
-            raise checks.too_large(request.content_length or checks.max_message_bytes + 1)
-        await self._store(entity, self._messages(request, body, checks), timeout_s)
+        most_bytes = int(checks.max_message_bytes)
+        size_bytes = most_bytes if request.content_length is None else request.content_length
+        if size_bytes > most_bytes:
+            raise checks.too_large(size_bytes)
+        async with room_to_take(self._large, size_bytes):
+            body = await read_body(request, most_bytes)
+            if body is None:
+                raise checks.too_large(0)
+            await self._store(entity, self._messages(request, body, checks), timeout_s)
         return web.Response(status=201)
 
     def _messages(self, request: web.Request, body: bytes, checks: SendChecks) -> list[Message]:
@@ -91,7 +99,7 @@ class HttpSender:
                 raise
             try:
                 await asyncio.wait_for(done, timeout_s)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 raise OperationTimeout(
                     f"The message was not stored within {timeout_s:g} s; whether it will be is not known."
                 ) from None

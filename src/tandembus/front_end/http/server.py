@@ -14,7 +14,8 @@ from typing import Final
 from aiohttp import HttpVersion11, web
 
 from tandembus.clock import Clock
-from tandembus.errors import BusError
+from tandembus.errors import BusError, InvalidArgument, MalformedData
+from tandembus.front_end.error_texts import error_text
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.administration import METER_PATH, Administration
 from tandembus.front_end.http.api.parts import JsonApi
@@ -43,6 +44,8 @@ from tandembus.front_end.http.upkeep import METHODS as UPKEEP_METHODS
 from tandembus.front_end.http.upkeep import EntityUpkeep, parse_upkeep_path
 from tandembus.front_end.http.values import format_time
 from tandembus.front_end.http.xml_reader import old_parser_note
+from tandembus.front_end.listener import Speaker
+from tandembus.front_end.refusals import HTTP, Refusals
 from tandembus.front_end.websocket.handshake import PATH as WEBSOCKET_PATH
 from tandembus.front_end.websocket.handshake import HandshakeRefused, accept_handshake
 from tandembus.limits import Limits
@@ -58,8 +61,12 @@ API: Final = web.AppKey("api", Routes)
 WHOLE_NAMESPACE: Final = "$namespaceinfo"
 """What a claim must cover for things of the whole namespace. Entities cannot be called that, so a claim for
 an entity named 'tandembus' is none for what lies below `/tandembus/`."""
-AmqpFactory = Callable[[Callable[[], None]], asyncio.Protocol]
+HEALTH_PATHS: Final = frozenset({"health", "health/live", "health/ready", "health/startup"})
+AmqpFactory = Callable[[Callable[[], None]], Speaker]
 """Makes the AMQP side of a connection, given what to call at its first valid claim."""
+HEALTHY: Final = '{"status":"healthy","message":"Service is healthy."}'
+"""The answer of the official emulator, byte by byte."""
+NOT_READY: Final = '{"status":"unhealthy","message":"Service is not ready."}'
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger(__name__)
@@ -73,13 +80,14 @@ def build_application(
     health: Callable[[], bool],
     amqp: AmqpFactory | None = None,
     surroundings: Surroundings | None = None,
+    refusals: Refusals | None = None,
 ) -> web.Application:
     """`amqp` makes the other side of WebSockets; without it there are none. `surroundings`: what is
-    told of other processes."""
+    told of other processes. `refusals`: those of this process, if it has others beside HTTP's."""
     note = old_parser_note()
     if note is not None:
         logger.debug(note)
-    front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health, amqp, surroundings)
+    front_end = HttpFrontEnd(namespace, authorizer, meter, clock, health, amqp, surroundings, refusals)
     application = web.Application(
         client_max_size=namespace.limits.max_management_body_bytes, middlewares=[front_end.refusals]
     )
@@ -128,6 +136,7 @@ class HttpFrontEnd:
         health: Callable[[], bool],
         amqp: AmqpFactory | None = None,
         surroundings: Surroundings | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self._amqp = amqp
         self._surroundings = surroundings or Surroundings()
@@ -135,6 +144,7 @@ class HttpFrontEnd:
         self._meter = meter
         self._clock = clock
         self._health = health
+        self._refusals = refusals or Refusals(clock)
         cookie = TokenCookie(namespace.name)
         self._access = Access(authorizer, clock, cookie)
         self._administration = Administration(namespace, self._access, meter, namespace.clock)
@@ -154,8 +164,8 @@ class HttpFrontEnd:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         begin_about(ids(connection_of(request).id))
         path = decode_http_path(request.rel_url.raw_path)
-        if path == "health" and "Authorization" not in request.headers:
-            return self._tell_health(request)
+        if path in HEALTH_PATHS and "Authorization" not in request.headers:
+            return self._tell_health(request, path)
         check_head(request, self._namespace.limits)
         page = self._static.answer(request, path)
         if page is not None:
@@ -228,15 +238,18 @@ class HttpFrontEnd:
         response = web.StreamResponse(status=101, headers=headers)
         response.force_close()
         await response.prepare(request)
-        connection.answered()
         await connection.become_websocket(amqp(connection.claim_shown)).lost
         return response
 
-    def _tell_health(self, request: web.Request) -> web.StreamResponse:
+    def _tell_health(self, request: web.Request, path: str) -> web.StreamResponse:
+        """Out of what this process remembers, so that probes cost next to nothing. A process that answers lives, and
+        has started: it takes no connection earlier. A restart would bring back neither a store nor an orderly stop."""
         allow(request, "GET", "HEAD")
-        connection_of(request).answered()
-        is_ready = self._health()
-        return web.Response(status=200 if is_ready else 503, text="ok" if is_ready else "not ready")
+        is_healthy = True
+        if path in ("health", "health/ready"):
+            is_healthy = self._health() and (path == "health" or self._surroundings.serves_a_store())
+        text = HEALTHY if is_healthy else NOT_READY
+        return web.Response(status=200 if is_healthy else 503, text=text, content_type="application/json")
 
     @web.middleware
     async def refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -244,7 +257,8 @@ class HttpFrontEnd:
         try:
             response = await handler(request)
         except BusError as error:
-            response = self._refused(request, status_of(error), str(error))
+            error.__traceback__ = None  # frames in it may refer back to it, and to the connection
+            response = self._refused(request, status_of(error), error_text(error, request.headers.get("Host")), error)
         except HttpRefusal as error:
             response = self._refused(request, Status(error.code, error.code * 100), str(error))
             response.headers.update(error.headers)
@@ -255,14 +269,19 @@ class HttpFrontEnd:
         except Exception:
             logger.exception("a fault of ours in %s %s", request.method, request.rel_url.raw_path)
             response = self._refused(request, INTERNAL, "The namespace failed to carry out the request.")
-        connection_of(request).answered()
         return response
 
-    def _refused(self, request: web.Request, status: Status, text: str) -> web.Response:
+    def _refused(
+        self, request: web.Request, status: Status, text: str, refusal: BusError | None = None
+    ) -> web.Response:
         tracking_id = uuid.uuid4()
         # Not the text, which may quote what was sent: the client has it, with this id.
         what = (request.method, request.rel_url.raw_path, status.code, tracking_id)
         logger.debug("%s %s is refused with %d, TrackingId:%s", *what)
+        if refusal is not None and not _is_question(request, status):
+            why = f"{status.code}" if isinstance(refusal, InvalidArgument | MalformedData) else f"{refusal}"
+            about = f"{request.method} {request.rel_url.raw_path}"
+            self._refusals.add(HTTP, refusal, about, ids(connection_of(request).id), f"{why} TrackingId:{tracking_id}")
         if request.rel_url.raw_path.lower().startswith(API_PATHS):
             error = {"status": status.code, "text": text, "sub_code": status.sub_code, "tracking_id": str(tracking_id)}
             response = told({"error": error}, status.code)
@@ -277,6 +296,12 @@ class HttpFrontEnd:
         if status.retry_after_s is not None:
             response.headers["Retry-After"] = str(status.retry_after_s)
         return response
+
+
+def _is_question(request: web.Request, status: Status) -> bool:
+    """Whether something is there; or, from the dashboard, whether somebody is signed in."""
+    is_signed_out = "Authorization" not in request.headers and request.rel_url.raw_path.lower().startswith(API_PATHS)
+    return request.method in ("GET", "HEAD") and (status.code == 404 or is_signed_out)
 
 
 def _response(answer: Answer) -> web.Response:

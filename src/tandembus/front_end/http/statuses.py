@@ -41,6 +41,7 @@ STATUSES: Final[Mapping[type[BusError], Status]] = {
     errors.MessageNotFound: Status(404, 40401),
     errors.MessageLockLost: Status(404, 40402),
     errors.SessionLockLost: Status(404, 40403),
+    errors.SessionLockLapsed: Status(404, 40403),
     errors.SessionCannotBeLocked: Status(409, 40902),
     # Reservations are AMQP's, too.
     errors.StaleEpoch: Status(409, 40900),

@@ -21,6 +21,10 @@ def _unknown() -> None:
     return None
 
 
+def _yes() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     topology: TopologySource | None = None
@@ -42,3 +46,5 @@ class Surroundings:
     """Where the meters of all processes write; None where nobody knows."""
     pair: PairSource | None = None
     """All that is seen of a pair; None where this process sees everything."""
+    serves_a_store: Callable[[], bool] = _yes
+    """Whether at least one messaging store is within reach."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tandembus.descriptions import NEVER_S
@@ -12,7 +12,7 @@ from tandembus.errors import InvalidArgument
 NEVER: Final = "P10675199DT2H48M5.4775807S"
 NOT_SET: Final = "0001-01-01T00:00:00Z"
 _TICKS_PER_S: Final = 10_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION: Final = re.compile(
     r"(?P<sign>-?)P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<days>\d{1,9})D)?"
     r"(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,12}(?:\.\d{0,20})?)S)?)?",
@@ -101,7 +101,7 @@ def format_time_ms(at_ms: int) -> str:
 
 def format_moment(moment: datetime) -> str:
     """In UTC; one without a zone is meant so."""
-    in_utc = moment if moment.tzinfo is None else moment.astimezone(timezone.utc)
+    in_utc = moment if moment.tzinfo is None else moment.astimezone(UTC)
     return in_utc.replace(tzinfo=None).isoformat(timespec="microseconds").rstrip("0").rstrip(".") + "Z"
 
 
@@ -166,6 +166,6 @@ def parse_iso_time(text: str) -> datetime | None:
 def _utc(parts: list[int]) -> datetime | None:
     year, month, day, hour, minute, second, microsecond = parts
     try:
-        return datetime(year, month, day, hour, minute, second, microsecond, timezone.utc)
+        return datetime(year, month, day, hour, minute, second, microsecond, UTC)
     except ValueError:
         return None

@@ -13,6 +13,7 @@ from tandembus.broker.locks import RELEASE, MessageLock
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.clock import Clock
 from tandembus.errors import BusError
+from tandembus.large_messages import LARGE_BYTES, LargeMemory
 from tandembus.message import Message
 from tandembus.namespace.entity import Entity
 
@@ -24,14 +25,16 @@ class HeadReceiver:
 
     is_sender = False
 
-    def __init__(self, entity: Entity, lane: int, is_destructive: bool, clock: Clock) -> None:
+    def __init__(self, entity: Entity, lane: int, is_destructive: bool, clock: Clock, large: LargeMemory) -> None:
         self._entity: Final = entity
         self.lane: Final = lane
         self._clock: Final = clock
         self._outcome: Final[asyncio.Future[Taken | None]] = asyncio.get_running_loop().create_future()
         self._consumer: Final = CallbackConsumer(is_destructive, self._delivered, self._drained)
         self._consumer.credit = 1
-        self._consumer.leaves_locks = True
+        self._consumer.room = self._has_room_for
+        self._large: Final = large
+        self._given_bytes = 0
         entity.attach(self, clock.now())
         entity.traffic.attach(self._consumer, lane)
         entity.traffic.feed(self._consumer, lane, False)
@@ -67,7 +70,28 @@ class HeadReceiver:
     def entity_changed(self) -> None:
         return
 
+    def _has_room_for(self, size_bytes: int) -> bool:
+        if self._large.can_give(size_bytes):
+            return True
+        self._consumer.is_full = True
+        self._large.wait(self, self._room_came)
+        return False
+
+    def _room_came(self) -> None:
+        self._consumer.is_full = False
+        if not self._outcome.done():
+            self._entity.traffic.feed(self._consumer, self.lane, False)
+
+    def written(self) -> None:
+        """The client has read what was delivered, or never will."""
+        if self._given_bytes > 0:
+            self._large.end_giving(self._given_bytes)
+            self._given_bytes = 0
+
     def _delivered(self, message: Message, lock: MessageLock) -> None:
+        if lock.size_bytes > LARGE_BYTES and not self._outcome.done():
+            self._given_bytes = int(lock.size_bytes)
+            self._large.give(self._given_bytes)
         # One that was being removed when its receiver left is gone: receiving and deleting in one step means just that.
         self._end_in_line((message, lock))
 
@@ -83,11 +107,13 @@ class HeadReceiver:
 
     def _leave(self) -> None:
         self._consumer.credit = 0
-        self._entity.traffic.detach(self._consumer, self.lane, False)
+        self._large.leave(self)
+        self._entity.traffic.detach(self._consumer, self.lane)
         self._entity.detach(self, self._clock.now())
 
     def give_back(self) -> None:
         """The message was taken, and its receiver has gone before it was told."""
+        self.written()
         try:
             taken = self._outcome.result()
             if taken is not None and not self._consumer.is_destructive:

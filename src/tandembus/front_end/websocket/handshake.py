@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 PATH: Final = "$servicebus/websocket"
-SUBPROTOCOL: Final = "AMQPWSB10"
+SUBPROTOCOLS: Final = ("AMQPWSB10", "amqp")
+"""Two names of one thing: .NET offers only the latter."""
 VERSION: Final = "13"
 _GUID: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _NONCE_BYTES: Final = 16
@@ -39,13 +40,14 @@ def accept_handshake(method: str, headers: Mapping[str, str], is_upgrade: bool, 
     if has_body:
         raise HandshakeRefused(400, "A WebSocket begins with a request that has no body.")
     offered = [name.strip() for name in headers.get("Sec-WebSocket-Protocol", "").split(",")]
-    if SUBPROTOCOL not in offered:
-        raise HandshakeRefused(400, f"The WebSocket's subprotocol must be {SUBPROTOCOL}.")
+    chosen = next((name for name in offered if name in SUBPROTOCOLS), None)
+    if chosen is None:
+        raise HandshakeRefused(400, f"The WebSocket's subprotocol must be {' or '.join(SUBPROTOCOLS)}.")
     return {
         "Upgrade": "websocket",
         "Connection": "Upgrade",
         "Sec-WebSocket-Accept": _accept(headers.get("Sec-WebSocket-Key", "").strip()),
-        "Sec-WebSocket-Protocol": SUBPROTOCOL,
+        "Sec-WebSocket-Protocol": chosen,
     }
 
 

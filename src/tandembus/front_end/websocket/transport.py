@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from tandembus.front_end.listener import Speaker
 from tandembus.front_end.websocket.frames import (
     BINARY,
     CLOSE,
@@ -37,14 +38,14 @@ class WebSocketTransport(asyncio.Transport):
     def __init__(
         self,
         transport: asyncio.Transport,
-        amqp: asyncio.Protocol,
+        amqp: Speaker,
         limits: Limits,
         close_answer_s: float = CLOSE_ANSWER_S,
     ) -> None:
         super().__init__()
         self._close_answer_s = close_answer_s
         self._transport = transport
-        self._amqp = amqp
+        self._amqp: Speaker | asyncio.Protocol = amqp
         self._reader = FrameReader(limits.max_websocket_message_bytes)
         self._ping_interval_s = limits.websocket_ping_interval_s
         self._loop = asyncio.get_running_loop()
@@ -90,7 +91,8 @@ class WebSocketTransport(asyncio.Transport):
         self._ping_timer.cancel()
         if not self._is_over:
             self._is_over = True
-            self._amqp.connection_lost(error)
+            amqp, self._amqp = self._amqp, asyncio.Protocol()  # which refers back here
+            amqp.connection_lost(error)
 
     def _refuse(self, code: int, reason: str) -> None:
         log.debug("a WebSocket is closed with %d: %s", code, reason)

@@ -1,11 +1,12 @@
 """Config.json as descriptions: every mistake in it is found before anything is created.
 
-What the emulator takes is taken, and more: its limits on counts and times are not ours. Its defaults are kept, which
-differ from the service's.
+What the emulator takes is taken, and more: its limits on counts and times are not ours, and settings that it does not
+have can be written beside its own. Its defaults are kept, which differ from the service's.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Final, TypeVar, cast
 
 from tandembus.config import ConfigurationError
 from tandembus.descriptions import (
+    AuthorizationRule,
     CorrelationFilter,
     EntityDescription,
+    EntityStatus,
     Filter,
     QueueDescription,
     RuleDescription,
@@ -22,14 +25,18 @@ from tandembus.descriptions import (
     SqlFilter,
     SubscriptionDescription,
     TopicDescription,
+    check_authorization_rules,
     validate_name,
     validate_rule_name,
     validate_subscription_name,
 )
-from tandembus.errors import BusError
+from tandembus.descriptions.rules import Values
+from tandembus.errors import BusError, InvalidArgument
+from tandembus.front_end.http.values import parse_iso_time, parse_time_span
 from tandembus.limits import Limits
 from tandembus.node.emulator.places import Place, read_json
 from tandembus.rules import compile_rule
+from tandembus.security.key_file import random_key
 from tandembus.security.scopes import fold
 
 MAX_TOLD: Final = 20
@@ -77,6 +84,8 @@ class WantedTopic(Wanted):
 class EmulatorConfig:
     place: Place
     namespace_name: str
+    policies: tuple[AuthorizationRule, ...]
+    """Of the whole namespace, without keys."""
     queues: tuple[WantedQueue, ...]
     topics: tuple[WantedTopic, ...]
 
@@ -93,12 +102,36 @@ def _finite_s(place: Place) -> float:
     return duration_s
 
 
+def _status(place: Place) -> EntityStatus:
+    return EntityStatus(place.one_of(*[status.value for status in EntityStatus]))
+
+
+def _policies(place: Place) -> tuple[AuthorizationRule, ...]:
+    """Names and rights. Keys stand in no such file: they are made when a policy is."""
+    found = []
+    for item in place.items():
+        parts = item.members(("KeyName", "Rights"), ("KeyName", "Rights"))
+        rights = frozenset(right.one_of("Send", "Listen", "Manage") for right in parts["Rights"].items())
+        found.append(AuthorizationRule(parts["KeyName"].text(), random_key(), random_key(), rights))
+    return tuple(found)
+
+
 _TIME_TO_LIVE: Final[tuple[str, Reader]] = ("default_message_time_to_live_s", Place.duration_s)
+_OF_ALL: Final[Mapping[str, tuple[str, Reader]]] = {
+    "Status": ("status", _status),
+    "AutoDeleteOnIdle": ("auto_delete_on_idle_s", Place.duration_s),
+    "EnableBatchedOperations": ("enable_batched_operations", Place.boolean),
+    "UserMetadata": ("user_metadata", Place.text),
+}
 _OF_QUEUES_AND_TOPICS: Final[Mapping[str, tuple[str, Reader]]] = {
     "DefaultMessageTimeToLive": _TIME_TO_LIVE,
     "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window_s", _finite_s),
     "RequiresDuplicateDetection": ("requires_duplicate_detection", Place.boolean),
     "EnablePartitioning": ("enable_partitioning", Place.boolean),
+    "EnableExpress": ("enable_express", Place.boolean),
+    "MaxSizeInMegabytes": ("max_size_in_megabytes", Place.whole_number),
+    "MaxMessageSizeInKilobytes": ("max_message_size_in_kilobytes", Place.whole_number),
+    "AuthorizationRules": ("authorization_rules", _policies),
 }
 _OF_QUEUES_AND_SUBSCRIPTIONS: Final[Mapping[str, tuple[str, Reader]]] = {
     "DeadLetteringOnMessageExpiration": ("dead_lettering_on_message_expiration", Place.boolean),
@@ -108,10 +141,21 @@ _OF_QUEUES_AND_SUBSCRIPTIONS: Final[Mapping[str, tuple[str, Reader]]] = {
     "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", _forward),
     "RequiresSession": ("requires_session", Place.boolean),
 }
-QUEUE_PROPERTIES: Final = {**_OF_QUEUES_AND_TOPICS, **_OF_QUEUES_AND_SUBSCRIPTIONS}
-TOPIC_PROPERTIES: Final = _OF_QUEUES_AND_TOPICS
-SUBSCRIPTION_PROPERTIES: Final = {"DefaultMessageTimeToLive": _TIME_TO_LIVE, **_OF_QUEUES_AND_SUBSCRIPTIONS}
+QUEUE_PROPERTIES: Final = {**_OF_QUEUES_AND_TOPICS, **_OF_QUEUES_AND_SUBSCRIPTIONS, **_OF_ALL}
+TOPIC_PROPERTIES: Final = {
+    **_OF_QUEUES_AND_TOPICS,
+    "SupportOrdering": ("support_ordering", Place.boolean),
+    "FilteringMessagesBeforePublishing": ("filtering_messages_before_publishing", Place.boolean),
+    **_OF_ALL,
+}
+SUBSCRIPTION_PROPERTIES: Final = {
+    "DefaultMessageTimeToLive": _TIME_TO_LIVE,
+    "DeadLetteringOnFilterEvaluationExceptions": ("dead_lettering_on_filter_evaluation_exceptions", Place.boolean),
+    **_OF_QUEUES_AND_SUBSCRIPTIONS,
+    **_OF_ALL,
+}
 
+_NUMBERS: Final = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
 _HOUR_S: Final = 3600.0
 _EMULATOR_DEFAULTS: Final[Mapping[str, object]] = {
     "DefaultMessageTimeToLive": _HOUR_S,
@@ -162,12 +206,25 @@ class _Reading:
         return found
 
     def _namespace(self, place: Place) -> EmulatorConfig:
-        parts = place.members(("Name", "Queues", "Topics"), ("Name",))
+        parts = place.members(("Name", "AuthorizationRules", "Queues", "Topics"), ("Name",))
         name = parts["Name"].text()
         queues = self._each(parts.get("Queues"), self._queue)
         topics = self._each(parts.get("Topics"), self._topic)
         self._check_names([*queues, *topics])
-        return EmulatorConfig(place, name, tuple(queues), tuple(topics))
+        policies = self._policies(parts.get("AuthorizationRules"))
+        return EmulatorConfig(place, name, policies, tuple(queues), tuple(topics))
+
+    def _policies(self, place: Place | None) -> tuple[AuthorizationRule, ...]:
+        try:
+            found = _policies(place) if place is not None else ()
+            check_authorization_rules(found)
+        except ConfigurationError as fault:
+            self._faults.append(fault)
+            return ()
+        except BusError as error:
+            assert place is not None
+            self._faults.append(place.fault(str(error)))
+        return found
 
     def _each(self, place: Place | None, read: Callable[[Place], T]) -> list[T]:
         found: list[T] = []
@@ -261,15 +318,12 @@ class _Reading:
         return checked
 
     def _check_forwards(self, description: QueueDescription | SubscriptionDescription, properties: Place) -> None:
-        itself = description.name if isinstance(description, QueueDescription) else description.topic_name
         for key, target in (
             ("ForwardTo", description.forward_to),
             ("ForwardDeadLetteredMessagesTo", description.forward_dead_lettered_messages_to),
         ):
             if target is not None:
                 self._name(properties.member(key), lambda text: validate_name(text, self._limits))
-                if fold(target) == fold(itself):
-                    raise properties.member(key).fault(f"{description.path!r} cannot forward to itself")
 
     # Rules.
 
@@ -283,11 +337,11 @@ class _Reading:
         if kind not in kinds:
             raise properties.fault(f"FilterType is {kinds['FilterType'].text()}, so {kind!r} must be there; add it")
         sql = _expression(kinds[kind]) if kind == "SqlFilter" else None
-        rule = RuleDescription(name, _correlation(kinds[kind]) if sql is None else SqlFilter(sql.text()))
-        rule = self._checked_rule(rule, kinds[kind] if sql is None else sql)
+        rule = RuleDescription(name, _correlation(kinds[kind]) if sql is None else SqlFilter(sql[0].text(), sql[1]))
+        rule = self._checked_rule(rule, kinds[kind] if sql is None else sql[0])
         if "Action" in kinds:
-            action = _expression(kinds["Action"])
-            rule = self._checked_rule(replace(rule, action=SqlAction(action.text())), action)
+            action, parameters = _expression(kinds["Action"])
+            rule = self._checked_rule(replace(rule, action=SqlAction(action.text(), parameters)), action)
         return WantedRule(place, rule)
 
     def _checked_rule(self, rule: RuleDescription, place: Place) -> RuleDescription:
@@ -318,18 +372,41 @@ def _given(values: Mapping[str, object], table: Mapping[str, tuple[str, Reader]]
     return frozenset(table[key][0] for key in values)
 
 
-def _expression(place: Place) -> Place:
-    return place.members(("SqlExpression",), ("SqlExpression",))["SqlExpression"]
+def _expression(place: Place) -> tuple[Place, Values]:
+    parts = place.members(("SqlExpression", "Parameters"), ("SqlExpression",))
+    return parts["SqlExpression"], _values(parts.get("Parameters"))
 
 
 def _correlation(place: Place) -> Filter:
     parts = place.members((*_CORRELATED, "Properties"))
     fields = {_CORRELATED[key]: part.text() for key, part in parts.items() if key != "Properties"}
-    values = parts["Properties"].all_members() if "Properties" in parts else {}
-    return CorrelationFilter(**fields, properties=tuple((key, _compared(value)) for key, value in values.items()))
+    return CorrelationFilter(**fields, properties=_values(parts.get("Properties")))
+
+
+def _values(place: Place | None) -> Values:
+    values = place.all_members() if place is not None else {}
+    return tuple((key, _compared(value)) for key, value in values.items())
 
 
 def _compared(place: Place) -> object:
+    if isinstance(place.value, dict):
+        return _typed(place)
     if not isinstance(place.value, (str, int, float, bool)):
         raise place.fault("only text, numbers, true and false can be compared with")
     return place.value
+
+
+def _typed(place: Place) -> object:
+    """A value that JSON has no word for, such as `{"Type": "dateTime", "Value": "2031-05-17T12:30:15Z"}`."""
+    parts = place.members(("Type", "Value"), ("Type", "Value"))
+    text = parts["Value"].text()
+    kind = parts["Type"].one_of("dateTime", "duration", "double")
+    if kind == "duration":
+        try:
+            return parse_time_span(text, "the value")
+        except InvalidArgument as error:
+            raise parts["Value"].fault(str(error)) from None
+    value = parse_iso_time(text) if kind == "dateTime" else _NUMBERS.get(text)
+    if value is None:
+        raise parts["Value"].fault(f"{text[:64]!r} is not a {kind}")
+    return value

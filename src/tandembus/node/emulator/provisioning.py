@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar, cast
 
-from tandembus.descriptions import EntityDescription, RuleDescription, check_update
+from tandembus.descriptions import AuthorizationRule, EntityDescription, RuleDescription, check_update
 from tandembus.errors import BusError
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
@@ -63,6 +64,10 @@ class _Plan:
         self.done = Provisioned()
 
     def make(self) -> None:
+        names = {policy.key_name for policy in self._namespace.policies()}
+        for policy in self._config.policies:
+            if policy.key_name not in names:
+                self._steps.append((self._config.place, partial(self._namespace.put_policy, policy)))
         for queue in self._config.queues:
             self._queue(queue)
         for topic in self._config.topics:
@@ -171,4 +176,17 @@ class _Plan:
 
 def _with_given(wanted: Wanted, old: D, description: D) -> D:
     """What is there, changed in what the file names."""
-    return replace(old, **{name: getattr(description, name) for name in wanted.given})
+    given = {name: getattr(description, name) for name in wanted.given}
+    if policies := given.get("authorization_rules"):
+        given["authorization_rules"] = _with_their_keys(getattr(old, "authorization_rules", ()), policies)
+    return replace(old, **given)
+
+
+def _with_their_keys(
+    old: tuple[AuthorizationRule, ...], wanted: tuple[AuthorizationRule, ...]
+) -> tuple[AuthorizationRule, ...]:
+    """Policies that are there keep their keys, and those that the file does not name stay."""
+    rights = {policy.key_name: policy.rights for policy in wanted}
+    names = {policy.key_name for policy in old}
+    kept = [replace(policy, rights=rights.get(policy.key_name, policy.rights)) for policy in old]
+    return (*kept, *[policy for policy in wanted if policy.key_name not in names])

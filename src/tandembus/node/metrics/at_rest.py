@@ -79,6 +79,6 @@ class EntitiesAtRest:
             ):
                 continue
             topic_key = head.fragment_key + index if isinstance(head, TopicEntry) else None
-            settings = fragment_settings(entry.description, self._limits)
+            settings = fragment_settings(entry, self._limits)
             await look_at_rest(broker, key, int(settings.block_size), topic_key)
             await asyncio.sleep(0)

@@ -73,21 +73,25 @@ class EntityMetrics:
         await self._at_rest.look()
         await asyncio.gather(*[patiently(self._look_up_ages(broker)) for broker in self._brokers().values()])
         sums: dict[str, EntitySum] = {}
-        backlog = 0
+        backlogs: list[int | None] = []
         for store, broker in self._brokers().items():
-            backlog += await self._add_store(store, broker, sums, out)
+            backlogs.append(await self._add_store(store, broker, sums, out))
         if OTHER in sums or self._dropped.arrived:
             sums.setdefault(OTHER, EntitySum()).counted.include(self._dropped)
         for number, (name, one) in enumerate(sums.items(), 1):
             self._tell_entity(name, one, out)
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-        out.add(families.BACKLOG, backlog)
+        known = [backlog for backlog in backlogs if backlog is not None]
+        if len(known) == len(backlogs):
+            out.add(families.BACKLOG, sum(known))
 
-    async def _add_store(self, store: int, broker: MessageBroker, sums: dict[str, EntitySum], out: Exposition) -> int:
-        """Returns how many messages its backlog queues hold."""
+    async def _add_store(
+        self, store: int, broker: MessageBroker, sums: dict[str, EntitySum], out: Exposition
+    ) -> int | None:
+        """Returns how many messages its backlog queues hold; None while that is not known of all of them."""
         every = list(broker.figures.by_key.values())
-        backlog = 0
+        backlog, backlog_queues = 0, 0
         for number, figures in enumerate(every, 1):
             fragment = broker.by_key.get(int(figures.key))
             held = figures.held if fragment is None else fragment.holding()
@@ -106,8 +110,9 @@ class EntityMetrics:
                 self._tell_fragment(entry, store, held, figures, oldest_at, out)
             if BACKLOG_PART in entry.key:
                 backlog += int(held.active)
+                backlog_queues += 1
         self._tell_fragments(store, broker, out)
-        return backlog
+        return backlog if backlog_queues >= self._names.backlog_count_in(store) else None
 
     async def _look_up_ages(self, broker: MessageBroker) -> None:
         """Those that are in memory or known from before cost nothing; the rest is read together, without the bodies."""

@@ -20,6 +20,18 @@ LOOP_LAG: Final = Family(
     "tandembus_process_loop_lag_seconds", HISTOGRAM, "How much later than asked for a timer of the event loop came."
 )
 CONNECTIONS: Final = Family("tandembus_process_connections", GAUGE, "Connections of clients, AMQP and HTTP alike.")
+REFUSED_CONNECTIONS: Final = Family(
+    "tandembus_process_connections_refused_total",
+    COUNTER,
+    "Connections that were not accepted, or ended without a valid claim, by reason.",
+    ("reason",),
+)
+REFUSALS: Final = Family(
+    "tandembus_process_refusals_total",
+    COUNTER,
+    "Tokens, links, messages and requests of clients that were refused, by protocol and reason.",
+    ("protocol", "reason"),
+)
 AMQP_CONNECTIONS: Final = Family("tandembus_process_amqp_connections", GAUGE, "Those that speak AMQP.")
 LINKS: Final = Family("tandembus_process_links", GAUGE, "Links of clients that send or receive.", ("role",))
 CREDIT: Final = Family(
@@ -109,7 +121,11 @@ DAMAGED: Final = Family("tandembus_store_damaged_messages_total", COUNTER, "Mess
 PINGS: Final = Family(
     "tandembus_pairing_pings_total", COUNTER, "Pings that senders of a pair have sent here.", ("result",)
 )
-BACKLOG: Final = Family("tandembus_pairing_backlog_messages", GAUGE, "Messages in the backlog queues held here.")
+BACKLOG: Final = Family(
+    "tandembus_pairing_backlog_messages",
+    GAUGE,
+    "Messages in the backlog queues held here; missing while that is not known of all of them.",
+)
 BACKLOG_IN: Final = Family(
     "tandembus_pairing_backlog_messages_in_total", COUNTER, "Messages that senders have put into backlog queues here."
 )

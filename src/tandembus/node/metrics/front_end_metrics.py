@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Final
 
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
+from tandembus.front_end.listener import Refusal
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import COMPLETE, FAILOVER, PING, SEND, SYPHON, Count
 from tandembus.node.front_door import FrontDoor
@@ -23,6 +24,10 @@ OUT: Final = "out"
 
 async def tell_front_end(door: FrontDoor, meter: Meter, out: Exposition) -> None:
     await tell_connections(door.front_end, door.open_count, out)
+    for refusal in Refusal:
+        out.add(families.REFUSED_CONNECTIONS, door.refusals[refusal], refusal.value)
+    for (protocol, reason), count in sorted(door.front_end.refusals.counts.items()):
+        out.add(families.REFUSALS, count, protocol, reason)
     tell_pairing(meter, int(door.front_end.pings.refused_count), out)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, final
 
+from tandembus.broker.fragment_lives import BACKLOG_PART
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry
 
@@ -28,6 +29,7 @@ class NamedEntities:
         self._places: dict[int, str] = {}
         """By the key of the first fragment: the entity's name, or that of the others."""
         self._counts: Counter[int] = Counter()
+        self._backlog_counts: Counter[int] = Counter()
         self._divided: set[int] = set()
         """Those whose fragments are told one by one."""
 
@@ -41,6 +43,10 @@ class NamedEntities:
         """How many fragments the catalog names there."""
         return self._counts[store]
 
+    def backlog_count_in(self, store: int) -> int:
+        """How many of these are of backlog queues."""
+        return self._backlog_counts[store]
+
     def look(self) -> None:
         """Once per scrape: the catalog may have changed."""
         if self._version == self._view.version:
@@ -48,6 +54,9 @@ class NamedEntities:
         self._version = self._view.version
         entries = sorted(self._view.entries(), key=lambda entry: entry.fragment_key)
         self._counts = Counter(store for entry in entries for store in entry.stores)
+        self._backlog_counts = Counter(
+            store for entry in entries if BACKLOG_PART in entry.key for store in entry.stores
+        )
         known = {entry.fragment_key for entry in entries}
         self._places = {key: name for key, name in self._places.items() if key in known}
         self._divided &= known

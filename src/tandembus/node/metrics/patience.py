@@ -15,5 +15,5 @@ async def patiently(work: Awaitable[_T]) -> _T | None:
     """None if it was not done in time. What it has noted until then stays, and the next scrape goes on from there."""
     try:
         return await asyncio.wait_for(work, PATIENCE_S)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         return None

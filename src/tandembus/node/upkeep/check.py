@@ -16,6 +16,7 @@ from tandembus.namespace import catalog_records as records
 from tandembus.namespace.applying import facts_of
 from tandembus.namespace.entries import EntityState, Entry, SubscriptionEntry, TopicEntry
 from tandembus.node.store_folders import COPY_FOLDER, catalog_folder, store_folder, stores_that_exist
+from tandembus.node.store_guard import known_findings
 from tandembus.node.upkeep.folders import Progress, environments_of
 from tandembus.node.upkeep.manifest import MANIFEST_FILE, read_manifest
 from tandembus.node.upkeep.restore import verify_files
@@ -25,11 +26,6 @@ from tandembus.store.embedded.snapshots import Cut, Snapshot
 
 CATALOG: Final = "catalog"
 FILES: Final = "files"
-_ENTRIES: Final = {
-    records.QUEUE: records.queue_entry,
-    records.TOPIC: records.topic_entry,
-    records.SUBSCRIPTION: records.subscription_entry,
-}
 
 
 @dataclass(slots=True)
@@ -59,9 +55,9 @@ class _Catalog:
     def entries(self) -> list[Entry]:
         found: list[Entry] = []
         for key, document in self.documents.items():
-            if key[:1] in _ENTRIES:
+            if key[:1] in records.ENTRIES:
                 try:
-                    found.append(_ENTRIES[key[:1]](document))
+                    found.append(records.ENTRIES[key[:1]](document))
                 except (KeyError, TypeError, ValueError, AssertionError) as error:
                     self.part.damaged(f"the entity under the key {key!r} cannot be understood: {error}")
         return found
@@ -96,7 +92,10 @@ def check_quickly(folder: Path) -> list[Part]:
         parts += [] if catalog is None else [catalog.part]
         for store in range(stores_that_exist(folder)):
             at = store_folder(folder, store)
-            if at in snapshots:
+            findings = known_findings(at)
+            if findings:
+                parts.append(Part(_name_of(folder, at), damage_count=len(findings), findings=findings))
+            elif at in snapshots:
                 report = look_at_store(snapshots[at])
                 if catalog is not None:
                     _compare(store, report, catalog, entries)

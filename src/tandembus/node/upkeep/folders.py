@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, final
 
+from tandembus.durability import sync_folder
 from tandembus.node.facts import FACTS_FILE
+from tandembus.node.lives import LIVES_FILE
 from tandembus.node.run_folder import RUN_FOLDER
 from tandembus.node.store_folders import COPY_FOLDER, PARTIAL, catalog_folder, store_folder, stores_that_exist
+from tandembus.node.store_guard import DAMAGED_FILE
 from tandembus.store.embedded.ballast import BALLAST_FILE
 from tandembus.store.embedded.lmdb_file import DATA_FILE
 from tandembus.store.embedded.snapshots import LOCK_FILE
 from tandembus.store.folder_lock import LOCK_FILE as FOLDER_LOCK_FILE
 
 DAMAGED: Final = ".damaged-"
-_NOT_KEPT: Final = (DATA_FILE, LOCK_FILE, FOLDER_LOCK_FILE, BALLAST_FILE)
+_NOT_KEPT: Final = (DATA_FILE, LOCK_FILE, FOLDER_LOCK_FILE, BALLAST_FILE, DAMAGED_FILE)
 """Copied in another way, or made anew."""
 
 Progress = Callable[[int], None]
@@ -41,7 +44,7 @@ def plain_files(data: Path) -> Iterator[Path]:
         folders[:] = sorted(one for one in folders if DAMAGED not in one and not (is_top and one == RUN_FOLDER))
         for name in sorted(names):
             path = Path(at, name)
-            if name not in _NOT_KEPT and not (is_top and name == FACTS_FILE) and path.is_file():
+            if name not in _NOT_KEPT and not (is_top and name in (FACTS_FILE, LIVES_FILE)) and path.is_file():
                 yield path
 
 
@@ -103,14 +106,6 @@ def write_all(descriptor: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def nearest_existing(path: Path) -> Path:

@@ -8,19 +8,27 @@ killed and started again leaves each message in one row.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.errors import InvalidArgument
+from tandembus.loop_thread import LoopThread
 from tandembus.security.sas import parse_connection_string
 from tandembus.spark.jobs.hadoop_files import Folder
-from tandembus.spark.jobs.streaming import Batch, follow
+from tandembus.spark.jobs.streaming import Batch, follow, reason_of
+from tandembus.spark.source.ledger import settle_stopped
+from tandembus.spark.source.link import Link
+from tandembus.spark.source.offsets import COMMITS, NONE_YET, OFFSETS, done_at, newest, offsets_in
+from tandembus.spark.source.options import parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+log = logging.getLogger("tandembus.spark")
 
 OWNER: Final = "capture"
 NOTE: Final = "_capture.json"
@@ -29,7 +37,6 @@ SINK_LOG: Final = "_spark_metadata"
 QUERY: Final = "metadata"
 """In the checkpoint: Spark's name for the query, made here if there is none, so that the output has its owner before
 anything is written to it."""
-NONE_YET: Final = -1
 DEFAULT_EVERY_S: Final = 60.0
 
 
@@ -57,8 +64,12 @@ class CaptureResult:
 def run_capture(
     spark: SparkSession, options: CaptureOptions, tell: Callable[[CaptureResult], None] = lambda _: None
 ) -> CaptureResult:
-    """Until it is interrupted (`KeyboardInterrupt`), or with `once` until all is captured. `tell`: after each batch."""
-    claim_output(Folder(spark, options.output), Folder(spark, options.checkpoint), options)
+    """Until it is interrupted (`KeyboardInterrupt`), or with `once` until all is captured. `tell`: after each batch.
+
+    However it ends, the messages of the last batch whose files count are settled: nobody gets them again.
+    """
+    output, checkpoint = Folder(spark, options.output), Folder(spark, options.checkpoint)
+    claim_output(output, checkpoint, options)
     result = CaptureResult()
 
     def heard(batch: Batch) -> None:
@@ -66,8 +77,37 @@ def run_capture(
         result.batches += 1
         tell(result)
 
-    follow(start_capture(spark, options), heard)
+    try:
+        follow(start_capture(spark, options), heard)
+    finally:
+        try:
+            settle_written(output, checkpoint, options)
+        except Exception as error:
+            log.warning("the last batch is settled when the capture is started again: %s", reason_of(error))
     return result
+
+
+def settle_written(output: Folder, checkpoint: Folder, options: CaptureOptions) -> None:
+    """Settle the last batch that Spark has planned, if its files count. Spark asks for that only when it plans the next
+    one."""
+    planned = newest(checkpoint.names(OFFSETS))
+    if planned == NONE_YET:
+        return
+    is_done = newest(output.names(SINK_LOG)) == planned
+    source = parse_options(_source_options(options))
+    link = Link(source)
+
+    async def settle() -> None:
+        for offset in offsets_in(checkpoint.read(f"{OFFSETS}/{planned}") or "", OWNER):
+            if offset["n"] == source.namespace():
+                for entity, ranges in done_at(offset, is_done=is_done).items():
+                    await settle_stopped(await link.reservations(entity), OWNER, ranges)
+
+    with LoopThread() as loop:
+        try:
+            loop.call(link.patiently(settle, is_brief=True))
+        finally:
+            loop.call(link.drop())
 
 
 def start_capture(spark: SparkSession, options: CaptureOptions) -> StreamingQuery:
@@ -83,11 +123,14 @@ def start_capture(spark: SparkSession, options: CaptureOptions) -> StreamingQuer
 def captured(spark: SparkSession, options: CaptureOptions) -> DataFrame:
     from pyspark.sql.functions import to_date
 
-    reader = spark.readStream.format("servicebus").option("connection", options.connection)
-    # In one spelling, or one entity would have two folders.
-    reader = reader.option("entities", options.entity.lower()).option("owner", OWNER).options(**options.source_options)
-    rows = reader.load()
+    rows = spark.readStream.format("servicebus").options(**_source_options(options)).load()
     return rows.withColumn("date", to_date(rows["enqueued_time"]))
+
+
+def _source_options(options: CaptureOptions) -> dict[str, str]:
+    # In one spelling, or one entity would have two folders.
+    entity = options.entity.lower()
+    return {"connection": options.connection, "entities": entity, "owner": OWNER, **options.source_options}
 
 
 def claim_output(output: Folder, checkpoint: Folder, options: CaptureOptions) -> None:
@@ -109,7 +152,7 @@ def claim_output(output: Folder, checkpoint: Folder, options: CaptureOptions) ->
             f"{options.output} holds what another capture wrote ('{known['entity']}' of {known['namespace']}): give "
             "its checkpoint and entity, or another --output"
         )
-    check_numbers(written, newest(checkpoint.names("offsets")), newest(checkpoint.names("commits")), options)
+    check_numbers(written, newest(checkpoint.names(OFFSETS)), newest(checkpoint.names(COMMITS)), options)
     if query_id is None:
         checkpoint.write(QUERY, json.dumps({"id": note["query"]}))
     if known is None:
@@ -129,12 +172,6 @@ def check_numbers(written: int, planned: int, committed: int, options: CaptureOp
             f"the checkpoint {options.checkpoint} has written batch {committed}, and {options.output} ends with "
             f"{written}: give the --output it has written to, or a checkpoint of its own for this one"
         )
-
-
-def newest(names: Iterable[str]) -> int:
-    """The last batch in one of Spark's logs: a file each, and now and then one for all before."""
-    numbers = [name.removesuffix(".compact") for name in names]
-    return max([int(number) for number in numbers if number.isdecimal()], default=NONE_YET)
 
 
 def _note(options: CaptureOptions, query_id: str) -> dict[str, str]:

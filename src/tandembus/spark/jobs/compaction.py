@@ -7,6 +7,8 @@ message once, and can be made again at any time: days that are there are replace
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +22,7 @@ IDENTITY: Final = ("entity", "fragment", "sequence_number", "enqueued_time")
 """Which message of a namespace it is: an entity that is deleted and made anew counts from 1 again."""
 PARTS: Final = ("entity", "date")
 ROWS_PER_FILE: Final = 5_000_000
+READING_AT_ONCE: Final = "spark.sql.parquet.enableVectorizedReader"
 NO_FILES: Final = "UNABLE_TO_INFER_SCHEMA"
 
 
@@ -46,9 +49,21 @@ def run_compaction(spark: SparkSession, captured: str, output: str) -> Compactio
     once = rows.repartition(*PARTS).dropDuplicates([*PARTS, *IDENTITY[1:]])
     ordered = once.sortWithinPartitions(*PARTS, *IDENTITY[1:]).observe(kept, count(lit(1)).alias("rows"))
     writer = ordered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.option("maxRecordsPerFile", ROWS_PER_FILE).partitionBy(*PARTS).parquet(output)
+    with _reading_row_by_row(spark):
+        writer.option("maxRecordsPerFile", ROWS_PER_FILE).partitionBy(*PARTS).parquet(output)
     row_count = int(kept.get["rows"])
     return CompactionResult(row_count, rows.count() - row_count, _file_count(spark, output))
+
+
+@contextmanager
+def _reading_row_by_row(spark: SparkSession) -> Iterator[None]:
+    """Spark has 4,096 rows of a file in memory at once otherwise, and each may be a message of megabytes."""
+    before = spark.conf.get(READING_AT_ONCE)
+    spark.conf.set(READING_AT_ONCE, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(READING_AT_ONCE, before)
 
 
 def check_paths(captured: str, output: str) -> None:

@@ -18,7 +18,7 @@ from tandembus.spark.jobs.reconcile_judging import entities_of, exceptions_of, f
 from tandembus.spark.jobs.reconcile_listing import Listing
 from tandembus.spark.jobs.reconcile_names import Names, Written
 from tandembus.spark.jobs.reconcile_records import Records, read_records
-from tandembus.spark.jobs.reconcile_result import ReconcileResult, lacks, result_of
+from tandembus.spark.jobs.reconcile_result import MISSING, ReconcileResult, lacks, result_of
 from tandembus.spark.jobs.reconcile_sends import Sends, read_sends
 from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, Spaces
 from tandembus.spark.jobs.reconcile_units import units_of
@@ -62,14 +62,18 @@ def run_reconcile(spark: SparkSession, options: ReconcileOptions) -> ReconcileRe
     for wait_s in (RECORDED_WITHIN_S, PATIENCE_S):
         threading.Event().wait(wait_s)
         result = _reconciled(spark, browsed)
-        if result.total("lost") == 0 and result.total("phantom") == 0:
+        is_late = any(one["kind"] == MISSING for one in result.exceptions)
+        if result.total("lost") == 0 and result.total("phantom") == 0 and not is_late:
             break
     return result
 
 
 def _reconciled(spark: SparkSession, options: ReconcileOptions) -> ReconcileResult:
     records = read_records(spark, options.paths)
-    units = units_of(spark, records, options.in_flight).cache()
+    in_flight = options.in_flight
+    if in_flight is not None:
+        records = replace(records, stores=[in_flight.ends(store, records.lanes) for store in records.stores])
+    units = units_of(spark, records, in_flight).cache()
     try:
         return _result(spark, records, units, options)
     finally:
@@ -81,11 +85,15 @@ def _result(spark: SparkSession, records: Records, units: DataFrame, options: Re
     cut_off_ms = ALWAYS_MS if options.cut_off is None else int(options.cut_off.timestamp() * 1000)
     written = units.groupBy("space", "entity_key", "entity", "is_backlog").count().collect()
     names = Names.of([Written(*row[:4]) for row in written], [store.namespace for store in records.stores])
+    spaces = Spaces.of(records.stores)
     sends: Sends | None = None
     if options.sends is not None:
-        sends = read_sends(spark, options.sends, cut_off_ms, names.homes, Spaces.of(records.stores))
+        sends = read_sends(spark, options.sends, cut_off_ms, names.homes, spaces)
         names.add(sends.written)
     backlogs = {row["space"] for row in written if row["is_backlog"]}
+    # A message that has left a backlog belongs elsewhere, even where no record names its entity any more.
+    queues = {(row["space"], row["entity_key"]) for row in written}
+    backlogs |= {spaces.home_of(lane) for lane in records.lanes if lane.primary_name and lane.key in queues}
     identities = identities_of(
         units,
         None if sends is None else sends.rows,
@@ -103,5 +111,5 @@ def _result(spark: SparkSession, records: Records, units: DataFrame, options: Re
         if options.output is not None:
             listing.keep(options.output)
         flagged.unpersist()
-    lacking = lacks(records, Spaces.of(records.stores).unrecorded(records.lanes, backlogs), options.in_flight)
+    lacking = lacks(records, spaces.unrecorded(records.lanes, backlogs), options.in_flight)
     return result_of(rows, listed, lacking, names, records.skipped_count, sends, options.cut_off)

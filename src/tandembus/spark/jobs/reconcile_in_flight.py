@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.client.addresses import SubQueue
@@ -11,10 +11,13 @@ from tandembus.client.administration import Administration
 from tandembus.client.messages import ReceivedMessage
 from tandembus.client.reservations import Reservations
 from tandembus.client.service_bus import ServiceBus, connect
+from tandembus.client.topology import OpenStore, open_stores
+from tandembus.clock import SystemClock
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, NotSupported
+from tandembus.loop_thread import LoopThread
 from tandembus.security.sas import parse_connection_string
-from tandembus.spark.jobs.reconcile_stores import Lane
-from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, Lane, StoreRecords
+from tandembus.spark.source.link import expired_token
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,10 +69,32 @@ class InFlight:
     closed: frozenset[int] = frozenset()
     seen_until: Mapping[str, int] | None = None
     """By store, the newest record that was there before browsing began. None: all of them."""
+    open_stores: Mapping[str, Mapping[int, OpenStore]] = field(default_factory=dict)
+    """By namespace, its stores that were open, by their index; without namespaces that do not say it."""
 
     def is_reached(self, target: Target, fragment: int) -> bool:
         places = ((target.number, fragment), (target.number, EVERY_FRAGMENT))
         return not any(place in self.unreached for place in places)
+
+    def ends(self, store: StoreRecords, lanes: Sequence[Lane]) -> StoreRecords:
+        """Decides how far a store's records are complete: if it was open, to the last one, if they are of that life and
+        reach as far as the store said."""
+        stores = self.open_stores.get(store.namespace.lower())
+        if stores is None:
+            targets = {target.key: target for target in self.targets}
+            own = [lane for lane in lanes if lane.store == store.store and lane.key in targets]
+            places = [(targets[lane.key], lane.fragment_index) for lane in own]
+            is_reached = any(one.number not in self.closed and self.is_reached(one, index) for one, index in places)
+            return replace(store, end_at=ALWAYS_MS) if is_reached else store
+        found = None if store.stream is None else stores.get(store.stream.index)
+        if found is None:
+            return store
+        if store.epoch >= found.epoch and store.last >= found.audited:
+            return replace(store, end_at=ALWAYS_MS)
+        # A later life may have no records, if it has no audit: the mark at the end of the one before ends nothing then.
+        missing_count = store.missing_count + max(0, found.audited - store.last)
+        doubtful = replace(store, doubtful_until=store.last, doubtful_until_at=ALWAYS_MS)
+        return replace(doubtful, missing_count=missing_count, end_at=store.last_at)
 
 
 def in_flight_of(
@@ -115,6 +140,7 @@ def browse(
         {(row["target"], row["sequence"]): row["text"] for row in told if row["outcome"] == UNREACHED},
         frozenset([row["target"] for row in told if row["outcome"] == CLOSED]),
         seen_until,
+        stores_in(known),
     )
 
 
@@ -153,13 +179,32 @@ def named(namespaces: Sequence[Namespace], recorded: Sequence[str]) -> dict[str,
     return found
 
 
+def stores_in(namespaces: Mapping[str, Namespace]) -> dict[str, dict[int, OpenStore]]:
+    with LoopThread() as loop:
+        told = {name: loop.call(_stores_of(namespace)) for name, namespace in namespaces.items()}
+    return {name: stores for name, stores in told.items() if stores is not None}
+
+
+async def _stores_of(namespace: Namespace) -> dict[int, OpenStore] | None:
+    connection_string, ca_path = namespace
+    try:
+        async with Administration(connection_string, ca_path=ca_path, timeout_s=ANSWER_TIMEOUT_S) as administration:
+            return await open_stores(administration.requests)
+    except BusError:
+        return None
+
+
 async def _name_of(namespace: Namespace) -> str | None:
     connection_string, ca_path = namespace
     try:
         async with Administration(connection_string, ca_path=ca_path, timeout_s=ANSWER_TIMEOUT_S) as administration:
             return await administration.namespace_name()
     except BusError:
-        return parse_connection_string(connection_string).host.partition(".")[0]
+        connection = parse_connection_string(connection_string)
+        expired = expired_token(connection, SystemClock().now())
+        if expired is not None:
+            raise expired from None
+        return connection.host.partition(".")[0]
 
 
 # In the tasks.

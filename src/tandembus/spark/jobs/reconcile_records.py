@@ -12,22 +12,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.reconcile_files import AuditPath, audit_paths, unread_files
-from tandembus.spark.jobs.reconcile_stores import Lane, Life, StoreRecords, lanes_of, stores_of
+from tandembus.spark.jobs.reconcile_stores import Lane, Life, StoreRecords, Stream, lanes_of, stores_of
 from tandembus.spark.jobs.usage_files import REMOTE_PATTERN, shown_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 LOW_BITS: Final = (1 << 48) - 1
 SCHEMA: Final = (
     "audit int, namespace string, store string, number long, part int, parts int, at long, epoch long, kind string, "
     "fragment long, lane int, entity string, numbers array<long>, ids array<string>, sessions array<string>, "
-    "keys array<string>, paths array<string>, counts array<long>, broken string"
+    "keys array<string>, paths array<string>, counts array<long>, index int, stores int, trimmed long, broken string"
 )
 COLUMNS: Final = ("ids", "sessions", "keys", "paths", "counts")
 NEEDED: Final = ("audit", "namespace", "store", "number", "part", "parts", "at", "epoch", "kind")
 NOTHING: Final = "nothing"
+STREAM: Final = "stream"
+ENDED: Final = "ended"
+MARKS: Final = (STREAM, "rolled", ENDED)
+"""Lines between records."""
 DAMAGED_FILES_NAMED: Final = 100
 
 
@@ -64,10 +68,14 @@ def read_listed(spark: SparkSession, paths: Sequence[AuditPath]) -> Records:
     raw = lines.drop("broken", "counts").cache()
     try:
         is_line = F.col("is_line")
-        told = raw.groupBy("file").agg(F.max("audit"), F.count_if(is_line), F.count_if(~is_line)).collect()
+        told = (
+            raw.groupBy("file").agg(F.max("audit"), F.count_if(is_line & ~_is_mark()), F.count_if(~is_line)).collect()
+        )
         read = {shown_name(row[0]): FileRead(*row[1:]) for row in told}
         _check(paths, read)
         lines = raw.where("is_line").drop("file")
+        streams = [Stream(*row) for row in _streams(lines).collect()]
+        lines = lines.where(~_is_mark())
         lives = [Life(*row) for row in _lives(lines).collect()]
         lanes = lanes_of(_lanes(lines).collect())
         skipped_count = sum([each.skipped_count for each in read.values()])
@@ -77,7 +85,7 @@ def read_listed(spark: SparkSession, paths: Sequence[AuditPath]) -> Records:
         raise
     unread = unread_files({name: size for each in paths for name, size in each.files.items()}, read)
     has_copies = any(life.copies > 1 for life in lives)
-    return Records(raw, stores_of(lives, lanes), lanes, damaged, skipped_count, has_copies, unread)
+    return Records(raw, stores_of(lives, lanes, streams), lanes, damaged, skipped_count, has_copies, unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +110,10 @@ def _check(paths: Sequence[AuditPath], read: Mapping[str, FileRead]) -> None:
 
 def _reading(spark: SparkSession, paths: Sequence[AuditPath], schema: str) -> DataFrame:
     reading = spark.read.option("columnNameOfCorruptRecord", "broken").option("recursiveFileLookup", "true")
-    # What gives way while it is read must not end the job: whatever is unread is seen, see `unread_files`.
-    reading = reading.option("ignoreMissingFiles", "true").option("pathGlobFilter", REMOTE_PATTERN)
+    # A file that gives way while it is read, or a packed one that was cut off, must not end the job: what is unread is
+    # seen by `unread_files`, or by the numbers of the records.
+    reading = reading.option("ignoreMissingFiles", "true").option("ignoreCorruptFiles", "true")
+    reading = reading.option("pathGlobFilter", REMOTE_PATTERN)
     return reading.schema(schema).json([name for path in paths for name in path.spark_names])
 
 
@@ -112,12 +122,45 @@ def _is_line() -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     is_whole = F.col("broken").isNull()
+    is_mark = (
+        is_whole
+        & _is_mark()
+        & F.col("number").isNotNull()
+        & F.col("store").isNotNull()
+        & F.col("namespace").isNotNull()
+    )
+    is_stream = F.col("index").isNotNull() & F.col("stores").isNotNull() & F.col("trimmed").isNotNull()
+    is_mark = is_mark & (is_stream | (F.col("kind") != STREAM))
     for name in NEEDED:
         is_whole = is_whole & F.col(name).isNotNull()
     has_messages = F.col("fragment").isNotNull() & F.col("lane").isNotNull() & F.col("numbers").isNotNull()
     for name in COLUMNS:
         has_messages = has_messages & (F.col(name).isNull() | (F.size(name) == F.size("numbers")))
-    return is_whole & ((F.col("kind") == NOTHING) | has_messages)
+    return is_mark | (is_whole & ~_is_mark() & ((F.col("kind") == NOTHING) | has_messages))
+
+
+def _is_mark() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.coalesce(F.col("kind").isin(*MARKS), F.lit(False))
+
+
+def _streams(lines: DataFrame) -> DataFrame:
+    """Reads the marks of each store that has one with its index."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = (
+        lines.where(_is_mark())
+        .groupBy("store")
+        .agg(
+            F.max("namespace"),
+            F.max("index").alias("index"),
+            F.max("stores"),
+            F.max("trimmed"),
+            F.coalesce(F.max(F.when(F.col("kind") == ENDED, F.col("number"))), F.lit(0)),
+        )
+    )
+    return told.where("index is not null")
 
 
 def _lives(lines: DataFrame) -> DataFrame:

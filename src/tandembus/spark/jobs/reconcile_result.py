@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.spark.jobs.reconcile_in_flight import EVERY_FRAGMENT, InFlight
 from tandembus.spark.jobs.reconcile_judging import SUMS
+from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, StoreRecords, missing_stores
 
 if TYPE_CHECKING:
     from tandembus.spark.jobs.reconcile_names import Names
@@ -21,6 +22,12 @@ DAMAGED: Final = "damaged_file"
 UNREAD: Final = "unread_file"
 UNRECORDED: Final = "unrecorded"
 UNREACHED: Final = "unreached"
+MISSING_STORE: Final = "missing_store"
+UNKNOWN_END: Final = "unknown_end"
+OLDER: Final = "completeness_unknown"
+PAUSED: Final = "paused"
+LACKING: Final = (MISSING_STORE, MISSING, UNKNOWN_END, OLDER, PAUSED, DAMAGED, UNREAD, UNRECORDED, UNREACHED)
+"""Kinds of gaps in the records. With any of them nothing is proven."""
 BALANCED: Final = ("settled", "pending", "dead_lettered", "expired", "lost", "unjudged")
 
 
@@ -51,8 +58,7 @@ class ReconcileResult:
     @property
     def is_complete(self) -> bool:
         """All records are there, and all messages could be judged."""
-        lacking = (MISSING, DAMAGED, UNREAD, UNRECORDED, UNREACHED)
-        return self.total("unjudged") == 0 and not any(one["kind"] in lacking for one in self.exceptions)
+        return self.total("unjudged") == 0 and not any(one["kind"] in LACKING for one in self.exceptions)
 
     def verdict(self, exactly_once: bool = False) -> Verdict:
         if self.total("lost") or self.total("phantom") or (exactly_once and self.total("duplicate")):
@@ -89,7 +95,7 @@ def result_of(
         [_entity(row, names) for row in rows],
         [*lacking, *[_exception(one) for one in listed]],
         len(lacking) + sum([row["exception_count"] for row in rows]),
-        cut_off or datetime.fromtimestamp(last_ms / 1000, timezone.utc),
+        cut_off or datetime.fromtimestamp(last_ms / 1000, UTC),
         skipped_count,
         0 if sends is None else sends.skipped_count,
     )
@@ -107,15 +113,27 @@ def _entity(row: Mapping[str, Any], names: Names) -> dict[str, object]:
 def lacks(records: Records, unrecorded: Iterable[str], in_flight: InFlight | None) -> list[dict[str, object]]:
     """What the records do not say."""
     spaces: list[dict[str, object]] = [{"kind": UNRECORDED, "namespace": namespace} for namespace in unrecorded]
-    return [*_gaps(records), *_damage(records), *_unread(records), *spaces, *_unreached(in_flight)]
-
-
-def _gaps(records: Records) -> list[dict[str, object]]:
-    return [
-        {"kind": MISSING, "namespace": store.namespace, "store": store.store, "count": store.missing_count}
-        for store in records.stores
-        if store.missing_count
+    absent: list[dict[str, object]] = [
+        {"kind": MISSING_STORE, "namespace": namespace, "index": index}
+        for namespace, index in missing_stores(records.stores)
     ]
+    gaps = [one for store in records.stores for one in _gaps(store)]
+    return [*absent, *gaps, *_damage(records), *_unread(records), *spaces, *_unreached(in_flight)]
+
+
+def _gaps(store: StoreRecords) -> list[dict[str, object]]:
+    index = None if store.stream is None else store.stream.index
+    whose = {"namespace": store.namespace, "store": store.store, "index": index}
+    found: list[dict[str, object]] = []
+    if missing := store.lost_before + store.missing_count:
+        found.append({"kind": MISSING, **whose, "count": missing})
+    if store.stream is None:
+        found.append({"kind": OLDER, **whose})
+    elif store.end_at < ALWAYS_MS:
+        found.append({"kind": UNKNOWN_END, **whose, "number": store.last, "at": _moment_of_ms(store.end_at or None)})
+    if store.pause_count:
+        found.append({"kind": PAUSED, **whose, "count": store.pause_count})
+    return found
 
 
 def _damage(records: Records) -> list[dict[str, object]]:
@@ -148,8 +166,8 @@ def _exception(row: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _moment_of_ms(at_ms: int | None) -> str | None:
-    return None if at_ms is None else _moment(datetime.fromtimestamp(at_ms / 1000, timezone.utc))
+    return None if at_ms is None else _moment(datetime.fromtimestamp(at_ms / 1000, UTC))
 
 
 def _moment(moment: datetime) -> str:
-    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

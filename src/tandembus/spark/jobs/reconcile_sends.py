@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.reconcile_files import address_of
 from tandembus.spark.jobs.reconcile_names import Written
-from tandembus.spark.jobs.reconcile_stores import Spaces
+from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, Spaces
 from tandembus.spark.jobs.streaming import spark_errors
 from tandembus.spark.jobs.usage_files import without_patterns
 
@@ -43,7 +43,10 @@ def read_sends(spark: SparkSession, path: str, cut_off_ms: int, homes: Mapping[s
     is_send = is_send & F.coalesce(F.col("outcome").isin(*OUTCOMES), F.lit(False))
     skipped_count = told.where(~is_send).count()
     at_ms = F.unix_millis(F.try_to_timestamp("at"))
-    table = [(key, space, spaces.doubt(space), space in spaces.partial) for key, space in homes.items()]
+    # A send may have gone to any of the namespaces: the records of all must reach as far.
+    end_at = min(spaces.end_at.values(), default=ALWAYS_MS)
+    is_open = end_at < ALWAYS_MS
+    table = [(key, space, spaces.doubt(space), is_open or space in spaces.partial) for key, space in homes.items()]
     schema = "entity_key string, space string, doubt_at long, is_partial boolean"
     known = F.broadcast(spark.createDataFrame(table, schema))
     rows = (
@@ -53,7 +56,8 @@ def read_sends(spark: SparkSession, path: str, cut_off_ms: int, homes: Mapping[s
     )
     is_accepted = F.col("outcome") == "accepted"
     # Who does not say when it was may mean a time of which the records are gone.
-    is_in_doubt = F.coalesce(F.col("at_ms") <= F.col("doubt_at"), F.col("is_partial"), F.lit(False))
+    is_recorded = F.col("at_ms").between(F.col("doubt_at") + 1, end_at)
+    is_in_doubt = F.coalesce(~is_recorded, F.col("is_partial"), F.lit(is_open or spaces.lacks_stores))
     listed = rows.select(
         F.coalesce("space", F.lit("")).alias("space"),
         "entity_key",

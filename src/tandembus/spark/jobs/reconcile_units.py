@@ -57,6 +57,7 @@ STATES: Final = (
 STATE: Final = {name: number for number, name in enumerate(STATES)}
 LANE_SCHEMA: Final = (
     "lane_number int, namespace string, entity string, space string, backlog_space string, backlog_doubt_at long, "
+    "backlog_end_at long, "
     "is_main boolean, first_recorded long, dropped_number long, dropped_at long, doubtful_until long, "
     "doubt_at long, last_at long, seen_until long, browsing int"
 )
@@ -198,6 +199,7 @@ def _lane_table(spark: SparkSession, records: Records, in_flight: InFlight | Non
             lane.namespace.lower(),
             backlog_space,
             None if backlog_space is None else spaces.backlog_doubt(lane),
+            None if backlog_space is None else spaces.backlog_end(lane),
             lane.lane == MAIN_LANE,
             LAST_NUMBER if store.is_partial else lane.first_recorded,
             lane.dropped_number,
@@ -213,7 +215,7 @@ def _lane_table(spark: SparkSession, records: Records, in_flight: InFlight | Non
     for target in in_flight.targets if in_flight is not None else ():
         # For what was found where no record knows of a place.
         space = target.namespace.lower()
-        where = (-1 - target.number, target.namespace, target.entity, space, None, None, True)
+        where = (-1 - target.number, target.namespace, target.entity, space, None, None, None, True)
         until = (0, None, None, 0, spaces.doubt(space), last_at.get(target.namespace, 0), 0, BROWSED)
         rows.append((*where, *until))
     return spark.createDataFrame(rows, LANE_SCHEMA)
@@ -301,5 +303,8 @@ def _with_identity(units: DataFrame) -> DataFrame:
         F.when(is_open, F.col("at")).alias("opened_at"),
         closed_at.alias("closed_at"),
         (is_backlog & is_open & has_left).alias("is_moved"),
-        F.coalesce(F.col("at") <= F.col("backlog_doubt_at"), F.lit(False)).alias("is_moved_in_doubt"),
+        # It came home, if it did, before it left the backlog: at a time of which home has no records?
+        F.coalesce(
+            (F.col("at") <= F.col("backlog_doubt_at")) | (closed_at > F.col("backlog_end_at")), F.lit(False)
+        ).alias("is_moved_in_doubt"),
     )

@@ -11,24 +11,17 @@ from typing import Final
 
 from tandembus.errors import InvalidArgument
 
-FIGURES: Final = (
-    "accepted",
-    "settled",
-    "pending",
-    "dead_lettered",
-    "expired",
-    "lost",
-    "unjudged",
-    "phantom",
-    "duplicate",
-    "late",
-    "reordered",
-    "unknown_outcome",
-)
-BAD: Final = ("lost", "phantom")
-"""What must not be."""
+OUTCOMES: Final = ("settled", "pending", "dead_lettered", "expired", "lost", "unjudged")
+"""What becomes of an accepted message."""
+FIGURES: Final = ("accepted", *OUTCOMES, "phantom", "duplicate", "late", "reordered", "unknown_outcome")
 VERDICTS: Final = ("well", "failed", "incomplete")
 """As the job says them."""
+LACKS: Final = {
+    "missing_records": "places where audit records are missing",
+    "damaged_file": "audit files with lines that could not be read",
+    "unreached": "places that could not be browsed",
+}
+"""Exceptions that keep a reconciliation from being a proof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +29,6 @@ class Reconciled:
     namespace: str
     entity: str
     figures: Mapping[str, int]
-
-    @property
-    def name(self) -> str:
-        return f"{self.namespace}: {self.entity}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +44,28 @@ class Reconciliation:
     skipped_sends: int = 0
 
     @property
-    def lacking(self) -> Mapping[str, int]:
-        """Exceptions that are about the records and not about a message, by kind."""
-        return Counter([str(each.get("kind")) for each in self.exceptions if "message_id" not in each])
+    def worst_first(self) -> list[Reconciled]:
+        return sorted(
+            self.entities,
+            key=lambda each: (
+                -each.figures["lost"] - each.figures["phantom"],
+                -each.figures["accepted"],
+                each.namespace,
+                each.entity,
+            ),
+        )
 
-    def total(self, figure: str) -> int:
-        return sum([each.figures[figure] for each in self.entities])
+    @property
+    def lacks(self) -> list[str]:
+        """What keeps it from being a proof."""
+        kinds = Counter([str(each.get("kind")) for each in self.exceptions if "message_id" not in each])
+        texts = [f"{LACKS.get(kind, kind)}: {count:,}" for kind, count in kinds.items()]
+        unjudged = self.totals["unjudged"]
+        return [f"messages that could not be judged: {unjudged:,}", *texts] if unjudged else texts
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        return {name: sum([each.figures[name] for each in self.entities]) for name in FIGURES}
 
 
 def read_reconciliation(path: Path) -> Reconciliation:
@@ -76,7 +81,7 @@ def read_reconciliation(path: Path) -> Reconciliation:
     verdict = document.get("verdict")
     if verdict not in VERDICTS:
         raise InvalidArgument(
-            f"{path}: has no verdict ({', '.join(VERDICTS)}): make it anew with `tandembus spark reconcile --json`"
+            f"{path}: has no verdict ({', '.join(VERDICTS)}): make it again with `tandembus spark reconcile --json`"
         )
     listed = document.get("exceptions")
     exceptions = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from traceback import walk_tb
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 0.5
 FINISH_LOOKS: Final = 20
 STANDARD_ERROR: Final = 2
+JAVA_ENDS_S: Final = 10.0
+"""How long a Java process may take to end that does not answer any more."""
+OUT_OF_MEMORY: Final = 52
+"""With which Spark ends Java then."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 Batch: TypeAlias = Mapping[str, Any]
 """What Spark tells of one batch."""
@@ -76,8 +82,39 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JError
 
 
+def java_end(error: BaseException) -> str | None:
+    """How Spark's Java process ended, if that is what an error of the bridge to it means."""
+    is_bridge = any(frame.f_globals["__name__"].startswith("py4j.") for frame, _ in walk_tb(error.__traceback__))
+    if not is_bridge or not _is_broken(error):
+        return None
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    code = None
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(JAVA_ENDS_S)
+    if code is None:
+        return "Spark's Java process does not answer any more"
+    if code == OUT_OF_MEMORY:
+        return f"Spark's Java process ran out of memory, and ended (exit code {code})"
+    if code < 0:
+        return f"Spark's Java process was killed (signal {-code}), as the system does when memory is short"
+    return f"Spark's Java process ended (exit code {code})"
+
+
+def _is_broken(error: BaseException) -> bool:
+    """Whether Java did not answer; what it answers may be an error as well."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    return isinstance(error, (ConnectionError, EOFError, Py4JError)) and not isinstance(error, Py4JJavaError)
+
+
 def reason_of(error: BaseException) -> str:
     """What was raised first: deep in a worker's traceback that Spark passed on as text, or in Java."""
+    end = java_end(error)
+    if end is not None:
+        return end
     java = getattr(error, "java_exception", None)
     if java is not None:
         return _reason_in_java(java)

@@ -1,35 +1,32 @@
 """The syphon on Spark (D2): brings backlogs home that are too large for one process.
 
-One task reads and sends, so that the messages of a fragment keep their order. What is accepted is completed in the
-backlog by that task; the checkpoint only says which messages the last batch had. So a job that is killed loses nothing,
-and one that is started again, with its checkpoint or without, goes on with whatever is still reserved for it.
+Its tasks run the engine of `tandembus syphon`, each for its share of the backlog queues. Any number of other syphons
+may work beside them. A job that is killed loses nothing: the locks of what it had in hand lapse.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.client import ClientFailure
 from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings, TopicSettings
-from tandembus.errors import InvalidArgument
+from tandembus.pairing.syphon_rules import SyphonSettings
 from tandembus.spark.jobs.streaming import Batch, JobFailed, follow
-from tandembus.spark.jobs.syphon_home import BacklogRow, HomeTask, Pair
-from tandembus.spark.jobs.syphon_ledger import PATIENCE_S
-from tandembus.spark.jobs.syphon_ledgers import Ledgers
-from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.jobs.syphon_task import NAME, Pair, Work, source_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-OUTCOME: Final = "queue string, path string, moved long, moved_bytes long, dead_lettered long, waiting long"
 OBSERVED: Final = "syphon"
 POLL: Final = "1 second"
 DEFAULT_MAX_MESSAGES: Final = 100_000
+MOST_IDLE: Final = 10
+"""Batches that moved nothing: more make no difference."""
 MANY: Final = 20
 """Destinations that are named one by one."""
 
@@ -45,7 +42,7 @@ class SyphonOptions:
     """End when nothing more can be moved."""
     retry_interval_s: float = 1.0
     max_messages: int = DEFAULT_MAX_MESSAGES
-    """In one batch."""
+    """In one batch, some more or less."""
     partition_count: int | None = None
     """Tasks of a batch; None: as many as there are cores."""
 
@@ -56,112 +53,78 @@ class SyphonResult:
     moved_bytes: int = 0
     dead_lettered: int = 0
     left: int = 0
-    """Of a drain: what was there at its start and still is, in the end. Otherwise what was given back."""
-    deferred: int = 0
-    """Of those left: put aside by a syphon that is no job, and found only by such a one."""
-    in_hands: int = 0
-    """Of those left: in somebody else's hands, lately or still."""
+    """Of a drain: messages that it could not move."""
     dead_destinations: list[str] = field(default_factory=list)
     """Which took none when they were last asked."""
+    troubles: list[str] = field(default_factory=list)
+    """Backlog queues that could not be used in the last batch, and why."""
     batches: int = 0
 
-    def add(self, batch: Batch) -> None:
-        told = batch.get("observedMetrics", {}).get(OBSERVED)
+    def add(self, batch: Batch) -> Any:
+        """Returns what the tasks of the batch told."""
         self.batches += 1
+        told = batch.get("observedMetrics", {}).get(OBSERVED)
         if told is not None:
             self.moved += told["moved"] or 0
             self.moved_bytes += told["moved_bytes"] or 0
             self.dead_lettered += told["dead_lettered"] or 0
+            self.left = told["left"] or 0
             dead = {*self.dead_destinations} - {*(told["took"] or [])} | {*(told["waiting_for"] or [])}
             self.dead_destinations = sorted(dead)
+            self.troubles = sorted(told["troubles"] or [])
+        return told
 
 
 def run_syphon(
     spark: SparkSession, options: SyphonOptions, tell: Callable[[SyphonResult], None] = lambda _: None
 ) -> SyphonResult:
-    """Until it is interrupted, or with `once` until nothing more can be moved. `tell`: after each batch.
-
-    However it ends, messages that wait are given back to the backlog, where any syphon finds them.
-    """
-    check_session(spark)
+    """Until it is interrupted, or with `once` until nothing more can be moved. `tell`: after each batch. Raises
+    `JobFailed`, also where `once` could not empty a backlog queue."""
     result = SyphonResult()
+    done_count = idle_count = 0
 
     def heard(batch: Batch) -> None:
-        result.add(batch)
+        nonlocal done_count, idle_count
+        if (told := result.add(batch)) is not None:
+            done_count = told["done"]
+            idle_count = 0 if told["moved"] else min(idle_count + 1, MOST_IDLE)
+            idle_file.write_text(str(idle_count))
         tell(result)
 
-    with LoopThread() as loop, Ledgers(options.pair, options.queues, loop) as ledgers:
-        ledgers.open()
-        query = _writer(spark, options, ledgers.epochs).start()
-        try:
-            follow(query, heard)
-        except KeyboardInterrupt:
-            ledgers.learn(query)
-            result.left = ledgers.release()
-            tell(result)
-            raise
-        except JobFailed as error:
-            ledgers.learn(query)
-            raise JobFailed(f"{error}{ledgers.release_after_failure()}") from None
-        ledgers.learn(query)
-        result.deferred, result.in_hands = ledgers.left_there()
-        result.left = ledgers.release() + result.deferred + result.in_hands
+    with tempfile.TemporaryDirectory() as folder:
+        idle_file = Path(folder) / "idle"
+        query = outcomes(spark, options, str(idle_file)).writeStream.format("noop").outputMode("append")
+        query = query.option("checkpointLocation", options.checkpoint).queryName("syphon")
+        if not options.once:
+            follow(query.trigger(processingTime=POLL).start(), heard)
+        while options.once and done_count < len(options.queues):
+            follow(query.trigger(availableNow=True).start(), heard)
+    if options.once and result.troubles:
+        raise JobFailed(f"messages may be left in backlog queues that could not be used: {'; '.join(result.troubles)}")
     return result
 
 
-def check_session(spark: SparkSession) -> None:
-    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        raise InvalidArgument(
-            "with spark.speculation two attempts of a task would send the same messages: start Spark with "
-            "spark.speculation=false"
-        )
-
-
-def _writer(spark: SparkSession, options: SyphonOptions, epochs: Mapping[str, int | None]) -> Any:
-    writer = outcomes(spark, options, epochs).writeStream.format("noop").outputMode("append")
-    writer = writer.option("checkpointLocation", options.checkpoint).queryName("syphon")
-    return writer.trigger(availableNow=True) if options.once else writer.trigger(processingTime=POLL)
-
-
-def outcomes(spark: SparkSession, options: SyphonOptions, epochs: Mapping[str, int | None]) -> DataFrame:
+def outcomes(spark: SparkSession, options: SyphonOptions, idle_file: str) -> DataFrame:
     """What became of the messages, batch by batch, as it is observed."""
     from pyspark.sql import functions as f
 
-    from tandembus.spark.jobs.syphon_source import NAME, BacklogDataSource
-
-    spark.dataSource.register(BacklogDataSource)
-    reader = spark.readStream.format(NAME).options(
-        connection=options.pair.secondary,
-        ca=options.pair.secondary_ca or "",
-        primaryName=options.primary_name,
-        epochs=json.dumps(dict(epochs)),
-        retryInterval=str(options.retry_interval_s),
-        patience=str(PATIENCE_S),
-        maxMessages=str(options.max_messages),
-        numPartitions=str(options.partition_count or spark.sparkContext.defaultParallelism),
+    count = options.partition_count or spark.sparkContext.defaultParallelism
+    settings = SyphonSettings(retry_interval_s=options.retry_interval_s)
+    most = max(1, options.max_messages // min(count, len(options.queues)))
+    work = Work(options.pair, options.primary_name, options.queues, settings, options.once, count, most, idle_file)
+    spark.dataSource.register(source_of(work))
+    return (
+        spark.readStream.format(NAME)
+        .load()
+        .observe(
+            OBSERVED,
+            *[f.sum(name).alias(name) for name in ("moved", "moved_bytes", "dead_lettered", "left")],
+            f.sum(f.col("is_done").cast("int")).alias("done"),
+            f.collect_set(f.when(f.col("is_dead"), f.col("path"))).alias("waiting_for"),
+            f.collect_set(f.when(f.col("moved") > 0, f.col("path"))).alias("took"),
+            f.collect_set("trouble").alias("troubles"),
+        )
     )
-    moved = reader.load().mapInArrow(sending_home(options.pair), OUTCOME)
-    sums = [f.sum(name).alias(name) for name in ("moved", "moved_bytes", "dead_lettered", "waiting")]
-    waiting_for = f.collect_set(f.when(f.col("waiting") > 0, f.col("path")))
-    took = f.collect_set(f.when(f.col("moved") > 0, f.col("path")))
-    return moved.observe(OBSERVED, *sums, waiting_for.alias("waiting_for"), took.alias("took"))
-
-
-def sending_home(pair: Pair) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def send_home(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        with LoopThread() as loop:
-            task = HomeTask(pair)
-            try:
-                for batch in batches:
-                    rows = list(map(BacklogRow, *[column.to_pylist() for column in batch.columns]))
-                    if rows and (found := loop.call(task.move(rows))):
-                        yield pa.RecordBatch.from_pylist([each._asdict() for each in found])
-            finally:
-                loop.call(task.close())
-
-    return send_home
 
 
 async def guarantee(pair: Pair) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from tandembus.spark.source.backends import browser_for, ends_of
+from tandembus.errors import FragmentUnavailable, StoreUnavailable
+from tandembus.loop_thread import LoopThread
+from tandembus.spark.source.backends import browser_for, check_is_whole, ends_of
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.ranges import Slice, packed
 
@@ -32,11 +33,13 @@ class SlicesPartition(InputPartition):
         self.slices = slices
 
 
-def read_slices(options: SourceOptions, slices: list[Slice], *, are_listed: bool = False) -> Iterator[pa.RecordBatch]:
+def read_slices(
+    options: SourceOptions, slices: list[Slice], *, are_listed: bool = False, state: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """In the task: connects, reads, and leaves nothing behind.
 
     `are_listed`: each number is that of a message. One that is not there was removed by somebody, or has expired: the
-    others are read.
+    others are read. `state`: the one that each row shows in place of the message's present state.
     """
     from tandembus.spark.source.browsing import messages_of
     from tandembus.spark.source.columns import batches_of
@@ -50,9 +53,11 @@ def read_slices(options: SourceOptions, slices: list[Slice], *, are_listed: bool
             for part in slices:
                 pages = messages_of(link, loop, browser_for(link), part)
                 count = 0
-                for batch in batches_of(part.entity, pages, options.payload, share_of(options)):
+                for batch in batches_of(part.entity, pages, options.payload, share_of(options), state):
                     count += batch.num_rows
                     yield batch
+                if part.fragment is None:
+                    loop.call(check_is_whole(options, part.entity))
                 if are_listed and count < part.count:
                     log.info(
                         "%s: %d of %d messages were removed or have expired before they were read",
@@ -83,8 +88,14 @@ class BatchReader(DataSourceReader):
 
     def _slices(self, loop: LoopThread, link: Link, entity: str) -> list[Slice]:
         options = self._options
-        ends = loop.call(link.patiently(lambda: ends_of(link, entity)))
+        try:
+            ends = loop.call(link.patiently(lambda: ends_of(link, entity)))
+        except StoreUnavailable as error:
+            raise FragmentUnavailable(
+                f"{entity}: {error} The option fragments reads a table of those fragments that can be reached."
+            ) from None
         if ends is None:
+            loop.call(link.patiently(lambda: check_is_whole(options, entity)))
             return [Slice(entity, None, ((options.from_sequence, options.to_sequence),), options.fragments)]
         return [
             Slice(entity, fragment, ((options.from_sequence, min(end, options.to_sequence)),))

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from tandembus.loop_thread import LoopThread
 from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.marks import sequence_number_of
 from tandembus.spark.source.pages import Fetch, Page, PagesAhead, share_of
 from tandembus.spark.source.ranges import Listed, Range, Slice, full_number, joined

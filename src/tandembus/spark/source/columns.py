@@ -19,20 +19,25 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 def batches_of(
-    entity: str, pages: Iterable[list[bytes]], payload: str = "none", max_bytes: int = BATCH_BYTES
+    entity: str,
+    pages: Iterable[list[bytes]],
+    payload: str = "none",
+    max_bytes: int = BATCH_BYTES,
+    state: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of encoded messages of one entity, in their order. Pages stay whole where they fit."""
+    """Batches of encoded messages of one entity, in their order. Pages stay whole where they fit. `state`: the one that
+    each row shows in place of the message's present state."""
     limit = min(BATCH_BYTES, max_bytes)
     chunk: list[bytes] = []
     size = 0
     for part, part_size in _parts(pages, limit):
         if chunk and (len(chunk) + len(part) > BATCH_ROWS or size + part_size > limit):
-            yield batch_of(entity, chunk, payload)
+            yield batch_of(entity, chunk, payload, state)
             chunk, size = [], 0
         chunk += part
         size += part_size
     if chunk:
-        yield batch_of(entity, chunk, payload)
+        yield batch_of(entity, chunk, payload, state)
 
 
 def _parts(pages: Iterable[list[bytes]], limit: int) -> Iterator[tuple[list[bytes], int]]:
@@ -46,7 +51,7 @@ def _parts(pages: Iterable[list[bytes]], limit: int) -> Iterator[tuple[list[byte
                 yield [message], len(message)
 
 
-def batch_of(entity: str, messages: list[bytes], payload: str = "none") -> pa.RecordBatch:
+def batch_of(entity: str, messages: list[bytes], payload: str = "none", state: str | None = None) -> pa.RecordBatch:
     schema = arrow_schema(payload)
     if payload == "only":
         numbers = [sequence_number_of(message) for message in messages]
@@ -63,7 +68,7 @@ def batch_of(entity: str, messages: list[bytes], payload: str = "none") -> pa.Re
             ", ".join(sorted(set(rows.unreadable))),
             UNREADABLE,
         )
-    arrays = _arrays(entity, rows)
+    arrays = _arrays(entity, rows, state)
     if payload == "also":
         arrays.append(pa.array(messages, pa.binary()))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -77,7 +82,7 @@ def _where_from(entity: str, numbers: list[int]) -> list[pa.Array]:
     ]
 
 
-def _arrays(entity: str, rows: Rows) -> list[pa.Array]:
+def _arrays(entity: str, rows: Rows, state: str | None) -> list[pa.Array]:
     text, time = pa.string(), pa.timestamp("us", tz="UTC")
     ends, names = pa.array(rows.map_ends, pa.int32()), pa.array(rows.map_names, text)
     return [
@@ -93,7 +98,7 @@ def _arrays(entity: str, rows: Rows) -> list[pa.Array]:
         pa.array(rows.enqueued, pa.int64()).cast(time),
         pa.array(rows.expires, pa.int64()).cast(time),
         pa.array(rows.delivery_counts, pa.int32()),
-        pa.array(rows.states, text),
+        pa.array(rows.states, text) if state is None else pa.repeat(pa.scalar(state, text), len(rows.numbers)),
         _texts(rows.reasons),
         pa.MapArray.from_arrays(ends, names, pa.array(rows.map_values, text)),
         pa.MapArray.from_arrays(ends, names, pa.array(rows.map_types, text)),

@@ -35,7 +35,6 @@ MOST_LATE: Final = 10_000
 FIRST_WAIT_S: Final = 1.0
 NEXT_WAIT_S: Final = 0.2
 LAST_SEQUENCE_NUMBER: Final = (1 << 63) - 1
-ACTIVE: Final = 0
 DEFERRED: Final = 1
 
 
@@ -68,6 +67,10 @@ class DeferralLedger:
             except EntityNotFound as error:
                 raise_unless_retired(error, entity, self._entities)
                 numbers.clear()
+
+    def unsettled(self) -> Batch:
+        """Nothing is written down: a process that is started again finds them by looking."""
+        return {}
 
     async def _settle(self, entity: str, numbers: set[int]) -> None:
         waiting = sorted(numbers)
@@ -119,7 +122,7 @@ class DeferralLedger:
             return []
         node = await self._link.management(entity)
         states = await _states(node, sorted(held))
-        await _defer_locked(node, held, [number for number, state in states.items() if state == ACTIVE])
+        await _defer_locked(node, held, [number for number, state in states.items() if state != DEFERRED])
         states = await _states(node, sorted(held))
         held.clear()
         return [number for number, state in states.items() if state == DEFERRED]
@@ -193,10 +196,10 @@ class DeferralLedger:
         node = await self._link.management(entity)
         at = 0
         while at <= LAST_SEQUENCE_NUMBER and (page := await _peek(node, at)):
-            active = [one for one in page if one.state == ACTIVE]
+            active = [one for one in page if one.is_active()]
             if not all(map(self._is_late, active)):
                 return True
-            is_late_from_here = page[-1].state == ACTIVE
+            is_late_from_here = page[-1].is_active()
             fragment = int(page[-1].number) >> NUMBER_BITS
             at = full_number(fragment + 1, 0) if is_late_from_here else _behind(page, at)
         return False

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from tandembus.client import Management, Receiver, Sender, ServiceBus, connect
 from tandembus.client.reservations import Reservations
 from tandembus.clock import Clock, SystemClock
 from tandembus.errors import BusError, EntityNotFound, InvalidArgument, Unauthorized
+from tandembus.security.sas import ConnectionString, is_sas_token, parse_token
 from tandembus.spark.source.options import SourceOptions
 
 T = TypeVar("T")
@@ -96,7 +98,7 @@ class Link:
             except Exception as error:
                 is_late = self._clock.monotonic() - begun + pause_s > self.options.retry_for_s
                 if not is_transient(error) or is_late or is_brief:
-                    raise _explained(error, self.options) from None
+                    raise _explained(error, self.options, self._clock.now()) from None
                 await self.drop()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -115,7 +117,16 @@ def _check_authority(options: SourceOptions) -> None:
         ) from None
 
 
-def _explained(error: Exception, options: SourceOptions) -> Exception:
+def expired_token(connection: ConnectionString, now: float) -> Unauthorized | None:
+    """A service forgets a token that expires, and then says only that a right is missing."""
+    token = connection.signature or ""
+    if not is_sas_token(token) or (end := parse_token(token).expires_at) > now:
+        return None
+    when = datetime.fromtimestamp(end, UTC).isoformat(sep=" ", timespec="seconds")
+    return Unauthorized(f"The token of the connection string (SharedAccessSignature) expired at {when}: give a new one")
+
+
+def _explained(error: Exception, options: SourceOptions, now: float) -> Exception:
     """The same kind of error, with what to do next."""
     if isinstance(error, EntityNotFound):
         return EntityNotFound(
@@ -123,6 +134,9 @@ def _explained(error: Exception, options: SourceOptions) -> Exception:
             "show what there is"
         )
     if isinstance(error, Unauthorized):
+        expired = expired_token(options.parsed_connection(), now)
+        if expired is not None:
+            return expired
         return Unauthorized(f"{error} Reading needs the right Listen, writing the right Send")
     if isinstance(error, BusError):
         return error

@@ -20,15 +20,18 @@ _SEQUENCE_NUMBER: Final = b"x-opt-sequence-number"
 _ENQUEUED_TIME: Final = b"x-opt-enqueued-time"
 _PARTITION_KEY: Final = b"x-opt-partition-key"
 _STATE: Final = b"x-opt-message-state"
+_SCHEDULED_TIME: Final = b"x-opt-scheduled-enqueue-time"
 _SHORTEST: Final = 19
 _LONGEST: Final = 21
+_LENGTH_OF_SCHEDULED_TIME: Final = 28
+_SCHEDULED: Final = 2
 
 
 @final
 class Marks:
     """`number` 0 and times of -1: not there. The partition key is the value at `key_at`, if that is above 0."""
 
-    __slots__ = ("enqueued_ms", "key_at", "key_end", "number", "state")
+    __slots__ = ("enqueued_ms", "key_at", "key_end", "number", "scheduled_ms", "state")
 
     def __init__(self) -> None:
         self.number: i64 = 0
@@ -36,6 +39,11 @@ class Marks:
         self.state: i64 = 0
         self.key_at: i64 = 0
         self.key_end: i64 = 0
+        self.scheduled_ms: i64 = 0
+
+    def is_active(self) -> bool:
+        """A message that was scheduled keeps that state when it becomes active, and is enqueued then."""
+        return self.state == 0 or (self.state == _SCHEDULED and self.enqueued_ms >= self.scheduled_ms)
 
 
 def sequence_number_of(payload: bytes) -> int:
@@ -94,7 +102,9 @@ def read_marks(marks: Marks, data: bytes, at: i64, end: i64) -> None:
         behind = skip_value(data, value_at, end)
         code: i64 = data[position]
         start: i64 = position + 2 if code == 0xA3 or code == 0xA1 else position + 5
-        if _SHORTEST <= value_at - start <= _LONGEST and (code == 0xA3 or code == 0xB3 or code == 0xA1 or code == 0xB1):
+        size: i64 = value_at - start
+        is_of_length = _SHORTEST <= size <= _LONGEST or size == _LENGTH_OF_SCHEDULED_TIME
+        if is_of_length and (code == 0xA3 or code == 0xB3 or code == 0xA1 or code == 0xB1):
             _read_mark(marks, data, data[start:value_at], value_at, behind)
         position = behind
         count -= 2
@@ -114,6 +124,8 @@ def _read_mark(marks: Marks, data: bytes, name: bytes, at: i64, end: i64) -> Non
         marks.key_end = end
     elif name == _STATE:
         marks.state = integer_at(data, at, 0)
+    elif name == _SCHEDULED_TIME:
+        marks.scheduled_ms = read_i64_be(data, at + 1) if code == 0x83 else integer_at(data, at, 0)
 
 
 def integer_at(data: bytes, at: i64, default: i64) -> i64:

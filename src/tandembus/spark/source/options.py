@@ -107,7 +107,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if (connection is None) == (variable is None):
         raise InvalidArgument(
             "which namespace? Give the option connectionEnv (the name of an environment variable that holds the "
-            "connection string, which stays secret then) or connection, and not both"
+            "connection string, which stays secret then) or connection, and not both. A table of Spark's catalog keeps "
+            "its OPTIONS only if CREATE TABLE named no columns"
         )
     if connection is not None:
         _parsed(connection)

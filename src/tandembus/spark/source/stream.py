@@ -17,6 +17,7 @@ from tandembus.spark.source.offsets import (
     Offset,
     batch_ending_at,
     check_offset,
+    done_at,
     initial_offset,
     offset_after,
 )
@@ -84,7 +85,7 @@ class Stream:
             return start
         if not batch:
             return start
-        self._planned = offset_after(start, batch, self._owner)
+        self._planned = offset_after(start, batch, self._owner, self._ledger.unsettled())
         return self._planned
 
     async def batch(self, start: Offset, end: Offset) -> Batch:
@@ -126,7 +127,7 @@ class Stream:
 
     async def _settle(self, offset: Offset) -> None:
         """Also when it is settled already: of an earlier one something may be left."""
-        batch = {} if offset == self._settled else batch_ending_at(offset)
+        batch = {} if offset == self._settled else done_at(offset)
         await self._link.patiently(lambda: self._ledger.settle(batch))
         self._settled = offset
 

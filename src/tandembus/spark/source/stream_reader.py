@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tandembus.clock import SystemClock
+from tandembus.loop_thread import LoopThread
 from tandembus.spark.source.backends import NATIVE, ledger_for
 from tandembus.spark.source.batch_reader import SlicesPartition, read_slices
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.offsets import Offset, initial_offset
 from tandembus.spark.source.options import SourceOptions, check_stream, require_owner
 from tandembus.spark.source.ranges import packed, slices_of
@@ -26,6 +26,9 @@ from tandembus.spark.source.stream import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+ACTIVE: Final = "active"
+"""Neither reservations nor receiving take a message in any other state."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,7 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, SlicesPartition):
             # The numbers of a deferred message each; between reserved ones there may be gaps.
             are_listed = self._options.backend != NATIVE
-            yield from read_slices(self._options, partition.slices, are_listed=are_listed)
+            # They are set aside by now: rows show the state that they had before.
+            yield from read_slices(self._options, partition.slices, are_listed=are_listed, state=ACTIVE)
 
     def commit(self, end: Offset) -> None:
         loop, stream = self._planning()

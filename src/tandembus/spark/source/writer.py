@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from tandembus.client.groups import Group
 from tandembus.clock import SystemClock
 from tandembus.errors import InvalidArgument
+from tandembus.loop_thread import LoopThread
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.loop_thread import LoopThread
 from tandembus.spark.source.message_ids import IdMaker
 from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.outgoing import Groups, RowEncoder, check_columns, slices

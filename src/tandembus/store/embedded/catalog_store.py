@@ -9,7 +9,6 @@ record that rotted, or stands under another's key, is reported and not believed.
 from __future__ import annotations
 
 import json
-import os
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -19,9 +18,11 @@ from typing import Final, final
 
 import lmdb
 
+from tandembus.durability import make_folder, sync_folder
 from tandembus.errors import StoreDamaged, StoreFull, StoreUnavailable
 from tandembus.store.embedded.environment import disk_free_bytes
 from tandembus.store.embedded.lmdb_file import DATA_FILE, check_length
+from tandembus.store.embedded.lmdb_pages import check_catalog_pages
 from tandembus.store.folder_lock import FolderLock
 
 FORMAT_VERSION: Final = 3
@@ -51,7 +52,7 @@ class CatalogStore:
         self._folder = folder
         self._map_size_bytes = map_size_bytes
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise StoreUnavailable(f"the catalog's folder {folder} cannot be made: {error}") from error
         self.is_of_newer_format = False
@@ -129,6 +130,7 @@ class CatalogStore:
 
     def _open(self) -> lmdb.Environment:
         check_length(self._folder / DATA_FILE)
+        check_catalog_pages(self._folder / DATA_FILE)
         try:
             environment = lmdb.open(
                 str(self._folder), map_size=self._map_size_bytes, mode=0o600, max_readers=MAX_READERS
@@ -136,7 +138,8 @@ class CatalogStore:
             environment.reader_check()
         except lmdb.Error as error:
             raise StoreDamaged(f"the catalog in {self._folder} cannot be opened: {error}") from error
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
+        sync_folder(self._folder.parent)
         return environment
 
     def _opened(self) -> lmdb.Environment:
@@ -190,12 +193,3 @@ def encode_record(key: bytes, document: Document, version: int = FORMAT_VERSION)
     # The version is under the checksum, too: a flipped bit there must not look like a newer format.
     crc = zlib.crc32(body, zlib.crc32(key + bytes([version])))
     return _HEAD.pack(version, crc) + body
-
-
-def _sync_folder(folder: Path) -> None:
-    for path in (folder, folder.parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

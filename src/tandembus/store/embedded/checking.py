@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from tandembus.errors import StoreDamaged
 from tandembus.message import Message
 from tandembus.store.embedded import keys
 from tandembus.store.embedded.keys import BODY_TREE, LOG_TREE, META_KEY, PLACE_BYTES, STATE_TREE, place_at
@@ -83,8 +84,12 @@ def check_store(
 def look_at_store(snapshot: Snapshot) -> StoreReport:
     """A short look: whether it can be opened, which fragments it has, and whether anything was put aside."""
     check = StoreCheck({}, _nobody, BLOCK_SIZE)
-    for key, value in snapshot.items(STATE_TREE, [META_KEY, bytes([keys.HEAD]), bytes([keys.QUARANTINE])]):
-        check.take_state(key, value)
+    try:
+        for key, value in snapshot.items(STATE_TREE, [META_KEY, bytes([keys.HEAD]), bytes([keys.QUARANTINE])]):
+            check.take_state(key, value)
+    except StoreDamaged as error:
+        check.report.damaged(str(error))
+        return check.report
     if not check.has_meta:
         check.report.damaged("the meta record is missing: the store cannot be opened")
     return check.report

@@ -11,6 +11,7 @@ from typing import Final, Literal
 import lmdb
 
 from tandembus.clock import Clock
+from tandembus.durability import make_folder, sync_folder
 from tandembus.errors import StoreDamaged, StoreFull, StoreUnavailable
 from tandembus.store.embedded.ballast import Ballast
 from tandembus.store.embedded.keys import BODY_TREE, LOG_TREE, META_KEY, STATE_TREE
@@ -95,7 +96,7 @@ def open_environment(folder: Path, settings: EmbeddedSettings, clock: Clock) -> 
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise StoreUnavailable(f"the store's folder {folder} cannot be made: {error}") from error
 
@@ -113,7 +114,8 @@ def _open_locked(
         count = MEASURED_COMMITS if settings.commit_mode == "auto" else 1
         times = [_commit_meta(environment, state, meta, clock) for _ in range(count)]
         ballast.take(disk_free_bytes(folder))
-        _sync_folder(folder)
+        sync_folder(folder)
+        sync_folder(folder.parent)
     except lmdb.Error as error:
         environment.close()
         if isinstance(error, lmdb.MapFullError) or disk_free_bytes(folder) < settings.settling_bytes:
@@ -168,7 +170,7 @@ def _next_epoch(
         raise StoreDamaged(f"the meta record of the messaging store in {folder} is damaged or missing")
     format_version, store_id, epoch = meta
     if format_version > FORMAT_VERSION:
-        raise StoreDamaged(
+        raise StoreUnavailable(
             f"the messaging store in {folder} has format {format_version}, and this version knows formats "
             f"up to {FORMAT_VERSION}: use the newer version that wrote it. Nothing was changed"
         )
@@ -186,13 +188,3 @@ def disk_free_bytes(folder: Path) -> int:
     """What an ordinary user can still write on the volume."""
     volume = os.statvfs(folder)
     return volume.f_bavail * volume.f_frsize
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new file is only found again after a power loss once the folders that name it are on disk, too."""
-    for path in (folder, folder.parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

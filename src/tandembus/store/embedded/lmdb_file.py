@@ -29,6 +29,7 @@ from tandembus.errors import StoreDamaged
 DATA_FILE: Final = "data.mdb"
 MIN_PAGE_BYTES: Final = 512
 MAX_PAGE_BYTES: Final = 0x8000
+READ_BYTES: Final = 1 << 20
 
 PAGE: Final = struct.Struct("=QHHHH")
 _META: Final = struct.Struct("=IIQQ")
@@ -50,6 +51,7 @@ _META_BYTES: Final = PAGE.size + _META.size + 2 * TREE.size + _META_END.size
 class Tree:
     """What the file says of one of its trees."""
 
+    flags: int
     depth: int
     branch_pages: int
     leaf_pages: int
@@ -81,12 +83,32 @@ def check_length(path: Path) -> None:
         present = size // meta.page_bytes
         if present > meta.last_page:
             return
-        missing = set(range(present, meta.last_page + 1))
-        if not missing <= _free_pages(file.fileno(), meta, present, path):
+        free = _free_pages(file.fileno(), meta, present, path)
+        # The count first: a damaged file may claim any number of pages.
+        count = meta.last_page + 1 - present
+        if count > len(free) or not free.issuperset(range(present, present + count)):
             raise StoreDamaged(
                 f"{path} has {size} bytes but needs {(meta.last_page + 1) * meta.page_bytes}: "
                 "it was cut short. Nothing was changed; restore the file from a backup"
             )
+
+
+def begin_with_zeros(path: Path) -> bool:
+    """Whether there is no first page, although there is a file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MIN_PAGE_BYTES)
+    except OSError:
+        return False
+    return bool(data) and not any(data)
+
+
+def hold_only_zeros(path: Path) -> bool:
+    with path.open("rb") as file:
+        while data := file.read(READ_BYTES):
+            if any(data):
+                return False
+    return True
 
 
 def read_meta(descriptor: int, path: Path) -> FileMeta:
@@ -97,23 +119,23 @@ def read_meta(descriptor: int, path: Path) -> FileMeta:
 
 def read_metas(descriptor: int, path: Path) -> tuple[FileMeta, FileMeta]:
     """Both: the other one is what was current before."""
-    first = _meta_at(descriptor, 0, path)
-    return first, _meta_at(descriptor, first.page_bytes, path)
+    first = _meta_at(descriptor, 0, 0, path)
+    return first, _meta_at(descriptor, 1, first.page_bytes, path)
 
 
 def tree_at(data: bytes, at: int) -> Tree:
     """Raises struct.error where the record is cut short."""
-    _, _, depth, branch_pages, leaf_pages, overflow_pages, entries, root = TREE.unpack_from(data, at)
-    return Tree(depth, branch_pages, leaf_pages, overflow_pages, entries, root)
+    _, flags, depth, branch_pages, leaf_pages, overflow_pages, entries, root = TREE.unpack_from(data, at)
+    return Tree(flags, depth, branch_pages, leaf_pages, overflow_pages, entries, root)
 
 
-def _meta_at(descriptor: int, offset: int, path: Path) -> FileMeta:
-    data = os.pread(descriptor, _META_BYTES, offset)
+def _meta_at(descriptor: int, page: int, page_bytes: int, path: Path) -> FileMeta:
+    data = os.pread(descriptor, _META_BYTES, page * page_bytes)
     if len(data) < _META_BYTES:
         raise StoreDamaged(f"{path} ends within its first two pages: it was cut short. Restore it from a backup")
-    _, _, flags, _, _ = PAGE.unpack_from(data, 0)
+    number, _, flags, _, _ = PAGE.unpack_from(data, 0)
     magic, version, _, _ = _META.unpack_from(data, PAGE.size)
-    if not flags & _IS_META or magic != _MAGIC:
+    if number != page or not flags & _IS_META or magic != _MAGIC:
         raise StoreDamaged(f"{path} is not a messaging store, or its first pages are damaged")
     if version != _DATA_VERSION:
         raise StoreDamaged(f"{path} was written by another version ({version}) of the LMDB file format")

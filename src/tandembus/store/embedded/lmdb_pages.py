@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, final
 
+from tandembus.errors import StoreDamaged
 from tandembus.store.embedded.lmdb_file import (
     HAS_OVERFLOW,
     IS_BRANCH,
@@ -23,6 +25,7 @@ from tandembus.store.embedded.lmdb_file import (
     PAGE,
     FileMeta,
     Tree,
+    read_meta,
     tree_at,
 )
 
@@ -31,8 +34,10 @@ Tell = Callable[[str], None]
 
 _META_PAGES: Final = 2
 _IS_OVERFLOW: Final = 0x04
-_KINDS: Final = 0x6F
-"""All bits that say what a page is for."""
+_KINDS: Final = 0x7F
+"""All bits that say what a page is for, and the one of a page that is not written yet: none in a file has it."""
+_NUMERIC: Final = 0x08
+"""A tree whose keys are numbers: the list of free pages, and no other."""
 _IS_TREE: Final = 0x02
 _FREE: Final = 1
 _USED: Final = 2
@@ -55,6 +60,31 @@ class _Counted:
     def differs_from(self, tree: Tree) -> bool:
         there = (tree.branch_pages, tree.leaf_pages, tree.overflow_pages, tree.entries)
         return there != (self.branch_pages, self.leaf_pages, self.overflow_pages, self.entries)
+
+
+def check_catalog_pages(path: Path) -> None:
+    """Raises StoreDamaged for a file without named trees of which LMDB could not use every page. Nobody may be writing
+    to it."""
+    findings: list[str] = []
+    if path.exists() and path.stat().st_size > 0:
+        with path.open("rb") as file:
+            for _ in LmdbPages(file.fileno(), read_meta(file.fileno(), path), findings.append).only_tree("the catalog"):
+                pass
+    if findings:
+        raise StoreDamaged(f"{path} is damaged: {findings[0]}")
+
+
+def find_store_damage(path: Path) -> list[str]:
+    """Why LMDB could not use every page of a store. Nobody may be writing to it. Raises StoreDamaged where not even
+    the first pages can be read."""
+    findings: list[str] = []
+    if path.stat().st_size > 0:
+        with path.open("rb") as file:
+            pages = LmdbPages(file.fileno(), read_meta(file.fileno(), path), findings.append)
+            for name, tree in pages.named_trees().items():
+                for _ in pages.records(f"tree '{name.decode(errors='replace')}'", tree):
+                    pass
+    return findings
 
 
 @final
@@ -116,6 +146,9 @@ class LmdbPages:
             if tree.entries:
                 self._damaged(f"{name}: it has no first page, but {tree.entries} records")
             return
+        if tree.flags != (_NUMERIC if is_numeric else 0):
+            self._damaged(f"{name}: it is of another kind ({tree.flags:#x}) than its place")
+            return
         counted, before = _Counted(), self._damage_count
         yield from self._walk(_Walk(name, tree.depth, counted, is_numeric, are_trees), tree.root, 1)
         if self._damage_count == before and counted.differs_from(tree):
@@ -125,13 +158,13 @@ class LmdbPages:
         try:
             data = self._read_page(page, IS_LEAF if depth == walk.depth else IS_BRANCH)
             if depth < walk.depth:
-                children = self._children(data)
+                children = self._children(walk, data)
                 walk.counted.branch_pages += 1
             else:
                 records = self._leaf(walk, data)
                 walk.counted.leaf_pages += 1
                 walk.counted.entries += len(records)
-        except (_Broken, struct.error, IndexError) as error:
+        except (_Broken, struct.error, IndexError, OSError) as error:
             self._damaged(f"{walk.name}: page {page} is damaged: {error}")
             return
         if depth == walk.depth:
@@ -162,14 +195,15 @@ class LmdbPages:
             raise _Broken("it is in the list of free pages" if _FREE in used else "it is used twice")
         self._pages[page : page + count] = bytes([_USED]) * count
 
-    def _children(self, data: bytes) -> list[int]:
+    def _children(self, walk: _Walk, data: bytes) -> list[int]:
         children: list[int] = []
         before = b""
         for at, low, high, flags, key_bytes in self._nodes(data):
-            key = data[at : at + key_bytes]
-            if children and key <= before:  # the first one has none of its own
+            # The first node of a branch page has no key of its own.
+            order = walk.order_of(data[at : at + key_bytes]) if children else b""
+            if children and order <= before:
                 raise _Broken("its keys are not in order")
-            before = key if children else b""
+            before = order
             children.append(low | high << 16 | flags << 32)
         return children
 
@@ -189,7 +223,7 @@ class LmdbPages:
         records: Records = []
         for at, low, high, flags, key_bytes in self._nodes(data):
             key = data[at : at + key_bytes]
-            order = _NUMBER.unpack(key)[0].to_bytes(8, "big") if walk.is_numeric else key
+            order = walk.order_of(key)
             if walk.last is not None and order <= walk.last:
                 raise _Broken("its keys are not in order")
             walk.last = order
@@ -243,3 +277,7 @@ class _Walk:
         self.are_trees: Final = are_trees
         self.last: bytes | None = None
         """The key before, in the form in which keys are compared."""
+
+    def order_of(self, key: bytes) -> bytes:
+        """The form in which LMDB compares this key: the list of free pages has numbers in native byte order."""
+        return bytes(_NUMBER.unpack(key)[0].to_bytes(8, "big")) if self.is_numeric else key

@@ -65,6 +65,17 @@ from tandembus.store.owner_records import OwnerRecord, ReservedRecord
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+DAMAGE: Final = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.CursorFullError,
+    lmdb.PageFullError,
+    lmdb.InvalidError,
+    SystemError,
+)
+"""Errors raised for pages that contradict each other; SystemError by a cursor that cannot delete a record."""
+LONG_COMMIT_BYTES: Final = 8 << 20
+"""A commit of so much runs in a thread, however fast the disk is."""
 GROWTH: Final = 2
 """What a commit may take of the volume, against the bytes it puts: pages are not full, and paths to them are
 copied."""
@@ -93,8 +104,12 @@ class LmdbStore:
         self._settings = settings
         self._report_damage = report_damage
         self._refusal: str | None = None
+        self.has_met_damage = False
+        """LMDB itself has found a page that cannot be: all of them are to be read before it is opened again."""
         self._known_room_bytes = 0
         self._writer: ThreadPoolExecutor | None = None
+        self._large_writer: ThreadPoolExecutor | None = None
+        """For commits that would hold up the loop by their size alone; made when there is one."""
         self._reader: ThreadPoolExecutor | None = None
         if _commits_in_thread(opened, settings):
             self._writer = ThreadPoolExecutor(1, "store-commit")
@@ -131,10 +146,17 @@ class LmdbStore:
 
     async def commit(self, changes: Changes) -> None:
         self._refuse_if_unusable()
-        if self._writer is None:
-            self._write(changes)
-        else:
-            await asyncio.get_running_loop().run_in_executor(self._writer, self._write, changes)
+        loop = asyncio.get_running_loop()
+        if self._writer is not None:
+            await loop.run_in_executor(self._writer, self._write, changes)
+            return
+        puts = _Puts(changes)
+        if puts.growth_bytes < LONG_COMMIT_BYTES:
+            self._write(changes, puts)
+            return
+        if self._large_writer is None:
+            self._large_writer = ThreadPoolExecutor(1, "store-commit")
+        await loop.run_in_executor(self._large_writer, self._write, changes, puts)
 
     async def heads(self) -> Sequence[FragmentHead]:
         return await self._read(lambda txn: lane_reader.read_heads(txn, self._opened, self._report_damage))
@@ -241,7 +263,7 @@ class LmdbStore:
             with self._opened.environment.begin(buffers=True) as txn:
                 return read(txn)
         except lmdb.Error as error:
-            raise self._unusable(f"a read failed: {error}") from error
+            raise self._failed(f"a read failed: {error}", error) from error
 
     async def owners(self, fragment: int, lane: int) -> Sequence[OwnerRecord]:
         return await self._read(
@@ -268,7 +290,7 @@ class LmdbStore:
         if self._refusal == _CLOSED:
             return
         self._refusal = _CLOSED
-        for executor in (self._writer, self._reader):
+        for executor in (self._writer, self._large_writer, self._reader):
             if executor is not None:
                 await asyncio.to_thread(executor.shutdown)
         self._opened.environment.close()
@@ -290,11 +312,12 @@ class LmdbStore:
             with self._opened.environment.begin() as txn:
                 return read(txn)
         except lmdb.Error as error:
-            raise self._unusable(f"a read failed: {error}") from error
+            raise self._failed(f"a read failed: {error}", error) from error
 
-    def _write(self, changes: Changes) -> None:
+    def _write(self, changes: Changes, puts: _Puts | None = None) -> None:
         self._refuse_if_unusable()
-        puts = _Puts(changes)
+        if puts is None:
+            puts = _Puts(changes)
         self._require_room(puts.growth_bytes)
         try:
             self._transact(changes, puts)
@@ -314,7 +337,7 @@ class LmdbStore:
             # Leaving the block writes and syncs.
             self._last_commit.sync_s = self._clock.monotonic() - began_at
             self._last_commit.put_bytes = puts.growth_bytes
-        except lmdb.Error as error:
+        except (lmdb.Error, SystemError) as error:
             raise self._judge(error, puts.growth_bytes) from error
 
     def _require_epoch(self, txn: lmdb.Transaction[bytes]) -> None:
@@ -376,13 +399,13 @@ class LmdbStore:
         except (lmdb.Error, OSError) as error:
             raise self._unusable(f"its room cannot be measured: {error}") from error
 
-    def _judge(self, error: lmdb.Error, put_bytes: int) -> StoreUnavailable:
+    def _judge(self, error: lmdb.Error | SystemError, put_bytes: int) -> StoreUnavailable:
         """Full, or worse? A full disk shows up as an input/output error, so the error's number says little:
         what counts is whether room really is short, and whether LMDB still takes transactions."""
         self._known_room_bytes = 0
         if isinstance(error, lmdb.MapFullError) or (self._is_short(put_bytes) and self._takes_transactions()):
             return StoreFull(f"the messaging store in {self._folder} is full: {error}")
-        return self._unusable(f"a commit failed and its outcome is unknown: {error}")
+        return self._failed(f"a commit failed and its outcome is unknown: {error}", error)
 
     def _is_short(self, put_bytes: int) -> bool:
         try:
@@ -396,6 +419,10 @@ class LmdbStore:
         except lmdb.Error:
             return False
         return True
+
+    def _failed(self, reason: str, error: lmdb.Error | SystemError) -> StoreUnavailable:
+        self.has_met_damage = self.has_met_damage or isinstance(error, DAMAGE)
+        return self._unusable(reason)
 
     def _unusable(self, reason: str) -> StoreUnavailable:
         self._refusal = self._refusal or reason

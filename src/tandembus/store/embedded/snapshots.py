@@ -67,13 +67,16 @@ class Snapshot:
         return self._meta is not None
 
     def items(self, tree: bytes, prefixes: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """What a tree has under these prefixes, as LMDB reads it: quickly, and trusting its pages."""
-        with self.txn.cursor(self._environment.open_db(tree, self.txn, create=False)) as cursor:
-            for prefix in prefixes:
-                found = cursor.set_range(prefix)
-                while found and cursor.key().startswith(prefix):
-                    yield cursor.key(), cursor.value()
-                    found = cursor.next()
+        """What a tree has under these prefixes, as LMDB reads it: quickly, trusting its pages. Raises StoreDamaged."""
+        try:
+            with self.txn.cursor(self._environment.open_db(tree, self.txn, create=False)) as cursor:
+                for prefix in prefixes:
+                    found = cursor.set_range(prefix)
+                    while found and cursor.key().startswith(prefix):
+                        yield cursor.key(), cursor.value()
+                        found = cursor.next()
+        except lmdb.Error as error:
+            raise StoreDamaged(f"{self.folder / DATA_FILE} cannot be read: {error}") from error
 
     def pages(self, tell: Tell) -> LmdbPages:
         """For a look that believes nothing, not even LMDB's own pages."""
@@ -90,18 +93,21 @@ class Snapshot:
         return int(self._environment.info()["last_pgno"] + 1) * int(self._environment.stat()["psize"])
 
     def used_bytes(self) -> int:
-        """Of a copy, which leaves out what is free."""
+        """Of a copy, which leaves out what is free. Raises StoreDamaged."""
         trees = [self.txn.stat(None)]
         for name in (BODY_TREE, STATE_TREE, LOG_TREE):
             try:
                 trees.append(self.txn.stat(self._environment.open_db(name, self.txn, create=False)))
             except lmdb.NotFoundError:
                 pass  # a catalog has no named trees
+            except lmdb.Error as error:
+                raise StoreDamaged(f"{self.folder / DATA_FILE} cannot be read: {error}") from error
         pages = [tree["branch_pages"] + tree["leaf_pages"] + tree["overflow_pages"] for tree in trees]
         return int((sum(pages) + META_PAGES) * trees[0]["psize"])
 
     def copy(self, write: Callable[[bytes], object]) -> int:
-        """All that is in use, without gaps, as a file of its own; returns its size. Raises StoreUnavailable."""
+        """All that is in use, without gaps, as a file of its own; returns its size. Raises StoreDamaged or
+        StoreUnavailable."""
         reading, writing = os.pipe()
         failures: list[lmdb.Error] = []
         copying = threading.Thread(target=self._copy_into, args=(writing, failures), name="copy", daemon=True)
@@ -115,7 +121,7 @@ class Snapshot:
             os.close(reading)  # whoever copies into a pipe that nobody reads any more ends, too
             copying.join()
         if failures:
-            raise StoreUnavailable(f"{self.folder} cannot be copied: {failures[0]}") from failures[0]
+            raise _kind_of(failures[0])(f"{self.folder} cannot be copied: {failures[0]}") from failures[0]
         return size_bytes
 
     def _copy_into(self, writing: int, failures: list[lmdb.Error]) -> None:
@@ -198,13 +204,17 @@ def _opened(folder: Path, is_still: bool) -> lmdb.Environment:
         except lmdb.Error as error:
             is_too_large = isinstance(error, lmdb.MemoryError) or error.code == errno.ENOMEM
             if not is_too_large or map_bytes // 2 < MIN_MAP_BYTES:
-                kind = StoreUnavailable if error.code > 0 else StoreDamaged
-                raise kind(f"{path} cannot be read: {error}") from error
+                raise _kind_of(error)(f"{path} cannot be read: {error}") from error
             map_bytes //= 2
         else:
             if not is_still:
                 environment.reader_check()  # one that was killed before would hold its pages for ever
             return environment
+
+
+def _kind_of(error: lmdb.Error) -> type[StoreUnavailable]:
+    """The system's errors have positive codes, LMDB's own negative ones."""
+    return StoreUnavailable if error.code > 0 else StoreDamaged
 
 
 def _require_file(path: Path, is_still: bool) -> None:

@@ -28,12 +28,18 @@ export async function schedule(client, queue) {
 
 export async function due(client, queue) {
   const sender = client.createSender(queue);
-  const at = new Date(Date.now() + 1000);
+  const receiver = client.createReceiver(queue);
+  await sender.sendMessages({ body: "both links are open now" });
+  await sender.cancelScheduledMessages(await sender.scheduleMessages({ body: "x" }, new Date(Date.now() + 3600000)));
+  const [first] = await receive(receiver, 1);
+  await receiver.completeMessage(first);
+  const at = new Date(Date.now() + 2000);
   await sender.scheduleMessages({ body: "scheduled" }, at);
   await sender.sendMessages({ body: "annotated", scheduledEnqueueTimeUtc: at });
-  const messages = await receive(client.createReceiver(queue), 2);
+  const messages = await receive(receiver, 2);
   return {
     bodies: bodies(messages).sort(),
+    states: messages.map((message) => message.state),
     inTime: messages.every((message) => message.enqueuedTimeUtc >= at),
     told: messages.every((message) => message.scheduledEnqueueTimeUtc.getTime() === at.getTime()),
   };

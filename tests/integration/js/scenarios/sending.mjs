@@ -60,6 +60,25 @@ export async function bodiesOfAllKinds(client, queue) {
   }));
 }
 
+export async function sections(client, queue) {
+  const sender = client.createSender(queue);
+  await sender.sendMessages({
+    bodyType: "data",
+    body: "annotated",
+    header: { durable: true, priority: 7, firstAcquirer: true },
+    deliveryAnnotations: { "x-hop": "first", "x-opt-lock-token": "forged" },
+    footer: { "x-foot": "note" },
+  });
+  await sender.sendMessages({ body: "plain" });
+  const messages = await receive(client.createReceiver(queue), 2);
+  return messages.map(({ lockToken, _rawAmqpMessage: raw }) => {
+    const { "x-opt-lock-token": token, ...own } = raw.deliveryAnnotations;
+    const { durable, priority, firstAcquirer } = raw.header;
+    const bytes = Buffer.from(Object.values(token)).toString("hex"); // the SDK makes an object of the buffer
+    return { header: { durable, priority, firstAcquirer }, own, footer: raw.footer, token: bytes, lockToken };
+  });
+}
+
 export async function anIdForEachMessage(client, queue) {
   await client.createSender(queue).sendMessages([{ body: 1 }, { body: 2 }]);
   const receiver = client.createReceiver(queue); // renews locks, for which it needs ids

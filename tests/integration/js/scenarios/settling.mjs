@@ -1,3 +1,4 @@
+import { ServiceBusClient } from "@azure/service-bus";
 import { numbered, receive, refused } from "./common.mjs";
 
 export async function complete(client, queue) {
@@ -27,9 +28,29 @@ export async function defer(client, queue) {
   await receiver.completeMessage(fetched[0]);
   await receiver.abandonMessage(fetched[1]);
   return {
-    fetched: fetched.map(({ body, state, applicationProperties }) => ({ body, state, applicationProperties })),
+    fetched: fetched.map(({ body, state, deliveryCount, applicationProperties }) => ({
+      body,
+      state,
+      deliveryCount,
+      applicationProperties,
+    })),
     completed: await refused(() => receiver.receiveDeferredMessages(numbers[0])),
     abandoned: (await receiver.receiveDeferredMessages(numbers[1]))[0].deliveryCount,
+  };
+}
+
+/** The queue gives each message one delivery. */
+export async function deferredInVain(client, queue) {
+  await client.createSender(queue).sendMessages({ body: "x" });
+  const receiver = client.createReceiver(queue);
+  const [message] = await receive(receiver, 1);
+  await receiver.deferMessage(message, { why: "later" });
+  const [dead] = await receive(client.createReceiver(queue, { subQueueType: "deadLetter" }), 1);
+  return {
+    reason: dead.deadLetterReason,
+    description: dead.deadLetterErrorDescription,
+    count: dead.deliveryCount,
+    why: dead.applicationProperties.why,
   };
 }
 
@@ -56,4 +77,25 @@ export async function lapse(client, queue) {
   const lost = await refused(() => receiver.completeMessage(first));
   await receiver.completeMessage(second);
   return { count: second.deliveryCount, lost };
+}
+
+/** Their receiver is closed: another connection settles them by their tokens, over its management link. */
+export async function settledElsewhere(client, queue) {
+  await client.createSender(queue).sendMessages(numbered(4));
+  const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
+  const messages = await receive(receiver, 4);
+  messages.sort((one, other) => one.body.localeCompare(other.body));
+  await receiver.close();
+  const elsewhere = new ServiceBusClient(process.env.CONNECTION_STRING, { retryOptions: { maxRetries: 0 } });
+  const other = elsewhere.createReceiver(queue);
+  const until = messages[0].lockedUntilUtc.getTime();
+  const isLater = (await other.renewMessageLock(messages[0])).getTime() >= until;
+  await other.completeMessage(messages[0]);
+  await other.abandonMessage(messages[1]);
+  await other.deferMessage(messages[2]);
+  await other.deadLetterMessage(messages[3]);
+  const [again] = await receive(other, 1);
+  const [deferred] = await other.receiveDeferredMessages(messages[2].sequenceNumber);
+  await elsewhere.close();
+  return { isLater, abandoned: again.deliveryCount, deferred: deferred.body };
 }

@@ -175,9 +175,14 @@ def attach_frame(
 
 
 def transfer_frame(
-    delivery_id: int | None, payload: bytes, more: bool = False, handle: int = 1, aborted: bool = False
+    delivery_id: int | None,
+    payload: bytes,
+    more: bool = False,
+    handle: int = 1,
+    aborted: bool = False,
+    tag: bytes = b"tag",
 ) -> bytes:
-    fields: list[object] = [uint(handle), None if delivery_id is None else uint(delivery_id), b"tag", uint(0)]
+    fields: list[object] = [uint(handle), None if delivery_id is None else uint(delivery_id), tag, uint(0)]
     fields.extend((False, more))
     if aborted:
         fields.extend((None, None, None, True))
@@ -207,6 +212,10 @@ def disposition_frame(first: int, last: int | None, state: bytes, settled: bool,
 
 def detach_frame(handle: int = 1) -> bytes:
     return frame(0, 1, DETACH, [uint(handle), True])
+
+
+def end_frame() -> bytes:
+    return frame(0, 1, END, [])
 
 
 SASL_ANONYMOUS = SASL_HEADER + frame(1, 0, 0x41, [symbol("ANONYMOUS"), b"", "host"])

@@ -119,20 +119,30 @@ def test_a_first_frame_without_delivery_id_closes_the_connection() -> None:
 def test_a_delivery_that_begins_within_another_closes_the_connection() -> None:
     peer = HandWritten().open()
     peer.attach_sender(1)
-    only(ConnectionClosed, peer.send(transfer_frame(1, b"x", True), transfer_frame(2, b"y")))
+    only(ConnectionClosed, peer.send(transfer_frame(1, b"x", True), transfer_frame(2, b"y", tag=b"other")))
+
+
+@covers("B1")
+def test_the_last_frame_of_a_delivery_may_have_an_id_of_its_own() -> None:
+    peer = HandWritten().open()
+    peer.attach_sender(1)
+    frames = (transfer_frame(1, b"x", True), transfer_frame(None, b"y", True), transfer_frame(2, b"z"))
+    delivery = only(DeliveryReceived, peer.send(*frames))
+    assert (delivery.delivery_id, delivery.payload) == (1, b"xyz")
 
 
 @covers("F13")
 def test_a_delivery_above_the_link_s_limit_is_told_and_its_bytes_are_not_kept() -> None:
     peer = HandWritten().open()
     link = peer.attach_sender(1, limit=1_000)
-    assert only(DeliveryTooLarge, peer.send(transfer_frame(0, b"x" * 1_001))).delivery_id == 0
+    whole = only(DeliveryTooLarge, peer.send(transfer_frame(0, b"x" * 1_001)))
+    assert (whole.delivery_id, whole.size_bytes) == (0, 1_001)
     assert only(DeliveryReceived, peer.send(transfer_frame(1, b"x" * 1_000))).payload == b"x" * 1_000
     for _ in range(100):
         assert peer.send(transfer_frame(2, b"x" * 60_000, True)) == []
         assert peer.server._unfinished_bytes == 0
     told = only(DeliveryTooLarge, peer.send(transfer_frame(2, b"x")))
-    assert (told.link, told.delivery_id, told.settled) == (link, 2, False)
+    assert (told.link, told.delivery_id, told.settled, told.size_bytes) == (link, 2, False, 6_000_001)
     assert only(DeliveryReceived, peer.send(transfer_frame(3, b"fine"))).payload == b"fine"
 
 

@@ -30,6 +30,7 @@ from tests.unit.amqp.engine.peers import (
     attach_frame,
     begin_frame,
     detach_frame,
+    end_frame,
     filtered,
     flow_frame,
     of,
@@ -195,6 +196,20 @@ def test_a_handle_in_use_ends_the_session_and_leaves_the_connection() -> None:
     assert [one.code for one in peer.frames] == [END]
     assert peer.send(transfer_frame(0, b"ignored until the peer's end")) == []
     assert not peer.server.is_closed
+
+
+def test_links_that_are_let_go_with_their_session_are_counted_out_once() -> None:
+    for frames in ([end_frame()], [attach_frame(1, False, "other"), end_frame()], [attach_frame(1, False, "other")]):
+        peer = HandWritten().open()
+        link = peer.attach_sender(1)
+        link.context = object()
+        ended = only(SessionEnded, peer.send(*frames))
+        assert list(ended.session.links.values()) == [link], "the application has still to hear of it"
+        ended.session.let_go()
+        assert (peer.server.link_count, link.context, ended.session.links) == (0, None, {})
+        if len(frames) == 1:
+            peer.send(end_frame())
+            assert peer.server.link_count == 0
 
 
 @pytest.mark.parametrize("data", [transfer_frame(0, b"x", handle=9), flow_frame(9, 10, 0)])

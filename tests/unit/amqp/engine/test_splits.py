@@ -74,7 +74,7 @@ def describe(event: Event) -> str:
     if isinstance(event, DeliveryReceived):
         return f"{name} {event.link.name} {event.delivery_id} {event.tag!r} {event.payload!r}"
     if isinstance(event, DeliveryTooLarge):
-        return f"{name} {event.link.name} {event.delivery_id}"
+        return f"{name} {event.link.name} {event.delivery_id} {event.size_bytes}"
     if isinstance(event, DispositionReceived):
         return f"{name} {[int(delivery.delivery_id) for delivery in event.deliveries]}"
     if isinstance(event, (LinkAttaching, LinkDetached, LinkFlow)):

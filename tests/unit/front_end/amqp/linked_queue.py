@@ -22,6 +22,7 @@ from tandembus.front_end.amqp.sender_link import SendChecks, SenderLink, SendMet
 from tandembus.front_end.amqp.transactions import TransactionLimits, TransactionMemory, Transactions
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.traffic import Traffic
+from tandembus.large_messages import LargeMemory
 from tandembus.metering.slot import MeterSlot
 from tandembus.store.messaging_store import MAIN
 from tests.unit.amqp.engine.peers import Pair, only
@@ -58,7 +59,7 @@ class LinkedQueue:
         self.flusher = Flusher(soon)
         self.resumed_count = 0
         self.fed_count = 0
-        self.transaction_memory = TransactionMemory(1 << 20)
+        self.transaction_memory = TransactionMemory(1 << 20, LargeMemory())
         limits = TransactionLimits(max_operations=10, max_bytes=10_000, max_open=3, timeout_s=120.0)
         self.transactions = Transactions(limits, self.transaction_memory, queue.clock)
         self.host = LinkHost(
@@ -70,6 +71,7 @@ class LinkedQueue:
             max_unsent_bytes,
             max_unacknowledged_bytes,
             self.transactions,
+            self.transaction_memory.large,
         )
         self.sends = SendMeter(slot("send"), slot("ping"))
         self.receives = ReceiveMeter(
@@ -127,7 +129,7 @@ class LinkedQueue:
         link = self.session.attach_receiver("in", "queue", snd_settle_mode=mode, rcv_settle_mode=1 - mode)
         peer = only(LinkAttaching, self.carry()).link
         assert isinstance(peer, OutgoingLink)
-        half = ReceiverLink(peer, self.host, self.traffic, lane, is_destructive, self.receives, b"", 0)
+        half = ReceiverLink(peer, self.host, self.traffic, lane, is_destructive, self.receives, has_partition=False)
         peer.context = half
         self.traffic.attach(half, lane)
         peer.accept()

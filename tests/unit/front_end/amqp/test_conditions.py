@@ -40,7 +40,7 @@ def test_a_full_store_is_an_internal_error_and_a_full_entity_is_not() -> None:
 
 @pytest.mark.parametrize("kind", sorted(kinds(), key=str))
 def test_the_text_of_an_error_is_told_to_the_client(kind: type[BusError]) -> None:
-    error = amqp_error(kind("what went wrong"))
+    error = amqp_error(kind("what went wrong"), "host")
     assert (error.condition, error.description) == (CONDITIONS[kind], "what went wrong")
 
 

@@ -45,10 +45,12 @@ async def test_every_transaction_has_an_id_of_its_own(client: TransactionClient)
 
 
 @covers("M11", "M15")
-async def test_a_coordinator_needs_a_claim(server: Server) -> None:
+async def test_a_transaction_may_be_declared_before_any_token_but_no_entity_is_reached(server: Server) -> None:
     client = await server.client("")
-    await client.coordinator()
+    txn = await client.declare()
+    await client.attach(False, Described(0x28, ["me"]), Described(0x29, ["orders"]))
     assert await client.refusal() == "amqp:unauthorized-access"
+    await client.commit(txn)
 
 
 @covers("M11")

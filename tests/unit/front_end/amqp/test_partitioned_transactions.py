@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tandembus.amqp.encoding.sections import data_section, message_annotations_section
 from tandembus.broker.locks import COMPLETE, MessageLock
 from tandembus.broker.operations import CallbackSendReply, SendOperation
 from tandembus.broker.transactions import CallbackTransactionReply, TransactionSettlement
@@ -20,7 +21,8 @@ from tandembus.front_end.amqp.transactions import (
     Transactions,
 )
 from tandembus.interconnect.traffic import Traffic
-from tandembus.message import Message
+from tandembus.large_messages import LargeMemory
+from tandembus.message import Message, parse_message
 from tandembus.namespace.partitioning import fragment_of_key
 from tests.covers import covers
 from tests.unit.broker.one_queue import body_of, small
@@ -34,7 +36,7 @@ class Work:
 
     def __init__(self, traffic: Traffic, session_id: str | None = None) -> None:
         limits = TransactionLimits(max_operations=100, max_bytes=100_000, max_open=10, timeout_s=60.0)
-        self.transactions = Transactions(limits, TransactionMemory(1 << 20), ManualClock())
+        self.transactions = Transactions(limits, TransactionMemory(1 << 20, LargeMemory()), ManualClock())
         self.transaction: Transaction = self.transactions.declare(self)
         self.outcomes: list[BusError | None] = []
         self._party = TransactionParty(traffic, _allowed, _held, session_id)
@@ -164,6 +166,45 @@ async def test_what_only_passes_through_goes_along_with_the_rest() -> None:
         await queue.quiet()
         assert work.outcomes == [None]
         assert queue.fragments[fragment_of_key("a")].transfer.live_count == 1
+
+
+@covers("P16", "P17")
+@pytest.mark.parametrize("keys", [(None, None), ("a", "b"), SAME_FRAGMENT], ids=str)
+async def test_what_only_passes_through_needs_one_via_key_where_nothing_else_says_the_fragment(
+    keys: tuple[str | None, str | None],
+) -> None:
+    async with PartitionedQueue() as queue:
+        work = Work(queue.traffic)
+        for key in keys:
+            work.send(passing(key), is_via=True)
+        with pytest.raises(InvalidOperation):
+            work.transaction.choose_fragment()
+
+
+@covers("P16", "P17")
+async def test_the_via_key_says_the_fragment_unless_a_settlement_says_another() -> None:
+    async with PartitionedQueue() as queue:
+        work = Work(queue.traffic)
+        work.send(passing("b"), is_via=True)
+        work.send(passing(None), is_via=True)
+        work.transaction.choose_fragment()
+        work.discharge()
+        await queue.quiet()
+        assert work.outcomes == [None]
+        assert queue.fragments[fragment_of_key("b")].transfer.live_count == 2
+        await queue.send(keyed("old", "a"))
+        other = Work(queue.traffic)
+        other.send(passing("b"), is_via=True)
+        other.complete((await locked(queue, 1))["old"])
+        with pytest.raises(InvalidOperation):
+            other.transaction.choose_fragment()
+
+
+def passing(key: str | None) -> Message:
+    annotations: dict[str, object] = {} if key is None else {"x-opt-via-partition-key": key}
+    message = parse_message(message_annotations_section(annotations) + data_section(b"passing"))
+    set_destination(message, "elsewhere")
+    return message
 
 
 @covers("P16")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -31,7 +31,7 @@ from tests.unit.namespace.namespace_lives import Life, Machine
 
 ADD, REMOVE, ENUMERATE = (f"com.microsoft:{name}" for name in ("add-rule", "remove-rule", "enumerate-rules"))
 PATH = "Orders/Subscriptions/Large"
-NOON = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
 GUID = uuid.UUID(int=5)
 

@@ -123,7 +123,7 @@ async def test_a_settlement_is_provisional_until_the_transaction_is_carried_out(
         assert fields_of(provisional) == [None]
     assert len(fragment_of(await server.life.namespace.entity("orders")).locks) == 1
     await client.commit(txn)
-    assert code_of(await client.echo_of(delivery_id)) == code
+    assert code_of(await client.echo_in(txn, delivery_id)) == code
     assert (await waiting(server), await waiting(server, lane=DEAD_LETTER)) == (left, dead)
     assert len(fragment_of(await server.life.namespace.entity("orders")).locks) == 0
 
@@ -149,7 +149,7 @@ async def test_the_last_word_on_a_message_counts(server: Server, client: Transac
     assert code_of(await client.settle_in(txn, delivery_id, ACCEPTED_STATE)) == ACCEPTED
     assert code_of(await client.settle_in(txn, delivery_id, RELEASED_STATE)) == RELEASED
     await client.commit(txn)
-    assert code_of(await client.echo_of(delivery_id)) == RELEASED
+    assert code_of(await client.echo_in(txn, delivery_id)) == RELEASED
     assert await waiting(server) == ["a"]
 
 

@@ -65,8 +65,9 @@ async def test_requests_that_change_nothing_may_be_made_during_a_transaction(
 @pytest.mark.parametrize(
     ("operation", "condition"),
     [
-        ("com.microsoft:schedule-message", (400, NOT_ALLOWED)),
-        ("com.microsoft:cancel-scheduled-message", (400, NOT_ALLOWED)),
+        ("com.microsoft:schedule-message", (400, "com.microsoft:argument-error")),
+        ("com.microsoft:cancel-scheduled-message", (400, "com.microsoft:argument-error")),
+        ("com.microsoft:set-session-state", (400, NOT_ALLOWED)),
         ("com.microsoft:receive-by-sequence-number", (400, NOT_ALLOWED)),
         ("com.microsoft:batch-delete-messages", (400, NOT_ALLOWED)),
         ("com.microsoft:no-such-thing", (501, "amqp:not-implemented")),

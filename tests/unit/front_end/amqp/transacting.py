@@ -305,6 +305,12 @@ class TransactionClient:
         assert echo.fields[:4] == [False, delivery_id, delivery_id, True]
         return echo.fields[4]
 
+    async def echo_in(self, txn_id: bytes, delivery_id: int) -> object:
+        """The final outcome of a delivery that we settled in a transaction."""
+        found, outcome = fields_of(await self.echo_of(delivery_id))
+        assert found == txn_id
+        return outcome
+
     # Management.
 
     async def node(self, queue: str, channel: int = 1) -> int:

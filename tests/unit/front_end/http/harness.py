@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import aiohttp
 from yarl import URL
@@ -17,9 +16,10 @@ from yarl import URL
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
 from tandembus.descriptions import AuthorizationRule, QueueDescription
-from tandembus.front_end.http.connection import HttpTimings
+from tandembus.front_end.http.connection import HttpConnection, HttpTimings
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
 from tandembus.front_end.http.surroundings import Surroundings
+from tandembus.front_end.listener import Doors, Listener, Speaker, listen
 from tandembus.limits import Limits
 from tandembus.metering import Meter
 from tandembus.namespace.catalog import Catalog, QueueEntry
@@ -93,20 +93,8 @@ def memory_namespace(clock: Clock, limits: Limits) -> FailingNamespace:
     return namespace
 
 
-class Sniffer(asyncio.Protocol):
-    """Stands in for the listener: reads the first bytes, then hands the connection over with them."""
-
-    def __init__(self, running: RunningFrontEnd) -> None:
-        self._running = running
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not asserted: uvloop's transports are of no common class.
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        assert self._transport is not None
-        self._running.hand_over(self._transport, data, self._running.claimed)
+def _no_amqp(claimed: Callable[[], None]) -> Speaker:
+    raise AssertionError("these tests speak HTTP only")
 
 
 @dataclass
@@ -121,27 +109,32 @@ class RunningFrontEnd:
     surroundings: Surroundings
     port: int = 0
     is_ready: bool = True
+    serves_a_store: bool = True
     claims_shown: int = 0
 
-    async def start(self, tls: ssl.SSLContext | None) -> asyncio.AbstractServer:
+    async def start(self, tls: ssl.SSLContext | None) -> Listener:
         application = build_application(
             self.namespace,
             self.authorizer,
             self.meter,
             self.clock,
             lambda: self.is_ready,
-            surroundings=self.surroundings,
+            surroundings=replace(self.surroundings, serves_a_store=lambda: self.serves_a_store),
         )
         self.runner = build_runner(application)
         await self.runner.setup()
         self.hand_over = http_protocol_factory(self.runner, self.timings)
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Sniffer(self), "127.0.0.1", 0, ssl=tls)
-        self.port = server.sockets[0].getsockname()[1]
-        return server
+        self.doors = Doors(_no_amqp, self._hand_over, tls, self.namespace.limits)
+        listening = listen("127.0.0.1", 0)
+        self.port = listening.getsockname()[1]
+        return Listener(self.doors, listening)
 
-    def claimed(self) -> None:
-        self.claims_shown += 1
+    def _hand_over(self, transport: asyncio.Transport, data: bytes, claimed: Callable[[], None]) -> HttpConnection:
+        def counted() -> None:
+            self.claims_shown += 1
+            claimed()
+
+        return self.hand_over(transport, data, counted)
 
     def token(self, path: str = "", policy: str = ROOT, key: str = KEY, lifetime_s: float = 300.0) -> str:
         uri = f"https://127.0.0.1:{self.port}/{path}"

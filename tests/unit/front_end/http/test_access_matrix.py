@@ -29,7 +29,7 @@ from tests.unit.front_end.http.test_topics import body
 
 TOKEN = uuid.UUID(int=7)
 RIGHTS = ("Send", "Listen", "Manage")
-KEYS = {right: f"a2V5IG9m{right}" for right in RIGHTS}
+KEYS = {right: f"a2V5IG9mIG9uZSBy{right}" for right in RIGHTS}
 SCOPES = (
     "",
     "orders",

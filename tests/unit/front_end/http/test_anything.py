@@ -79,7 +79,7 @@ def test_any_message_that_is_taken_comes_out_as_it_went_in(
     message = taken(lambda: _message(properties, headers, body))
     if message is None:
         return
-    received = present_received(encode_delivery(message, 1, 0, 0, b"", 0), None, None)
+    received = present_received(encode_delivery(message, 1, 0, 0), None, None)
     assert received.body == body
     assert all(name.isascii() and name.isprintable() for name in received.headers)
     assert all(value.isascii() and value.isprintable() for value in received.headers.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tandembus.clock import ManualClock
@@ -73,23 +74,45 @@ async def test_an_entity_s_own_policy_manages_that_entity_only(front_end: Runnin
     manage = frozenset([Right.MANAGE])
     for name in ("orders", "tandembus"):
         await front_end.namespace.create_queue(QueueDescription(name))
-        front_end.authorizer.set_policies(name, [Policy("owner", "b3duZXI=", "", manage)])
-    orders = front_end.token("orders", "owner", "b3duZXI=")
+        front_end.authorizer.set_policies(name, [Policy("owner", "b3duZXIga2V5IG8=", "", manage)])
+    orders = front_end.token("orders", "owner", "b3duZXIga2V5IG8=")
     assert (await front_end.request("GET", "/orders", token=orders)).status == 200
     assert (await front_end.request("GET", "/tandembus", token=orders)).status == 401
-    tandembus = front_end.token("tandembus", "owner", "b3duZXI=")
+    tandembus = front_end.token("tandembus", "owner", "b3duZXIga2V5IG8=")
     assert (await front_end.request("GET", "/tandembus", token=tandembus)).status == 200
     for method, path in (("GET", "/tandembus/meter"), ("POST", "/orders/$purge")):
         assert (await front_end.request(method, path, token=tandembus)).status == 401
+
+
+@covers("M15", "F16")
+async def test_an_entitys_own_policy_neither_opens_nor_creates_nor_shows_entities_below_its_path(
+    front_end: RunningFrontEnd,
+) -> None:
+    for name in ("orders", "orders/sub"):
+        await front_end.namespace.create_queue(QueueDescription(name))
+    front_end.authorizer.set_policies("orders", [Policy("owner", "b3duZXIga2V5IG8=", "", frozenset([Right.MANAGE]))])
+    for scope in ("orders", "orders/sub", "orders/x-servicebus-transfer/0"):
+        token = front_end.token(scope, "owner", "b3duZXIga2V5IG8=")
+        for method, path in (("GET", "/orders/sub"), ("DELETE", "/orders/sub"), ("POST", "/orders/sub/messages")):
+            assert (await front_end.request(method, path, token=token)).status == 401
+        created = await front_end.request("PUT", "/orders/x-servicebus-transfer/0", queue_body(), token=token)
+        assert created.status == 401
+    token = front_end.token("orders", "owner", "b3duZXIga2V5IG8=")
+    listed = json.loads((await front_end.request("GET", "/$api/entities", token=token)).text)
+    assert [one["path"] for one in listed["entities"]] == ["orders"]
+    sent = await front_end.request(
+        "POST", "/orders/messages", "hello", token=front_end.token("orders/messages", "owner", "b3duZXIga2V5IG8=")
+    )
+    assert sent.status == 201
 
 
 @covers("M15")
 async def test_the_rules_of_a_queue_are_policies_until_they_are_taken_back(front_end: RunningFrontEnd) -> None:
     rule = (
         "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Manage</AccessRights></Rights>"
-        "<KeyName>owner</KeyName><PrimaryKey>b3duZXI=</PrimaryKey></AuthorizationRule></AuthorizationRules>"
+        "<KeyName>owner</KeyName><PrimaryKey>b3duZXIga2V5IG8=</PrimaryKey></AuthorizationRule></AuthorizationRules>"
     )
-    token = front_end.token("orders", "owner", "b3duZXI=")
+    token = front_end.token("orders", "owner", "b3duZXIga2V5IG8=")
     assert (await front_end.request("GET", "/orders", token=token)).status == 401
     await front_end.request("PUT", "/orders", queue_body(rule))
     assert (await front_end.request("GET", "/orders", token=token)).status == 200

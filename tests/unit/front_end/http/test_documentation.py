@@ -14,7 +14,7 @@ from tandembus.front_end.http.faults import FAULTS
 from tandembus.front_end.http.message_paths import Target
 from tandembus.front_end.http.policies import POLICIES
 from tandembus.front_end.http.scraping import METRICS_PATH
-from tandembus.front_end.http.server import API
+from tandembus.front_end.http.server import API, HEALTH_PATHS
 from tandembus.front_end.http.topology import TOPOLOGY_PATH
 from tandembus.front_end.http.upkeep import Upkeep
 from tandembus.front_end.websocket import handshake
@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[4] / "docs"
 @pytest.mark.parametrize(
     "route",
     [
-        "GET /health",
+        *[f"GET /{path}`" for path in sorted(HEALTH_PATHS)],
         "GET /`",
         "GET /$dashboard/FILE",
         "GET /$namespaceinfo",

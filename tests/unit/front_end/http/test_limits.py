@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
 from pathlib import Path
 
 import pytest
@@ -116,11 +117,57 @@ async def test_a_head_that_never_ends_is_cut_off_at_the_budget(tmp_path: Path) -
         writer.close()
 
 
+@covers("F13")
+@pytest.mark.parametrize("before", ["nothing", "strange requests", "known requests"])
+async def test_a_head_above_the_limit_is_refused_while_it_arrives(front_end: RunningFrontEnd, before: str) -> None:
+    requests = {
+        "nothing": b"",
+        "strange requests": head(front_end, "GET", "/$namespaceinfo", token="x") * 3,
+        "known requests": head(front_end, "GET", "/$namespaceinfo") * 3,
+    }[before]
+    reader, writer = await asyncio.open_connection("127.0.0.1", front_end.port)
+    writer.write(requests)
+    for _ in range(requests.count(b"\r\n\r\n")):
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), LONG_S)
+    writer.write(b"GET / HTTP/1.1\r\nHost: h\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1_000) for n in range(45)))
+    answer = await asyncio.wait_for(reader.read(), LONG_S)
+    assert b"HTTP/1.1 431 " in answer
+    writer.close()
+
+
+@covers("F13")
+@pytest.mark.parametrize(
+    "rest",
+    [b"0\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1_500) for n in range(60)), b"2;" + b"y" * 90_000],
+    ids=["trailers", "chunk extension"],
+)
+async def test_what_surrounds_a_body_in_chunks_is_bounded_as_a_head_is(front_end: RunningFrontEnd, rest: bytes) -> None:
+    request = head(front_end, "PUT", "/orders", "Transfer-Encoding: chunked")
+    assert await closes(front_end, request + b"2\r\n<e\r\n" + rest) == b""
+
+
+@covers("F13")
+async def test_a_body_in_many_small_chunks_and_with_trailers_is_taken(front_end: RunningFrontEnd) -> None:
+    request = head(front_end, "PUT", "/orders", "Transfer-Encoding: chunked", "Connection: close")
+    body = queue_body().encode() + b" " * 20_000
+    chunks = b"".join(b"1;x=y\r\n%c\r\n" % byte for byte in body) + b"0\r\nX-Checksum: 1\r\n\r\n"
+    assert (await closes(front_end, request + chunks)).startswith(b"HTTP/1.1 201 ")
+
+
 @covers("F18")
 @pytest.mark.parametrize("data", [b"GET / HT", b"GET /$namespaceinfo HTTP/1.1\r\nHost: x\r\nX: "])
 async def test_a_head_that_does_not_come_in_time_ends_the_connection(tmp_path: Path, data: bytes) -> None:
     async with running_front_end(tmp_path, limits=Limits(pre_auth_timeout_s=SOON_S)) as running:
         assert await closes(running, data) == b""
+
+
+@covers("F18")
+async def test_strangers_that_are_closed_do_not_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running_front_end(tmp_path, limits=Limits(pre_auth_timeout_s=SOON_S)) as running:
+        await asyncio.gather(*[closes(running, b"GET / HT") for _ in range(5)])
+    (told,) = [record.getMessage() for record in caplog.records if "connection" in record.getMessage()]
+    assert "it has shown no valid claim within pre_auth_timeout_s (1 since the start; logged once a minute)" in told
 
 
 @covers("F18")

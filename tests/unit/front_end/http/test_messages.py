@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from tandembus.errors import ServerBusy
 from tandembus.front_end.http.connection import HttpTimings
 from tandembus.front_end.http.rest_message import BATCH_TYPE, LONGEST_S
 from tandembus.front_end.http.waiting import HeadReceiver
+from tandembus.large_messages import LargeMemory
 from tandembus.limits import Limits
 from tandembus.message import parse_message
 from tandembus.security.claims import Policy, Right
@@ -387,13 +389,18 @@ async def test_a_body_above_the_limit_is_not_read(tmp_path: Path, is_chunked: bo
         answer = await running.raw(start.encode() + rest)
         assert answer.startswith(b"HTTP/1.1 403 ")
         assert b"SubCode=40302" in answer
+        size = b"more than 1024" if is_chunked else b"1000000000"
+        assert b"delivery size: " + size + b" bytes" in answer
         assert await counts(running) == (0, 0)
 
 
 async def test_a_message_that_is_just_too_large_with_its_properties_is_refused(tmp_path: Path) -> None:
     async with running_front_end(tmp_path, limits=Limits(max_message_size_bytes=1024)) as running:
         await running.namespace.create_queue(QueueDescription("orders"))
-        assert refusal(await running.request("POST", "/orders/messages", b"x" * 1024, TEXT))[0] == 403
+        status, told = refusal(await running.request("POST", "/orders/messages", b"x" * 1024, TEXT))
+        size = re.search(r"delivery size: (\d+) bytes", told)
+        assert size is not None, told
+        assert (status, int(size[1]) > 1024) == (403, True)
         assert (await running.request("POST", "/orders/messages", b"x" * 900, TEXT)).status == 201
         assert await counts(running) == (1, 0)
 
@@ -558,7 +565,7 @@ async def test_who_leaves_while_it_waits_gets_no_message(orders: RunningFrontEnd
 async def test_a_message_taken_for_who_has_left_goes_back_uncounted(orders: RunningFrontEnd) -> None:
     await send(orders)
     entity = await orders.namespace.entity("orders")
-    receiver = HeadReceiver(entity, MAIN, False, orders.clock)
+    receiver = HeadReceiver(entity, MAIN, False, orders.clock, LargeMemory())
     assert await receiver.wait(10.0)
     assert (await orders.request("POST", f"{HEAD}?timeout=0")).status == 204
     receiver.give_back()

@@ -77,26 +77,42 @@ async def test_partitioning_cannot_be_changed(front_end: RunningFrontEnd, kind: 
     assert (status, "EnablePartitioning of 'wide' cannot be changed" in detail) == (400, True)
 
 
+COUNTS = (
+    "SizeInBytes",
+    "MessageCount",
+    "d2p1:ActiveMessageCount",
+    "d2p1:DeadLetterMessageCount",
+    "d2p1:ScheduledMessageCount",
+    "d2p1:TransferMessageCount",
+    "d2p1:TransferDeadLetterMessageCount",
+)
+
+
 @covers("P19")
-async def test_an_entity_that_is_out_of_reach_is_shown_as_limited_and_cannot_be_changed(
-    front_end: RunningFrontEnd,
+@pytest.mark.parametrize("partitioned", [PARTITIONED, ""], ids=["partitioned", "plain"])
+async def test_an_entity_that_is_out_of_reach_is_listed_as_limited_without_counts_and_cannot_be_changed(
+    front_end: RunningFrontEnd, partitioned: str
 ) -> None:
-    await front_end.request("PUT", "/wide", body("Queue", PARTITIONED))
+    await front_end.request("PUT", "/wide", body("Queue", partitioned))
     failed = asyncio.Event()
     broker = front_end.namespace.brokers[0]
     broker.on_failed.append(lambda _error: failed.set())
     broker.lose_store(StoreUnavailable("the cable is out"))
     await failed.wait()
-    reply = await front_end.request("GET", "/wide")
-    assert (reply.status, shown(reply, "EntityAvailabilityStatus")) == (200, "Limited")
+    status, detail = refusal(await front_end.request("GET", "/wide"))
+    assert (status, "No fragment of 'wide' can be reached" in detail) == (503, True)
     listed = await front_end.request("GET", "/$Resources/queues")
     assert (listed.status, shown(listed, "EntityAvailabilityStatus")) == (200, "Limited")
-    update = await front_end.request("PUT", "/wide", body("Queue", PARTITIONED), {"If-Match": "*"})
+    assert [shown(listed, name) for name in COUNTS] == ["-1"] * len(COUNTS)
+    assert shown(listed, "LockDuration") == "PT1M"
+    update = await front_end.request("PUT", "/wide", body("Queue", partitioned), {"If-Match": "*"})
     assert refusal(update)[0] == 500
     assert refusal(await front_end.request("DELETE", "/wide"))[0] == 500
     reopened = asyncio.Event()
     broker.on_reopened.append(reopened.set)
     broker.reopen_soon()
     await reopened.wait()
-    assert shown(await front_end.request("GET", "/wide"), "EntityAvailabilityStatus") == "Available"
+    reply = await front_end.request("GET", "/wide")
+    assert shown(reply, "EntityAvailabilityStatus") == "Available"
+    assert [shown(reply, name) for name in COUNTS] == ["0"] * len(COUNTS)
     assert (await front_end.request("DELETE", "/wide")).status == 200

@@ -104,10 +104,47 @@ async def test_a_key_and_a_setting_changed_at_the_same_time_are_both_changed(
 
 
 async def test_keys_may_be_given(entities: RunningFrontEnd) -> None:
-    wanted = {"rights": ["Listen"], "primary_key": "b25l", "secondary_key": "dHdv"}
-    assert told(await put(entities, "/orders/$policies/p", wanted), 201)["primary_key"] == "b25l"
+    wanted = {"rights": ["Listen"], "primary_key": "b25lIG9uZSBvbmUg", "secondary_key": "dHdvIHR3byB0d28g"}
+    assert told(await put(entities, "/orders/$policies/p", wanted), 201)["primary_key"] == "b25lIG9uZSBvbmUg"
     again = told(await put(entities, "/orders/$policies/p", told(await entities.request("GET", "/orders/$policies/p"))))
-    assert (again["primary_key"], again["secondary_key"]) == ("b25l", "dHdv")
+    assert (again["primary_key"], again["secondary_key"]) == ("b25lIG9uZSBvbmUg", "dHdvIHR3byB0d28g")
+
+
+@covers("M15", "F16")
+@pytest.mark.parametrize("at", ["", "/orders"])
+async def test_a_new_key_that_is_short_is_refused_and_one_that_is_stored_stays(
+    entities: RunningFrontEnd, at: str
+) -> None:
+    path = f"{at}/$policies/p"
+    for field in ("primary_key", "secondary_key"):
+        wanted = {"rights": ["Listen"], field: "k" * 15}
+        status, text = refusal(await put(entities, path, wanted))
+        assert (status, "at least 16 characters" in text) == (400, True)
+    # As an earlier version took it.
+    stored = AuthorizationRule("p", "short", "brief", frozenset(["Listen"]))
+    if at:
+        await entities.namespace.update_queue(QueueDescription("orders", authorization_rules=(stored,)))
+    else:
+        await entities.namespace.administration.put_policy(stored)
+    kept = told(await put(entities, path, {"rights": ["Manage"], "primary_key": "short"}))
+    assert (kept["primary_key"], kept["rights"]) == ("short", ["Manage"])
+    token = entities.token(at.strip("/"), "p", "short")
+    assert (await entities.request("GET", f"{at}/$policies", token=token)).status == 200
+    assert refusal(await put(entities, path, {"rights": ["Manage"], "primary_key": "other"}))[0] == 400
+
+
+@covers("M15", "F16")
+async def test_rules_in_the_description_of_an_entity_need_long_keys_too(entities: RunningFrontEnd) -> None:
+    rule = (
+        "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Manage</AccessRights></Rights>"
+        "<KeyName>owner</KeyName><PrimaryKey>{}</PrimaryKey></AuthorizationRule></AuthorizationRules>"
+    )
+    update: dict[str, str] = {"If-Match": "*"}
+    for path, headers in (("/new", {}), ("/orders", update)):
+        reply = await entities.request("PUT", path, queue_body(rule.format("k" * 15)), headers)
+        assert "at least 16 characters" in refusal(reply)[1]
+        reply = await entities.request("PUT", path, queue_body(rule.format("k" * 16)), headers)
+        assert reply.status in (200, 201)
 
 
 @covers("M15")
@@ -122,11 +159,13 @@ async def test_the_root_policy_is_shown_and_cannot_be_changed(front_end: Running
 
 @covers("M15")
 async def test_policies_need_manage_on_what_they_are_of(entities: RunningFrontEnd) -> None:
-    rule = AuthorizationRule("owner", "b3duZXI=", "", frozenset(["Manage"]))
+    rule = AuthorizationRule("owner", "b3duZXIga2V5IG8=", "", frozenset(["Manage"]))
     await entities.namespace.put_policy(rule, "orders")
-    await entities.namespace.put_policy(AuthorizationRule("reader", "cmVhZGVy", "", frozenset(["Listen", "Send"])))
-    owner = entities.token("orders", "owner", "b3duZXI=")
-    reader = entities.token("", "reader", "cmVhZGVy")
+    await entities.namespace.put_policy(
+        AuthorizationRule("reader", "cmVhZGVyIGtleSBy", "", frozenset(["Listen", "Send"]))
+    )
+    owner = entities.token("orders", "owner", "b3duZXIga2V5IG8=")
+    reader = entities.token("", "reader", "cmVhZGVyIGtleSBy")
     document = json.dumps({"rights": ["Send"]})
     for method, rest in (
         ("GET", ""),

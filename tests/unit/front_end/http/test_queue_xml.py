@@ -207,7 +207,7 @@ def test_the_python_sdk_reads_every_property_of_our_entry() -> None:
     assert (details.scheduled_message_count, details.transfer_message_count) == (3, 2)
     assert details.transfer_dead_letter_message_count == 1
     assert [(rule.key_name, rule.rights) for rule in queue.authorization_rules] == [
-        ("all", ["Listen", "Manage", "Send"]),
+        ("all", ["Manage", "Send", "Listen"]),
         ("send", ["Send"]),
     ]
     assert queue.created_at.timestamp() == 1_700_000_000.0

@@ -11,6 +11,7 @@ import pytest
 from tandembus import errors
 from tandembus.descriptions import AuthorizationRule, QueueDescription
 from tandembus.front_end.http.atom import ATOM, SERVICE_BUS
+from tandembus.front_end.http.server import HEALTHY
 from tandembus.front_end.http.statuses import STATUSES
 from tandembus.limits import Limits
 from tandembus.metering.slot import NORMAL, SEND
@@ -176,16 +177,16 @@ async def test_authorization_rules_get_their_times_and_missing_keys_from_us(
         "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights>"
         "<CreatedTime>1999-01-01T00:00:00Z</CreatedTime><KeyName>s</KeyName>{}</AuthorizationRule></AuthorizationRules>"
     )
-    await front_end.request("PUT", "/orders", queue_body(rule.format("<PrimaryKey>abc</PrimaryKey>")))
+    await front_end.request("PUT", "/orders", queue_body(rule.format("<PrimaryKey>abc-key-12345678</PrimaryKey>")))
     made = the_rule(front_end)
-    assert (made.key_name, made.primary_key, made.rights) == ("s", "abc", frozenset(["Send"]))
+    assert (made.key_name, made.primary_key, made.rights) == ("s", "abc-key-12345678", frozenset(["Send"]))
     assert len(made.secondary_key) >= 40
     assert made.created_at > 1_600_000_000
     await front_end.request("PUT", "/orders", queue_body(rule.format("")), {"If-Match": "*"})
     changed = the_rule(front_end)
     assert changed.created_at == made.created_at
     assert changed.modified_at > made.modified_at
-    assert changed.primary_key != "abc"
+    assert changed.primary_key != "abc-key-12345678"
 
 
 async def test_an_update_that_does_not_speak_of_rules_keeps_them_and_an_empty_list_removes_them(
@@ -193,7 +194,7 @@ async def test_an_update_that_does_not_speak_of_rules_keeps_them_and_an_empty_li
 ) -> None:
     rule = (
         "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights>"
-        "<KeyName>s</KeyName><PrimaryKey>abc</PrimaryKey></AuthorizationRule></AuthorizationRules>"
+        "<KeyName>s</KeyName><PrimaryKey>abc-key-12345678</PrimaryKey></AuthorizationRule></AuthorizationRules>"
     )
     await front_end.request("PUT", "/orders", queue_body(rule))
     made = the_rule(front_end)
@@ -229,9 +230,10 @@ async def test_a_change_that_was_made_is_told_as_made_when_messages_cannot_be_co
 ) -> None:
     front_end.namespace.counting_failure = errors.StoreUnavailable("the store is out")
     assert (await front_end.request("PUT", "/orders", queue_body())).status == 201
-    assert (await front_end.request("PUT", "/orders", queue_body(), {"If-Match": "*"})).status == 200
-    shown = await front_end.request("GET", "/orders")
-    assert (shown.status, b">Limited</EntityAvailabilityStatus>" in shown.body) == (200, True)
+    changed = await front_end.request("PUT", "/orders", queue_body(), {"If-Match": "*"})
+    assert (changed.status, b">Limited</EntityAvailabilityStatus>" in changed.body) == (200, True)
+    assert b"<MessageCount>-1</MessageCount>" in changed.body
+    assert (await front_end.request("GET", "/orders")).status == 503
     assert (await front_end.request("DELETE", "/orders")).status == 200
 
 
@@ -276,17 +278,40 @@ async def test_an_address_that_is_not_utf_8_is_refused(front_end: RunningFrontEn
 
 async def test_health_says_whether_it_is_ready_to_anybody(front_end: RunningFrontEnd) -> None:
     ready = await front_end.request("GET", "/health", token=None)
-    assert (ready.status, ready.text) == (200, "ok")
+    assert (ready.status, ready.text) == (200, HEALTHY)
     front_end.is_ready = False
     assert (await front_end.request("GET", "/health", token=None)).status == 503
     assert (await front_end.request("HEAD", "/health", token=None)).status == 503
     assert (await front_end.request("POST", "/health", token=None)).status == 405
 
 
+@pytest.mark.parametrize(
+    ("is_ready", "serves_a_store", "failing"),
+    [
+        (True, True, []),
+        (True, False, ["ready"]),
+        (False, True, ["ready"]),
+        (False, False, ["ready"]),
+    ],
+)
+async def test_probes_end_traffic_without_a_store_and_during_a_stop_and_never_the_process(
+    front_end: RunningFrontEnd, is_ready: bool, serves_a_store: bool, failing: list[str]
+) -> None:
+    front_end.is_ready = is_ready
+    front_end.serves_a_store = serves_a_store
+    answers = {
+        probe: (await front_end.request("GET", f"/health/{probe}", token=None)).status
+        for probe in ("live", "startup", "ready")
+    }
+    assert answers == {"live": 200, "startup": 200, "ready": 200} | dict.fromkeys(failing, 503)
+
+
 async def test_a_queue_may_be_called_health_all_the_same(front_end: RunningFrontEnd) -> None:
     await front_end.request("PUT", "/health", queue_body())
     assert b"QueueDescription" in (await front_end.request("GET", "/health")).body
-    assert (await front_end.request("GET", "/health", token=None)).text == "ok"
+    assert (await front_end.request("GET", "/health", token=None)).text == HEALTHY
+    await front_end.request("PUT", "/health/live", queue_body())
+    assert b"QueueDescription" in (await front_end.request("GET", "/health/live")).body
 
 
 async def test_the_live_counters_are_json(front_end: RunningFrontEnd) -> None:

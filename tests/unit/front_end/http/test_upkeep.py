@@ -112,6 +112,7 @@ async def test_a_dead_letter_is_deleted_by_its_number(orders: RunningFrontEnd) -
 
 
 async def test_scheduled_and_deferred_messages_are_deleted_by_their_number(orders: RunningFrontEnd) -> None:
+    await orders.namespace.update_queue(replace(ORDERS, max_delivery_count=2))
     await send(orders, "later", ScheduledEnqueueTimeUtc="Sun, 06 Nov 2044 08:49:37 GMT")
     await send(orders, "aside")
     entity = await orders.namespace.entity("orders")

@@ -49,7 +49,7 @@ def test_the_subprotocol_may_be_one_of_several_and_extensions_are_not_taken_up()
         ({"sec_websocket_version": "8"}, 426, "must be 13"),
         ({"sec_websocket_version": ""}, 426, "must be 13"),
         ({"has_body": True}, 400, "no body"),
-        ({"sec_websocket_protocol": "amqp"}, 400, "must be AMQPWSB10"),
+        ({"sec_websocket_protocol": "mqtt"}, 400, "must be AMQPWSB10"),
         ({"sec_websocket_protocol": ""}, 400, "must be AMQPWSB10"),
         ({"sec_websocket_key": ""}, 400, "16 bytes"),
         ({"sec_websocket_key": "dGhl"}, 400, "16 bytes"),

@@ -75,6 +75,9 @@ class Amqp(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.told.append(f"lost {exc}")
 
+    def expire(self) -> None:
+        self.told.append("expired")
+
 
 class Bridge:
     def __init__(self, limits: Limits | None = None, close_answer_s: float = 60.0) -> None:

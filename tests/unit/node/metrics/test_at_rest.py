@@ -115,6 +115,25 @@ async def test_messages_of_a_backlog_are_told_before_anybody_fetches_them() -> N
         assert (await scrape(entity_metrics(life))).of(families.BACKLOG) == 2
 
 
+@covers("B5", "P19")
+async def test_a_backlog_of_which_a_part_is_out_of_reach_is_missing_and_not_0() -> None:
+    machine = Machine()
+    queue = "contoso/x-servicebus-transfer/0"
+    async with machine.life() as life:
+        await make_queues(life, queue)
+        await life.send(queue, "a", "b")
+    async with machine.life() as life:
+        metrics = entity_metrics(life)
+        for state in ("at rest", "in use"):
+            await life.take_out(0)
+            told = await scrape(metrics)
+            assert told.all(families.BACKLOG) == {}
+            assert told.entities(families.MESSAGES) == set()
+            await life.bring_back()
+            await life.namespace.entity(queue)
+            assert (await scrape(metrics)).of(families.BACKLOG) == 2, state
+
+
 @covers("B5")
 async def test_a_store_that_is_out_of_reach_is_asked_again() -> None:
     machine = Machine()

@@ -7,20 +7,25 @@ import uuid
 import pytest
 
 from tandembus.client import OutgoingMessage
-from tandembus.errors import InvalidArgument
+from tandembus.client.topology import OpenStore
+from tandembus.clock import SystemClock
+from tandembus.errors import InvalidArgument, Unauthorized
+from tandembus.loop_thread import LoopThread
+from tandembus.security.sas import make_token, parse_connection_string
 from tandembus.spark.jobs.reconcile_in_flight import (
     CLOSED,
     EVERY_FRAGMENT,
     FOUND,
     UNREACHED,
+    InFlight,
     Row,
     Target,
     browsed_rows,
     named,
+    stores_in,
     targets_in,
 )
-from tandembus.spark.jobs.reconcile_stores import Lane
-from tandembus.spark.source.loop_thread import LoopThread
+from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, Lane, Life, Stream, stores_of
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.unit.spark.stage import Stage
@@ -100,6 +105,45 @@ async def test_a_namespace_is_asked_for_its_name_from_within_a_loop_too(namespac
     """As in a notebook."""
     one = (namespace.connection_string, None)
     assert named([one], [NAME]) == {NAME: one}
+
+
+@covers("D5")
+def test_a_token_that_has_expired_is_told_as_such_and_not_as_another_namespace(namespace: EmbeddedNamespace) -> None:
+    parts = parse_connection_string(namespace.connection_string)
+    token = make_token("sb://localhost/", parts.key_name or "", parts.key or "", SystemClock().now() - 60)
+    endpoint = namespace.connection_string.partition(";")[0]
+    with pytest.raises(Unauthorized, match="expired at 20"):
+        named([(f"{endpoint};SharedAccessSignature={token};UseDevelopmentEmulator=true", None)], [NAME])
+
+
+@covers("D5")
+def test_records_are_complete_up_to_the_last_one_where_their_store_is_open(namespace: EmbeddedNamespace) -> None:
+    (told,) = stores_in({NAME: (namespace.connection_string, None)})[NAME].values()
+    epoch = told.epoch
+
+    def is_complete(last_epoch: int, epochs: dict[str, dict[int, int]], ended: int = 0, audited: int = 9) -> bool:
+        stream = Stream("ab", NAME, 0, 1, 0, ended)
+        (store,) = stores_of([Life("ab", last_epoch, 1, 9, 9, 1, 2, 1)], [lane], [stream])
+        open_stores = {
+            name: {index: OpenStore(one, audited) for index, one in stores.items()} for name, stores in epochs.items()
+        }
+        in_flight = InFlight(None, [Target(0, NAME, "orders")], unreached, open_stores=open_stores)
+        found = in_flight.ends(store, [lane])
+        assert found.missing_count == max(0, audited - 9)
+        return found.end_at == ALWAYS_MS
+
+    lane = Lane(0, "ab", NAME, 1, 0, "orders", 0, 0, None, None)
+    unreached: dict[tuple[int, int], str] = {}
+    assert is_complete(epoch, {NAME: {0: epoch}})
+    assert not is_complete(epoch, {NAME: {0: epoch}}, audited=11), "the newest file was cut off, or it is an old copy"
+    assert not is_complete(epoch, {NAME: {0: epoch + 1}}), "they are of an earlier life"
+    assert not is_complete(epoch, {NAME: {0: epoch + 1}}, ended=9), "the store was opened again, without an audit"
+    assert not is_complete(epoch, {NAME: {}}), "the store is out"
+    assert is_complete(epoch, {NAME: {}}, ended=9), "it was closed in order"
+    # The namespace does not say which stores are open: then it counts that the entity was browsed.
+    assert is_complete(epoch, {})
+    unreached[0, EVERY_FRAGMENT] = "it is out"
+    assert not is_complete(epoch, {})
 
 
 @covers("D5")

@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandembus.spark.jobs.reconcile_names import Names, Written
-from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, Lane, Life, Spaces, StoreRecords, stores_of
+from tandembus.spark.jobs.reconcile_stores import (
+    ALWAYS_MS,
+    Lane,
+    Life,
+    Spaces,
+    StoreRecords,
+    Stream,
+    missing_stores,
+    stores_of,
+)
 from tests.covers import covers
 
 
@@ -16,6 +25,10 @@ def lane(store: str = "ab", namespace: str = "contoso", entity: str | None = "or
 
 def life(epoch: int, first: int, last: int, missing: int = 0) -> Life:
     return Life("ab", epoch, first, last, last - first + 1 - missing, first * 1000, last * 1000, 1)
+
+
+def stream(store: str, index: int = 0, store_count: int = 1, trimmed: int = 0, ended: int = 0) -> Stream:
+    return Stream(store, "contoso", index, store_count, trimmed, ended)
 
 
 def store(*lives: Life) -> StoreRecords:
@@ -69,6 +82,21 @@ def test_every_missing_record_is_counted(numbers: set[int], per_life: int) -> No
 def test_a_record_that_is_still_being_written_is_not_missing() -> None:
     found = store(life(1, 1, 10), Life("ab", 2, 11, None, 0, 11_000, 11_000, 1))
     assert (found.last, found.missing_count) == (10, 0)
+
+
+@covers("D5")
+def test_every_store_that_is_named_has_records() -> None:
+    def missing(*streams: Stream) -> list[tuple[str, int]]:
+        lives = [Life(each.store, 1, 1, 2, 2, 5, 9, 1) for each in streams]
+        return missing_stores(stores_of(lives, [lane(each.store) for each in streams], streams))
+
+    both = stream("ab", 0, 2), stream("cd", 1, 2)
+    assert missing(*both) == []
+    assert missing(both[1]) == [("contoso", 0)]
+    assert missing(both[0], stream("ef", 1, 4)) == [("contoso", 2), ("contoso", 3)], "it has more stores than before"
+    # Another namespace of the same name: what it has stands for nothing of the first one.
+    assert missing(*both, stream("ef", 1, 2)) == [("contoso", 0)]
+    assert missing(*both, stream("ef", 1, 2), stream("gh", 0, 2)) == []
 
 
 @covers("D5", "N15")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
 
 from tandembus.store.embedded.keys import BODY_TREE, LOG_TREE, STATE_TREE
 
+PAGE_BYTES = 4096
 TREES = (BODY_TREE, STATE_TREE, LOG_TREE)
 
 
@@ -41,3 +43,21 @@ def flipped(value: bytes, bit: int) -> bytes:
 
 def flip(folder: Path, tree: bytes, key: bytes, bit: int) -> None:
     change(folder, tree, key, lambda value: flipped(value, bit))
+
+
+def harmed_pages(path: Path) -> Iterator[str]:
+    """Damages one page after the other, in every way in which disks do, and puts each back; yields what it has done."""
+    whole = path.read_bytes()
+    chance = random.Random(6)
+    pages = [whole[at : at + PAGE_BYTES] for at in range(0, len(whole), PAGE_BYTES)]
+    for number, page in enumerate(pages):
+        other = (number + 1) % len(pages)
+        for name, changes in (
+            ("zeroed", {number: bytes(PAGE_BYTES)}),
+            ("garbled", {number: chance.randbytes(PAGE_BYTES)}),
+            ("garbled behind its head", {number: page[:16] + chance.randbytes(PAGE_BYTES - 16)}),
+            ("swapped", {number: pages[other], other: page}),
+        ):
+            path.write_bytes(b"".join([changes.get(index, one) for index, one in enumerate(pages)]))
+            yield f"page {number} is {name}"
+    path.write_bytes(whole)

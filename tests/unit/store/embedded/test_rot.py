@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tandembus.errors import StoreDamaged
+from tandembus.errors import StoreDamaged, StoreUnavailable
 from tandembus.message import Message
 from tandembus.store.embedded import DamagedRecord, EmbeddedSettings, LmdbStore
 from tandembus.store.embedded.keys import (
@@ -280,6 +280,6 @@ async def test_a_store_of_a_newer_format_is_refused_and_left_as_it_is(tmp_path: 
     await filled(tmp_path)
     newer = encode_meta(META_KEY, FORMAT_VERSION + 1, bytes(16), 5)
     change(tmp_path, STATE_TREE, META_KEY, lambda _: newer)
-    with pytest.raises(StoreDamaged, match=f"format {FORMAT_VERSION + 1}.*newer version"):
+    with pytest.raises(StoreUnavailable, match=f"format {FORMAT_VERSION + 1}.*newer version"):
         LmdbStore.open(tmp_path, SETTINGS)
     assert records_of(tmp_path, STATE_TREE)[META_KEY] == newer

@@ -9,11 +9,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from tandembus.errors import StoreUnavailable
-from tandembus.store.embedded.lmdb_file import DATA_FILE
+from tandembus.errors import StoreDamaged, StoreUnavailable
+from tandembus.store.embedded.lmdb_file import DATA_FILE, read_meta
 from tandembus.store.embedded.snapshots import LOCK_FILE, Cut
 from tests.covers import covers
 from tests.scale import scaled
+from tests.unit.store.embedded.raw import PAGE_BYTES
 
 WRITER = """
 import sys, time, lmdb
@@ -91,6 +92,31 @@ def test_a_copy_that_cannot_be_written_ends(tmp_path: Path) -> None:
 
     with Cut([tmp_path]) as cut, pytest.raises(OSError, match="no room"):
         cut.snapshots[0].copy(full)
+
+
+@covers("F6")
+def test_a_store_that_cannot_be_copied_for_a_missing_page_is_called_damaged(tmp_path: Path) -> None:
+    """Trying again later would not help."""
+    with lmdb.open(str(tmp_path), map_size=1 << 28) as environment, environment.begin(write=True) as txn:
+        for number in range(3_000):
+            txn.put(b"%05d" % number, bytes(3_000))
+    with (tmp_path / DATA_FILE).open("rb+") as file:
+        file.seek(300 * PAGE_BYTES)
+        file.write(bytes(PAGE_BYTES))
+    with Cut([tmp_path], is_still=True) as cut, pytest.raises(StoreDamaged, match="cannot be copied"):
+        cut.snapshots[0].copy(lambda _part: None)
+
+
+@covers("F6")
+def test_a_file_whose_size_cannot_be_told_for_a_damaged_first_page_is_called_damaged(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path), map_size=1 << 28) as environment, environment.begin(write=True) as txn:
+        txn.put(b"number", b"1")
+    path = tmp_path / DATA_FILE
+    with path.open("rb+") as file:
+        file.seek(read_meta(file.fileno(), path).named.root * PAGE_BYTES)
+        file.write(bytes(PAGE_BYTES))
+    with Cut([tmp_path], is_still=True) as cut, pytest.raises(StoreDamaged, match="cannot be read"):
+        cut.snapshots[0].used_bytes()
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:

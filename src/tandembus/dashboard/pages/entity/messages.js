@@ -6,6 +6,7 @@ import { usePoll, useSettled } from "../../live.js";
 import { adjust, go } from "../../router.js";
 import { may, useSession } from "../../session.js";
 import { Awaited, Choice, Empty, Field, Notice, Panel, Table, Trouble } from "../../ui.js";
+import { known } from "../entities/states.js";
 import { ActDialog } from "./acts.js";
 import { ExportDialog } from "./export.js";
 import { MessageDetail } from "./message_detail.js";
@@ -41,7 +42,7 @@ export function Messages({ entity, parameters, refresh }) {
   return html`<${Panel} title="Messages" bare=${true} actions=${html`<button class="small" onClick=${changed}>Refresh</button>`}>
     <div class="inside stack">
       <${Choice} label="Which messages" value=${view.value} onChange=${(value) => go("entity", { path: entity.path, tab: "messages", view: value })}
-        options=${views.map((one) => ({ value: one.value, label: figureOf(one, entity) === null ? one.label : `${one.label} (${count(figureOf(one, entity))})` }))} />
+        options=${views.map((one) => ({ value: one.value, label: figureOf(one, entity) === null ? one.label : `${one.label} (${known(entity, figureOf(one, entity))})` }))} />
       <div class="bar">
         ${isDead && html`<${ReasonField} entity=${entity} subQueue=${view.subQueue} reason=${reason} version=${data} />`}
         <${SessionField} entity=${entity} session=${session} isListed=${entity.requires_session && !isDead} />

@@ -1,21 +1,20 @@
 // The subscriptions of a topic.
 import { html, useState } from "../../html.js";
 import { api } from "../../api.js";
-import { count } from "../../format.js";
 import { usePoll } from "../../live.js";
 import { nameOf } from "../../paths.js";
 import { adjust, link } from "../../router.js";
 import { may } from "../../session.js";
 import { Awaited, Badge, Pager, Panel, Table, Trouble } from "../../ui.js";
 import { CreateEntity } from "../entities/create.js";
-import { StateBadges } from "../entities/states.js";
+import { StateBadges, known } from "../entities/states.js";
 
 const TOP = 50;
 const COLUMNS = [
   { head: "Subscription", cell: (one) => html`<span class="wrap"><a href=${link("entity", { path: one.path })}>${nameOf(one.path)}</a> ${one.requires_session && html`<${Badge} word="sessions" plain=${true} />`}</span>` },
   { head: "State", cell: (one) => html`<${StateBadges} entity=${one} />` },
-  { head: "Active", number: true, cell: (one) => count(one.active) },
-  { head: "Dead letters", number: true, cell: (one) => count(one.dead_letter) },
+  { head: "Active", number: true, cell: (one) => known(one, one.active) },
+  { head: "Dead letters", number: true, cell: (one) => known(one, one.dead_letter) },
   { head: "Forwards to", wide: true, cell: (one) => one.forward_to && html`<a class="wrap" href=${link("entity", { path: one.forward_to })}>${one.forward_to}</a>` },
 ];
 

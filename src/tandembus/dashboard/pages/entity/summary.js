@@ -5,6 +5,7 @@ import { bytes, count, duration, rate, short, time } from "../../format.js";
 import { link } from "../../router.js";
 import { may } from "../../session.js";
 import { Facts, Figure, Panel } from "../../ui.js";
+import { known } from "../entities/states.js";
 import { FragmentMap } from "./fragments.js";
 
 export function Summary({ entity, samples }) {
@@ -17,12 +18,12 @@ export function Summary({ entity, samples }) {
     <${Panel} title="Now" bare=${true}><div class="figures">
       ${isSentTo && html`<${Figure} label="In" value=${rate(samples.rate("sent"))} note=${entity.counters && `${count(entity.counters.sent)} in all`} />`}
       <${Figure} label="Out" value=${rate(samples.rate("received"))} note=${entity.counters && `${count(entity.counters.received)} in all`} />
-      ${hasMessages && html`<${Figure} label="Active" value=${short(entity.active === null ? null : entity.active - entity.deferred)} note=${entity.deferred > 0 && `${count(entity.deferred)} deferred`} />
-        <${Figure} label="Dead letters" value=${short(entity.dead_letter)} />`}
-      ${isCounted && html`<${Figure} label="Scheduled" value=${short(entity.scheduled)} />`}
-      ${hasMessages && html`<${Figure} label="Transfer dead letters" value=${short(entity.transfer_dead_letter)} />`}
+      ${hasMessages && html`<${Figure} label="Active" value=${known(entity, entity.active === null ? null : entity.active - entity.deferred, short)} note=${entity.deferred > 0 && `${known(entity, entity.deferred)} deferred`} />
+        <${Figure} label="Dead letters" value=${known(entity, entity.dead_letter, short)} />`}
+      ${isCounted && html`<${Figure} label="Scheduled" value=${known(entity, entity.scheduled, short)} />`}
+      ${hasMessages && html`<${Figure} label="Transfer dead letters" value=${known(entity, entity.transfer_dead_letter, short)} />`}
       ${entity.kind === "topic" && html`<${Figure} label="Subscriptions" value=${short(entity.subscriptions)} />`}
-      ${isCounted && html`<${Figure} label="Size" value=${bytes(entity.size_bytes)} note=${share} />`}
+      ${isCounted && html`<${Figure} label="Size" value=${known(entity, entity.size_bytes, bytes)} note=${share} />`}
       ${entity.kind !== "topic" && html`<${Figure} label="Receivers" value=${short(entity.receivers)} />`}
     </div><//>
     <div class="grid">

@@ -31,17 +31,21 @@ CountEntity = Callable[[Entry], Awaitable[list[Counts | None]]]
 
 @dataclass(frozen=True, slots=True)
 class Census:
+    known_entities: int = 0
+    """Number of entities of which the sums hold at least one fragment."""
     counted_entities: int = 0
+    """Number of entities of which the sums hold all fragments."""
     active: int = 0
     scheduled: int = 0
     dead_letter: int = 0
     size_bytes: int = 0
 
-    def changed(self, entities: int, kind: EntityKind, counts: Counts, sign: int) -> Census:
+    def changed(self, kind: EntityKind, counts: Counts, sign: int) -> Census:
         # A subscription's messages lie in its topic, whose size they are.
         size_bytes = 0 if kind is EntityKind.SUBSCRIPTION else counts.size_bytes
         return Census(
-            self.counted_entities + entities,
+            self.known_entities + sign,
+            self.counted_entities + (sign if counts.missing_fragments == 0 else 0),
             self.active + sign * counts.active,
             self.scheduled + sign * counts.scheduled,
             self.dead_letter + sign * counts.dead_letter,
@@ -86,8 +90,11 @@ class CensusTaker:
         await asyncio.gather(*[self._take(entry) for entry in entries])
 
     async def _take(self, entry: Entry) -> None:
+        """Counts an entity again. One that is out of reach leaves the sums: its earlier count may be wrong now."""
         counts = total_of(await self._count(entry))
-        if counts is not None:  # else what was there before is the best guess
+        if counts is None:
+            self._remove(entry.key)
+        else:
             self._put(entry, counts)
 
     def _others(self) -> list[Entry]:
@@ -101,12 +108,12 @@ class CensusTaker:
     def _put(self, entry: Entry, counts: Counts) -> None:
         self._remove(entry.key)
         self._known[entry.key] = (entry, counts)
-        self._census = self._census.changed(1, entry.kind, counts, 1)
+        self._census = self._census.changed(entry.kind, counts, 1)
 
     def _remove(self, key: str) -> None:
         known = self._known.pop(key, None)
         if known is not None:
-            self._census = self._census.changed(-1, known[0].kind, known[1], -1)
+            self._census = self._census.changed(known[0].kind, known[1], -1)
 
     def _forget_ended(self) -> None:
         catalog = self._namespace.catalog

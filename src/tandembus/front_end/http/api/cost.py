@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Final
@@ -106,7 +106,7 @@ def _counters(totals: MeterTotals) -> list[Mapping[str, object]]:
 
 def _today(namespace: Namespace, day: date, counted: Totals, prices: PriceList, now: float) -> Mapping[str, object]:
     """With the base charge for every hour that has begun since midnight, or since the namespace was made."""
-    midnight = datetime(day.year, day.month, day.day, tzinfo=timezone.utc).timestamp()
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
     period = int(min(max(midnight, namespace.created_at), now)), int(now)
     bill = Bill(_used(namespace.name, day, counted), PriceBook([prices]), None, period)
     lines = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -91,7 +91,7 @@ class CostWatch:
         """The day by UTC, and what was counted on it until now, but for the last second."""
         clock = self._namespace.clock
         async with self._reading:
-            day = datetime.fromtimestamp(clock.now(), timezone.utc).date()
+            day = datetime.fromtimestamp(clock.now(), UTC).date()
             kept = self._today
             if kept is None or kept[1] != day or clock.monotonic() - kept[0] >= KEPT_S:
                 kept = clock.monotonic(), day, await _in_thread(partial(self._read_today, day))
@@ -100,7 +100,7 @@ class CostWatch:
 
     def _read_today(self, day: date) -> Totals:
         """What was counted before the day is the same all day long."""
-        midnight = int(datetime(day.year, day.month, day.day, tzinfo=timezone.utc).timestamp())
+        midnight = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
         if self._before_today is None or self._before_today[0] != day:
             self._before_today = (day, {})
         before = dict(self._before_today[1])

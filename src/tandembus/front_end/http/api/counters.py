@@ -54,7 +54,7 @@ class Counters:
         """Of processes that cannot be asked at the moment the last is told that is known: the page goes on."""
         try:
             totals = await asyncio.wait_for(self._fetch(), ANSWERED_WITHIN_S)
-        except (BusError, asyncio.TimeoutError):
+        except (TimeoutError, BusError):
             if self._counted is None:
                 raise OperationTimeout("The other processes of the namespace do not answer.") from None
             return self._counted

@@ -17,7 +17,7 @@ from tandembus.front_end.http.values import parse_integer
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
-from tandembus.security.claims import Right
+from tandembus.security.claims import Claims, Right
 
 PAGE_SIZE: Final = 50
 MAX_PAGE_SIZE: Final = 200
@@ -56,7 +56,7 @@ class EntityRoutes:
         listing = parse_listing(request)
         if listing.topic is not None and self._access.allows_any(claims, listing.topic):
             self._namespace.catalog.get_topic(listing.topic)
-        keys = _within(claims.scope, _keys(self._namespace.catalog, listing))
+        keys = _within(claims, _keys(self._namespace.catalog, listing))
         page = keys[listing.skip : listing.skip + listing.top]
         entries = [entry for entry in map(self._namespace.catalog.find, page) if entry is not None]
         return told(
@@ -116,9 +116,6 @@ def _keys(catalog: CatalogView, listing: Listing) -> list[str]:
     return sorted(queues + topics)
 
 
-def _within(scope: str, keys: list[str]) -> list[str]:
-    """Those that a claim of this scope covers."""
-    if not scope:
-        return keys
-    below = f"{scope}/"
-    return [key for key in keys if key == scope or key.startswith(below)]
+def _within(claims: Claims, keys: list[str]) -> list[str]:
+    """Returns the keys that the claims cover."""
+    return [key for key in keys if claims.covers(key)] if claims.scope else keys

@@ -73,7 +73,7 @@ class EntityDocuments:
             entity = await asyncio.wait_for(opening, COUNTED_WITHIN_S)
             with entity.in_use():
                 return await fragment_counts(entity, COUNTED_WITHIN_S)
-        except (BusError, asyncio.TimeoutError):
+        except (TimeoutError, BusError):
             # Also one that was deleted since, or is damaged: the others on the page are shown all the same.
             return [None] * len(entry.stores)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from tandembus.amqp.encoding.codec import decode_between, skip_value
-from tandembus.amqp.encoding.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
+from tandembus.amqp.encoding.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, DELIVERY_ANNOTATIONS, FOOTER
 from tandembus.errors import BusError, MalformedData
 from tandembus.front_end.http.api.typed_values import Shown, shown_at, to_base64
 from tandembus.front_end.http.property_headers import json_value, plain
@@ -174,15 +174,15 @@ def _places(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]
 
 
 def body_json(data: bytes, start: int, max_bytes: int) -> Shown:
-    """`data` from `start` on: the body's sections and the footer. `encoded` is given where the rest of it does not say
-    all: sent again, it is the same body."""
+    """`data` from `start` on: the body's sections, the footer and the sender's delivery annotations. `encoded` is given
+    where the rest of it does not say all: sent again, it is the same body."""
     try:
-        kind, places, has_footer = _body_places(data, start)
+        kind, places, has_more = _body_places(data, start)
         body = _readable(kind, data, places, max_bytes)
     except BusError:
-        kind, has_footer = FOOTER, True
+        kind, has_more = FOOTER, True
         body = {"kind": "unreadable", **_content(data[start : start + max_bytes], len(data) - start, is_binary=True)}
-    is_all_said = kind == DATA and not has_footer
+    is_all_said = kind == DATA and not has_more
     if not is_all_said and max_bytes > LISTED_BODY_BYTES and len(data) - start <= max_bytes:
         body["encoded"] = to_base64(data[start:])
     return body
@@ -192,19 +192,19 @@ def _body_places(data: bytes, start: int) -> tuple[int, list[tuple[int, int]], b
     """Which kind of body, and where the values of its sections stand. Without a body it is empty data."""
     kind = 0
     places: list[tuple[int, int]] = []
-    has_footer = False
+    has_more = False
     at, end = start, len(data)
     while at < end:
         code, value_at = data[at + 2], at + _SECTION_START
         at = int(skip_value(data, value_at, end))
-        if code == FOOTER:
-            has_footer = True
+        if code == FOOTER or code == DELIVERY_ANNOTATIONS:
+            has_more = True
             continue
         if kind not in (0, code):
             raise MalformedData("a message with two kinds of body")
         kind = code
         places.append((value_at, at))
-    return kind or DATA, places, has_footer
+    return kind or DATA, places, has_more
 
 
 def _readable(kind: int, data: bytes, places: list[tuple[int, int]], max_bytes: int) -> Shown:

@@ -109,7 +109,9 @@ class Overview:
         counted, census, document = await asyncio.gather(self._counters.now(), self._census.look(), self._parts())
         catalog = self._namespace.catalog
         is_managed = self._access.allows(claims, Right.MANAGE, WHOLE_NAMESPACE)
-        may_count = self._access.allows(claims, Right.LISTEN, WHOLE_NAMESPACE)
+        entities = catalog.queue_count() + catalog.topic_count() + catalog.total_subscription_count()
+        is_known = entities == 0 or census.known_entities > 0
+        may_count = is_known and self._access.allows(claims, Right.LISTEN, WHOLE_NAMESPACE)
         brokers, stores = (_records(document, name) for name in ("brokers", "stores"))
         state, reason = self._state(brokers, stores)
         return {

@@ -24,7 +24,7 @@ from tandembus.namespace.backlogs import Backlogs
 from tandembus.namespace.namespace import Namespace
 from tandembus.pair_view.picture import Answer, EntityPicture, PairPicture, picture
 from tandembus.pair_view.timeline import Segment
-from tandembus.pair_view.view import BacklogQueue, PairView, view_from_document, view_to_document
+from tandembus.pair_view.view import BacklogQueue, PairView, counts_document, view_from_document, view_to_document
 from tandembus.security.claims import Right
 
 VIEW_PATH: Final = "/$api/pair/view"
@@ -222,10 +222,13 @@ def _segment(segment: Segment) -> Mapping[str, object]:
 
 def _backlog(found: PairPicture, now: float) -> Mapping[str, object]:
     oldest_at = min([queue.oldest_at for queue in found.queues if queue.oldest_at is not None], default=None)
+    known = [queue.counts for queue in found.queues if queue.counts is not None]
+    is_known = bool(known) or not found.queues
     return {
         "queues": [_queue(queue) for queue in found.queues],
-        "active": sum([queue.active for queue in found.queues]),
-        "dead_letter": sum([queue.dead_letter for queue in found.queues]),
+        "active": sum([counts.active for counts in known]) if is_known else None,
+        "dead_letter": sum([counts.dead_letter for counts in known]) if is_known else None,
+        "is_limited": any(queue.is_limited for queue in found.queues),
         "oldest_at": _time(oldest_at),
         "age_s": None if oldest_at is None else max(now - oldest_at, 0.0),
     }
@@ -234,10 +237,8 @@ def _backlog(found: PairPicture, now: float) -> Mapping[str, object]:
 def _queue(queue: BacklogQueue) -> Mapping[str, object]:
     return {
         "path": queue.path,
-        "active": queue.active,
-        "dead_letter": queue.dead_letter,
-        "scheduled": queue.scheduled,
-        "size_bytes": queue.size_bytes,
+        **counts_document(queue.counts),
+        "is_limited": queue.is_limited,
         "oldest_at": _time(queue.oldest_at),
         "receivers": queue.receivers,
     }

@@ -86,7 +86,9 @@ async def read_document(request: web.Request, max_bytes: int, too_large: str = "
         raise HttpRefusal(415, f"The content type must be application/json, not {request.content_type[:64]}.")
     body = await read_body(request, max_bytes)
     if body is None:
-        raise HttpRefusal(413, too_large or f"The body has more than {max_bytes} bytes.")
+        size_bytes = request.content_length
+        size = f"more than {max_bytes}" if size_bytes is None else str(size_bytes)
+        raise HttpRefusal(413, f"{too_large} The body has {size} bytes.".lstrip())
     document = read_json(body, "The body")
     if not isinstance(document, dict):
         raise InvalidArgument("The body must be a JSON object.")

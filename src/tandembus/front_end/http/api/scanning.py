@@ -39,11 +39,13 @@ class Wanted:
     reason: str | None = None
     """Empty for messages without one."""
 
-    def fits(self, one: Browsed) -> bool:
+    def fits(self, one: Browsed, entity: Entity) -> bool:
         if self.state is not None and one.state != self.state:
             return False
-        if self.session_id is not None and session_id_of(one.message) != self.session_id:
-            return False
+        if self.session_id is not None:
+            session_id = session_id_of(one.message)
+            if session_id is None or entity.key_of(session_id) != entity.key_of(self.session_id):
+                return False
         return self.reason is None or (dead_letter_reason(one.message) or "") == self.reason
 
 
@@ -94,7 +96,7 @@ class Scan:
             page = await self._page(self.next_number, count, session_id)
             self.next_number = self._behind(page[-1].sequence_number) if page else None
             for one in page:
-                if self._is_in(one.sequence_number) and wanted.fits(one):
+                if self._is_in(one.sequence_number) and wanted.fits(one, self._entity):
                     yield one
             if self.next_number is None:
                 return
@@ -119,7 +121,7 @@ class Scan:
         asked = self._entity.requests.peek(self._lane, first, count, PAGE_BYTES, session_id)
         try:
             page = list(await asyncio.wait_for(asked, self._timeout_s))
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise OperationTimeout(f"The messages could not be read within {self._timeout_s:g} s.") from None
         sizes = [size_of(one.message) for one in page]
         self.scanned += len(page)

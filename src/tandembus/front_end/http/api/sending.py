@@ -71,7 +71,7 @@ class Sending:
         timeout_s = self._namespace.limits.operation_timeout_s
         try:
             (number,) = await asyncio.wait_for(entity.requests.schedule([message], size_bytes), timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise OperationTimeout(
                 f"The message was not stored within {timeout_s:g} s; whether it will be is not known."
             ) from None
@@ -83,6 +83,6 @@ class Sending:
 
 async def read_message_document(request: web.Request, entity: Entity, limits: Limits) -> dict[str, object]:
     """A message for this entity, as JSON, which may be longer than the message."""
-    largest = entity.max_message_size_bytes(limits)
-    too_large = f"The message is larger than the {largest} bytes that '{entity.name}' takes."
+    largest = min(entity.max_message_size_bytes(limits), limits.max_message_size_bytes)
+    too_large = f"The message is larger than the {largest} bytes that '{entity.name}' takes as JSON."
     return await read_document(request, JSON_PER_BYTE * largest + AROUND_BYTES, too_large)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tandembus.amqp.encoding.codec import skip_value
-from tandembus.amqp.encoding.descriptors import DATA, FOOTER
+from tandembus.amqp.encoding.descriptors import DATA, DELIVERY_ANNOTATIONS, FOOTER
 from tandembus.amqp.encoding.sections import data_section
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.api.typed_values import MAX_SHOWN, from_base64, read_values
@@ -50,6 +50,7 @@ _BROKERS_OWN: Final = (
 )
 _KEYS: Final = frozenset((*_TEXTS, *_OTHERS, *_BROKERS_OWN))
 _BODY_KEYS: Final = frozenset(("kind", "size_bytes", "text", "base64", "is_truncated", "encoded"))
+_BODY_SECTIONS: Final = frozenset((*range(DATA, FOOTER + 1), DELIVERY_ANNOTATIONS))
 _SAID_BY_FIELDS: Final = ("x-opt-partition-key", "x-opt-scheduled-enqueue-time")
 
 
@@ -133,10 +134,10 @@ def _check_is_whole(body: Mapping[str, object]) -> None:
 
 
 def _checked_sections(data: bytes) -> bytes:
-    """Whatever they hold, they are sections of a body and of nothing else."""
+    """Whatever they hold, they are sections of a body, or what goes with it."""
     at, end = 0, len(data)
     while at < end:
-        if end - at < 4 or data[at : at + 2] != b"\x00\x53" or not DATA <= data[at + 2] <= FOOTER:
+        if end - at < 4 or data[at : at + 2] != b"\x00\x53" or data[at + 2] not in _BODY_SECTIONS:
             raise InvalidArgument("body: encoded must be the sections of a body.")
         at = int(skip_value(data, at + 3, end))
     return data

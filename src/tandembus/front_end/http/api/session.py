@@ -7,6 +7,7 @@ after a restart, and ends when its key does.
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from tandembus.clock import Clock
 from tandembus.errors import InvalidArgument, Unauthorized
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.routes import Document, Route, read_document, told
+from tandembus.front_end.http.api.sign_in_pace import SignInPace
 from tandembus.front_end.http.cookies import SAME_ORIGIN_HEADER, TokenCookie, is_fit_for_cookies, is_from_our_page
 from tandembus.front_end.http.request import HttpRefusal, connection_of
 from tandembus.front_end.http.surroundings import Surroundings
@@ -60,6 +62,7 @@ class SessionRoutes:
         self._clock = clock
         self._codes = surroundings.codes
         self._partner_name = surroundings.partner_name
+        self._pace = SignInPace()
 
     def routes(self) -> list[Route]:
         return [
@@ -72,9 +75,19 @@ class SessionRoutes:
         """Also a page that signs somebody else's browser in is refused."""
         _check_is_from_our_page(request)
         document = await read_document(request, MAX_SIGN_IN_BYTES)
+        address = request.remote or ""
+        # A code cannot be guessed, and so the machine's own people get in while others try keys.
+        is_paced = "code" not in document
+        wait_s = self._pace.take(address, self._clock.monotonic()) if is_paced else 0.0
+        if wait_s > 0.0:
+            again_s = math.ceil(wait_s)
+            text = f"There were too many wrong sign-ins. The next one may be tried in {again_s} s."
+            raise HttpRefusal(429, text, {"Retry-After": str(again_s)})
         try:
             token = self._token_for(document)
             claims = self._authorizer.verify_token(token, None, self._clock.now())
+            if is_paced:
+                self._pace.give_back(address)
         except Unauthorized:
             await asyncio.sleep(connection_of(request).timings.refused_sign_in_s)
             raise Unauthorized(_WRONG) from None

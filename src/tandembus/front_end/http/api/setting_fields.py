@@ -183,7 +183,7 @@ def _choices(name: str, limits: Limits) -> Sequence[object] | None:
 
 def _range(name: str, limits: Limits) -> tuple[float | None, float | None]:
     """Of a text: of its length."""
-    largest = limits.max_message_size_bytes // 1024
+    largest = limits.largest_message_bytes // 1024
     least_kilobytes = largest if largest <= DEFAULT_KILOBYTES else min(LEAST_LARGE_KILOBYTES, largest)
     ranges: dict[str, tuple[float | None, float | None]] = {
         "lock_duration_s": (limits.min_lock_duration_s, limits.max_lock_duration_s),

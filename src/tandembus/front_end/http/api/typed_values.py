@@ -12,7 +12,7 @@ import math
 import re
 import uuid
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 
@@ -54,7 +54,7 @@ TICKS_PER_S: Final = 10_000_000
 MAX_FLOAT: Final = 3.4028235677973366e38
 """From here on, rounding to 32 bits gives infinity."""
 _INT64: Final = 2**63
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGERS: Final[Mapping[str, tuple[int | None, int, int]]] = {
     "byte": (BYTE, -(2**7), 2**7 - 1),
     "short": (SHORT, -(2**15), 2**15 - 1),

@@ -19,7 +19,7 @@ from tests.unit.front_end.http.api.browser import OURS, Browser, document_of
 from tests.unit.front_end.http.harness import RunningFrontEnd, running_front_end
 
 RIGHTS = ("Send", "Listen", "Manage")
-KEYS = {right: f"a2V5IG9m{right}" for right in RIGHTS}
+KEYS = {right: f"a2V5IG9mIG9uZSBy{right}" for right in RIGHTS}
 SCOPES = ("", "orders", "order", "events", "orders/$deadletterqueue")
 ANYTHING = ("Send", "Listen", "Manage")
 

@@ -134,7 +134,7 @@ async def test_a_failover_costs_what_the_calculator_tells_of_both_namespaces(pai
     assert Decimal(failover["total"]) == Decimal(failover["without"]) + Decimal(failover["extra"])
     lines = {line["what"]: line["quantity"] for line in failover["lines"]}
     assert lines["1 send to the backlog"] == lines["3 send to the primary"] == 20, "another primary's are not ours"
-    assert lines["pings"] == 4
+    assert lines["pings accepted"] == 4
     assert sum([Decimal(line["cost"]) for line in failover["lines"]]) == Decimal(failover["extra"])
     assert not failover["is_partial"]
 

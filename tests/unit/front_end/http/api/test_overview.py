@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from tandembus.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
 from tandembus.errors import StoreUnavailable
+from tandembus.faults.fault import read_fault
 from tandembus.front_end.http.api.census import OTHERS_PER_LOOK, CensusTaker
 from tandembus.front_end.http.api.overview import PARTNER_PATH, unreachable
 from tandembus.front_end.http.surroundings import Surroundings
@@ -61,7 +62,7 @@ async def test_counts_and_reasons_are_for_those_who_may_know_them(tmp_path: Path
 
     async with running_front_end(tmp_path, surroundings=Surroundings(topology)) as front_end:
         for right in ("Send", "Listen", "Manage"):
-            rule = AuthorizationRule(right, f"a2V5{right}", "", frozenset([right]))
+            rule = AuthorizationRule(right, f"a2V5IG9mIG9uZSBy{right}", "", frozenset([right]))
             await front_end.namespace.put_policy(rule)
             browser = Browser(front_end)
             await browser.sign_in(right, rule.primary_key)
@@ -157,7 +158,7 @@ async def test_what_a_partner_tells_beside_the_point_is_not_passed_on(tmp_path: 
 async def census_of(front_end: RunningFrontEnd, counted: list[str]) -> CensusTaker:
     async def count(entry: Entry) -> list[Counts | None]:
         counted.append(entry.key)
-        return [Counts(active=1, size_bytes=10), None]
+        return [Counts(active=1, size_bytes=10)]
 
     return CensusTaker(front_end.namespace, count, front_end.clock)
 
@@ -186,6 +187,34 @@ async def test_a_census_becomes_whole_and_forgets_what_was_deleted(front_end: Ru
     await front_end.namespace.delete_queue("q003")
     assert (await taker.look()).active == OTHERS_PER_LOOK + 4
     await taker.stop()
+
+
+@covers("B4", "P19")
+async def test_what_cannot_be_counted_any_more_is_not_in_the_sums(front_end: RunningFrontEnd) -> None:
+    answers: list[list[Counts | None]] = [[Counts(active=1), Counts(active=2)], [Counts(active=1), None], [None, None]]
+
+    async def count(_entry: Entry) -> list[Counts | None]:
+        return answers.pop(0)
+
+    await front_end.namespace.create_queue(QueueDescription("orders"))
+    taker = CensusTaker(front_end.namespace, count, front_end.clock)
+    for told in ((1, 1, 3), (1, 0, 1), (0, 0, 0)):
+        await taker._look()
+        census = taker._census
+        assert (census.known_entities, census.counted_entities, census.active) == told
+
+
+@covers("B4", "P19")
+async def test_when_nothing_can_be_counted_the_sums_are_unknown_and_not_0(browser: Browser) -> None:
+    namespace = browser.front_end.namespace
+    await browser.sign_in()
+    own, _ = await looked_at(browser)
+    assert (own["active"], own["counted_entities"]) == (0, 0), "there is nothing to count"
+    await namespace.create_queue(QueueDescription("orders"))
+    namespace.faults.put(read_fault("drill", {"target": "entity/orders", "kind": "unavailable"}))
+    own, _ = await looked_at(browser)
+    assert own["counted_entities"] == 0
+    assert [own[name] for name in ("active", "scheduled", "dead_letter", "size_bytes")] == [None] * 4
 
 
 @covers("B4")

@@ -19,7 +19,7 @@ from tandembus.front_end.http.api.pair import KEPT_S, NOT_YET, STALE_S, VIEW_PAT
 from tandembus.front_end.http.rest_message import BATCH_TYPE
 from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.pair_view.signs import EntitySigns, Sign
-from tandembus.pair_view.view import Seen, view_to_document
+from tandembus.pair_view.view import Seen, view_from_document, view_to_document
 from tests.covers import covers
 from tests.unit.front_end.http.harness import RunningFrontEnd, running_front_end
 from tests.unit.pair_view.told import START, signs, view
@@ -81,7 +81,7 @@ async def test_a_namespace_that_is_part_of_no_pair_says_so(front_end: RunningFro
         "role": "none",
         "partner": None,
         "entities": [],
-        "backlog": {"queues": [], "active": 0, "dead_letter": 0, "oldest_at": None, "age_s": None},
+        "backlog": {"queues": [], "active": 0, "dead_letter": 0, "is_limited": False, "oldest_at": None, "age_s": None},
         "syphon": {"links": 0, "moved": 0, "rate_per_s": 0.0, "eta_s": None},
         "is_partial": False,
     }
@@ -112,6 +112,21 @@ async def test_what_arrives_in_a_backlog_queue_is_told_by_its_destination(paired
     assert found["backlog"]["active"] == 3
     assert found["backlog"]["oldest_at"] == queue["oldest_at"] is not None
     assert 0.0 <= found["backlog"]["age_s"] < 60.0
+
+
+@covers("B4", "P19")
+async def test_a_backlog_queue_that_is_out_of_reach_is_told_without_counts(paired: RunningFrontEnd) -> None:
+    await divert(paired, "orders")
+    break_down(paired, f"entity/{BACKLOG}")
+    found = await ask(paired)
+    (queue,) = found["backlog"]["queues"]
+    for part in (found["backlog"], queue):
+        assert (part["active"], part["dead_letter"], part["is_limited"]) == (None, None, True)
+    assert (queue["scheduled"], queue["size_bytes"]) == (None, None)
+    assert [one["waiting"] for one in found["entities"]] == [None]
+    assert found["syphon"]["eta_s"] is None
+    again = view_from_document(await ask(paired, VIEW_PATH))
+    assert [(one.counts, one.is_limited) for one in again.queues] == [(None, True)]
 
 
 @covers("B4", "N10")

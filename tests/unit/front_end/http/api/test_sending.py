@@ -252,7 +252,8 @@ async def test_what_cannot_be_sent_is_refused_with_the_reason(
 async def test_bodies_of_requests_are_bounded_in_size_and_depth(orders: RunningFrontEnd) -> None:
     most = JSON_PER_BYTE * 4096 + AROUND_BYTES
     reply = await orders.request("POST", url("messages", path="orders"), b" " * (most + 1), JSON)
-    assert error(reply) == (413, "The message is larger than the 4096 bytes that 'orders' takes.")
+    told = f"The message is larger than the 4096 bytes that 'orders' takes as JSON. The body has {most + 1} bytes."
+    assert error(reply) == (413, told)
     deep = '{"body":' + "[" * 100_000 + "]" * 100_000 + "}"
     assert error(await orders.request("POST", url("messages", path="orders"), deep, JSON))[0] == 400
     for body in (b"[]", b"{", b"\xff", b'{"body":1,"body":2}', b'{"a":NaN}'):

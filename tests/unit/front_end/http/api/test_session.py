@@ -331,6 +331,50 @@ async def test_guessing_is_slow_and_a_right_key_is_not_kept_waiting(tmp_path: Pa
         await asyncio.gather(guess, return_exceptions=True)
 
 
+async def guessed(front_end: RunningFrontEnd, address: str, key: str = "d3Jvbmc=") -> int:
+    """The status of one sign-in with this key, from this address."""
+    connector = aiohttp.TCPConnector(local_addr=(address, 0))
+    url = f"http://127.0.0.1:{front_end.port}/$api/session"
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(url, json={"key_name": ROOT, "key": key}, headers=OURS) as response,
+    ):
+        assert response.status != 429 or int(response.headers["Retry-After"]) >= 1
+        return response.status
+
+
+@covers("B4", "M15", "F16")
+async def test_one_address_may_try_a_few_keys_and_then_one_now_and_then(tmp_path: Path) -> None:
+    clock, timings = ManualClock(), HttpTimings(refused_sign_in_s=0.0)
+    async with running_front_end(tmp_path, timings=timings, clock=clock) as front_end:
+        browser = Browser(front_end)
+        for _ in range(20):
+            assert (await browser.sign_in()).status == 200
+        guesses = await asyncio.gather(*[browser.sign_in(key="d3Jvbmc=") for _ in range(15)])
+        assert sorted(reply.status for reply in guesses) == [401] * 10 + [429] * 5
+        reply = await browser.sign_in()
+        assert (reply.status, reply.headers["Retry-After"]) == (429, "6")
+        assert error_of(reply) == "There were too many wrong sign-ins. The next one may be tried in 6 s."
+        assert await guessed(front_end, "127.0.0.2", KEY) == 200
+        assert front_end.surroundings.codes is not None
+        code = front_end.surroundings.codes.make(clock.now())
+        assert (await browser.ask("POST", "session", {"code": code})).status == 200
+        clock.advance(6.0)
+        assert (await browser.sign_in()).status == 200
+        assert [(await browser.sign_in(key="d3Jvbmc=")).status for _ in range(2)] == [401, 429]
+
+
+@covers("B4", "M15", "F16")
+async def test_many_addresses_may_not_try_many_keys_together(tmp_path: Path) -> None:
+    clock, timings = ManualClock(), HttpTimings(refused_sign_in_s=0.0)
+    async with running_front_end(tmp_path, timings=timings, clock=clock) as front_end:
+        addresses = [f"127.0.1.{number}" for number in range(1, 22)]
+        statuses = [await guessed(front_end, address) for address in addresses for _ in range(5)]
+        assert statuses == [401] * 100 + [429] * 5
+        clock.advance(2.0)
+        assert [await guessed(front_end, "127.0.2.1") for _ in range(3)] == [401, 401, 429]
+
+
 @covers("B4")
 async def test_one_can_sign_in_to_a_namespace_that_a_fault_has_put_out(browser: Browser) -> None:
     await browser.sign_in()
