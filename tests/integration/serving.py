@@ -35,6 +35,8 @@ class RunningNamespace:
     http_port: int
     key: str = KEY
     log: list[str] = field(default_factory=list)
+    reader: threading.Thread | None = None
+    """Fills the log until the last process of the namespace has ended."""
 
     @property
     def admin_connection_string(self) -> str:
@@ -62,6 +64,8 @@ class RunningNamespace:
     def stop_in_peace(self) -> None:
         """Stop it, and look whether anything went wrong that no client has seen."""
         assert self.stop() == 0, "".join(self.log)
+        if self.reader is not None:
+            self.reader.join(STOPS_WITHIN_S)
         assert not self.told_at("ERROR", "CRITICAL"), "".join(self.log)
         assert not [line for line in self.log if "Traceback" in line], "".join(self.log)
 
@@ -93,7 +97,8 @@ def start_namespace(
     atexit.register(process.kill)
     log: list[str] = []
     ready: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    threading.Thread(target=_follow, args=(process, log, ready), daemon=True).start()
+    reader = threading.Thread(target=_follow, args=(process, log, ready), daemon=True)
+    reader.start()
     try:
         connection_string = ready.get(timeout=READY_WITHIN_S)
     except queue.Empty:
@@ -103,7 +108,9 @@ def start_namespace(
         process.wait(STOPS_WITHIN_S)
         raise RuntimeError("the namespace did not become ready:\n" + "".join(log))
     facts = json.loads((data / "namespace.json").read_text())
-    return RunningNamespace(data, process, connection_string, facts["amqp_port"], facts["http_port"], log=log)
+    return RunningNamespace(
+        data, process, connection_string, facts["amqp_port"], facts["http_port"], log=log, reader=reader
+    )
 
 
 @contextlib.contextmanager

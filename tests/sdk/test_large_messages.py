@@ -27,7 +27,17 @@ from tests.covers import covers
 from tests.integration.bus import Bus, Counts
 from tests.integration.processes import Processes
 from tests.integration.python_sdk import body_of, receive
-from tests.integration.raw_amqp import RECEIVER, SENDER, RawAmqp, plain, rejection, state_of, texts, transfer_frames
+from tests.integration.raw_amqp import (
+    RECEIVER,
+    SENDER,
+    RawAmqp,
+    frames_of_transfer,
+    plain,
+    rejection,
+    state_of,
+    texts,
+    transfer_frames,
+)
 from tests.integration.raw_transactions import Transacting
 from tests.integration.serving import RunningNamespace, serving
 from tests.integration.shapes import PARTITIONED, PLAIN, Shape, Topology, on_shapes
@@ -371,3 +381,31 @@ def test_who_begins_a_large_message_and_stops_does_not_keep_its_room(tmp_path: P
             LargeSender(namespace.port, queue, payload).send()
             condition, *_ = halted.expect(codes.CLOSE).error(0)
             assert plain(condition) == "amqp:resource-limit-exceeded"
+
+
+@covers("M12")
+def test_a_sender_that_gave_up_while_it_waited_for_room_holds_nobody_up(
+    running_namespace: RunningNamespace, client: ServiceBusClient, bus: Bus
+) -> None:
+    """The Python SDK leaves the socket open on which its send timed out, and retries on another."""
+    queue = bus.make_queue(**LARGE)
+    frames = list(frames_of_transfer(SENDER, 0, payload_of(body_of_size(3 * MIB))))
+    with (
+        RawAmqp(running_namespace.port) as first,
+        RawAmqp(running_namespace.port) as gone,
+        ThreadPoolExecutor(1) as threads,
+        client.get_queue_sender(queue) as sender,
+    ):
+        for one in (first, gone):
+            one.log_in()
+            one.attach_sender(SENDER, queue)
+        first.send(b"".join(frames[:-1]))
+        first.attach_sender(RECEIVER, queue)  # answered after the message got its room
+        gone.send(b"".join(frames[:-1]))
+        sending = threads.submit(sender.send_messages, ServiceBusMessage(body_of_size(3 * MIB)))
+        first.send(frames[-1])
+        assert first.expect(codes.DISPOSITION).described(4)[0] == codes.ACCEPTED
+        condition, *_ = gone.expect(codes.CLOSE).error(0)
+        assert plain(condition) == "amqp:resource-limit-exceeded"
+        sending.result()
+    assert bus.comes_to(queue, Counts(2))

@@ -261,6 +261,7 @@ class BrokerProcess:
         if not self._is_listening:
             await self._server.start(self._orders.run.broker_socket(self._orders.index))
             self._is_listening = True
+            log.debug("listening for front ends")
 
     def _cut_off(self) -> None:
         self._is_caught_up = False

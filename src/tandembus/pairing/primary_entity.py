@@ -102,10 +102,10 @@ class PrimaryEntity:
         self._timer = None
         if self._is_closed:
             return
-        failing_for_s = self._health.failing_for_s()
         if not self._health.interval_elapsed():
             self._start_timer()
             return
+        failing_for_s = self._health.failing_for_s()
         pinger = self._engage()
         links, now = list(self._links), self._runtime.clock.now()
         self._links.clear()

@@ -81,6 +81,9 @@ AROUND_BYTES = 64 * 1024
 """For all that stands around a message in a management request."""
 UNREAD_CLOSE_S = 5.0
 """How long a closed connection may take to read what was written before."""
+ROOM_UNUSED_S = 1.0
+"""How long a sender that waited for room may then send nothing, while others wait. Its bytes were ready, so a longer
+silence means that the client has given up without closing its socket."""
 _GIVEN_UP = "The client has given the link up."
 _BROKEN_ATTACH = "The link could not be attached."
 _WORK_DROPPED = "A part of the transaction came on a link that was over, or was about deliveries that were."
@@ -185,8 +188,18 @@ class AmqpConnection(asyncio.Protocol):
         if self.engine.room_came():
             self._waits_for_room = False
             self._resume_reading()
+            self._expect_the_rest(-1)
         else:
             self._large.wait(self, self._room_came)
+
+    def _expect_the_rest(self, heard: int) -> None:
+        """Closes the connection if the message that got its room makes no progress."""
+        if self._is_lost or self.engine.large_count == 0:
+            return
+        if self.engine.large_heard == heard and self._large.is_awaited():
+            self._close_halted()
+            return
+        asyncio.get_running_loop().call_later(ROOM_UNUSED_S, self._expect_the_rest, int(self.engine.large_heard))
 
     def _resume_reading(self) -> None:
         is_held_up = self.host.is_unread or self.host.is_backed_up or self._is_stopping or self._waits_for_room
@@ -264,7 +277,10 @@ class AmqpConnection(asyncio.Protocol):
         if self.host.is_unread or abs(moved - self._large_moved) >= LARGE_BYTES:
             self._large_moved, self._large_moved_at = moved, now
         elif now - self._large_moved_at >= self.limits.operation_timeout_s and self._large.is_awaited():
-            self.close(AmqpError("amqp:resource-limit-exceeded", "A large message came to a halt on its way.", None))
+            self._close_halted()
+
+    def _close_halted(self) -> None:
+        self.close(AmqpError("amqp:resource-limit-exceeded", "A large message came to a halt on its way.", None))
 
     def expire(self) -> None:
         """No valid claim was shown in time."""
