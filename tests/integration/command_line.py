@@ -38,7 +38,7 @@ def one(result: Result) -> dict[str, Any]:
 
 
 def received(run: Run, entity: str, *options: str) -> list[dict[str, Any]]:
-    return lines(run("receive", entity, "--json", "--max", "100", "--wait", "200ms", *options))
+    return lines(run("receive", entity, "--json", "--max", "100", "--wait", "1s", *options))
 
 
 def listen_to_ctrl_c() -> None:
