@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tandembus.clock import Clock
 from tandembus.errors import (
@@ -24,10 +25,17 @@ from tandembus.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from tandembus.faults.effects import DISK_FULL, NEVER, SLOW, THROTTLED, UNAVAILABLE, Effect, FaultState
 from tandembus.faults.fault import Fault, Kind, Scope, Topology, read_fault
-from tandembus.faults.gate import FaultGate
-from tandembus.interconnect.traffic import Traffic
+from tandembus.faults.switch import (
+    DISK_FULL,
+    NEVER,
+    SLOW,
+    THROTTLED,
+    UNAVAILABLE,
+    Effect,
+    FaultTimes,
+    FragmentSwitch,
+)
 
 log = logging.getLogger("tandembus.faults")
 
@@ -65,6 +73,17 @@ class StandingFault:
         return None if self.until is None else max(self.until - now, 0.0)
 
 
+class Switched(Protocol):
+    """The traffic of a fragment, as far as faults are concerned."""
+
+    fault: FragmentSwitch | None
+    """None while no fault concerns it."""
+
+    def cut_off(self, error: BusError) -> None: ...
+
+    def reconnect(self) -> None: ...
+
+
 class FaultBoard:
     def __init__(
         self,
@@ -83,7 +102,9 @@ class FaultBoard:
         self._standing: dict[str, StandingFault] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
-        self.state = FaultState(clock, draw, later or _in_the_loop, self.tick)
+        self._times = FaultTimes(clock, draw, later or _in_the_loop, self.delay, self.tick)
+        self._switched: dict[int, tuple[Switched, FragmentPlace]] = {}
+        """By fragment key: what clients of this process use."""
 
     # Changing it.
 
@@ -117,8 +138,7 @@ class FaultBoard:
 
     def tick(self) -> None:
         """Faults whose time is over end. Called before one hits anything, and several times a second."""
-        now = self._clock.monotonic() if self.state.next_end != NEVER else 0.0
-        if now < self.state.next_end:
+        if self._times.next_end == NEVER or (now := self._clock.monotonic()) < self._times.next_end:
             return
         ended = [each.fault.id for each in self._standing.values() if each.until is not None and each.until <= now]
         for fault_id in ended:
@@ -128,9 +148,10 @@ class FaultBoard:
 
     def _apply(self) -> None:
         ends = [each.until for each in self._standing.values() if each.until is not None]
-        self.state.next_end = min(ends, default=NEVER)
+        self._times.next_end = min(ends, default=NEVER)
         changed, self._changed = self._changed, asyncio.Event()
-        self.state.changed()
+        for one, place in list(self._switched.values()):
+            self._switch(one, self.effects(place))
         for listener in list(self._listeners):
             listener()
         changed.set()
@@ -186,9 +207,24 @@ class FaultBoard:
 
     # What it does.
 
-    def gate(self, inner: Traffic, place: FragmentPlace) -> FaultGate:
-        """In front of this traffic, which is that of one fragment."""
-        return FaultGate(inner, self.state, functools.partial(self.effects, place))
+    def connect(self, fragment_key: int, one: Switched, place: FragmentPlace) -> None:
+        """From now on faults hit this traffic of a fragment."""
+        self._switched[fragment_key] = one, place
+        self._switch(one, self.effects(place))
+
+    def disconnect(self, fragment_key: int) -> None:
+        """Nobody uses the fragment here any more: what waits goes on."""
+        found = self._switched.pop(fragment_key, None)
+        if found is not None:
+            self._switch(found[0], [])
+
+    def _switch(self, one: Switched, effects: list[Effect]) -> None:
+        if effects and one.fault is None:
+            one.fault = FragmentSwitch(self._times, one.cut_off, one.reconnect)
+        if one.fault is not None:
+            one.fault.change(effects)
+        if not effects:
+            one.fault = None
 
     def effects(self, place: FragmentPlace) -> list[Effect]:
         """What concerns one fragment, as far as its traffic is hit. A store that is out, slow or full is hit where its

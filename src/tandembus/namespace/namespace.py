@@ -38,7 +38,6 @@ from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity, EntityCounts
 from tandembus.namespace.entries import Entry, QueueEntry, SubscriptionEntry, TopicEntry
-from tandembus.namespace.faulty_fragments import FaultySource
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.opening import OpenEntities
 from tandembus.namespace.paths import SubQueue
@@ -80,7 +79,6 @@ class Namespace:
         clock: Clock,
         faults: FaultBoard | None = None,
     ) -> None:
-        """`source`: without faults, which stand before it."""
         self.name = name
         self.catalog = catalog
         self.administration = administration
@@ -94,7 +92,7 @@ class Namespace:
         """Where that is asked for."""
         self.sightings = Sightings(clock)
         """What front ends of this process see of a pair."""
-        self._open = OpenEntities(name, catalog, FaultySource(source, self.faults), limits, clock)
+        self._open = OpenEntities(name, catalog, source, limits, clock, self.faults)
         self._housekeeper: asyncio.Task[None] | None = None
         self._accesses_recorded_at = 0.0
         self.on_turn_end: Callable[[], None] = _no_turn

@@ -26,7 +26,7 @@ from tandembus.namespace.administration import Administration
 from tandembus.namespace.backlogs import Backlogs
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
-from tandembus.namespace.faulty_fragments import FaultyStorePort
+from tandembus.namespace.faulty_stores import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.policies import warn_of_short_keys
