@@ -10,7 +10,7 @@ import functools
 from typing import Protocol
 
 from tandembus.errors import StoreUnavailable
-from tandembus.faults.board import FaultBoard, fault_text
+from tandembus.faults.board import FaultBoard
 from tandembus.faults.fault import Kind
 
 
@@ -52,8 +52,8 @@ class StoreFaults:
     def outage(self) -> StoreUnavailable | None:
         """The fault that keeps everything from the store."""
         for fault in self._board.of_store(self._index):
-            if fault.kind is Kind.UNAVAILABLE and fault.probability >= 1.0:
-                return StoreUnavailable(fault_text(fault))
+            if fault.is_outage:
+                return StoreUnavailable(fault.text)
         return None
 
     def check_reach(self) -> None:
@@ -67,7 +67,7 @@ class StoreFaults:
         faults = self._board.of_store(self._index)
         for fault in faults:
             if fault.kind is Kind.UNAVAILABLE and self._board.hits(fault):
-                raise StoreUnavailable(fault_text(fault))
+                raise StoreUnavailable(fault.text)
         slow = [fault for fault in faults if fault.kind is Kind.SLOW]
         latency_ms = sum(fault.latency_ms for fault in slow if self._board.hits(fault))
         if latency_ms:
@@ -81,5 +81,5 @@ class StoreFaults:
 
     def shortage(self) -> str:
         """Why the store is full; empty while it is not. A full disk is full for everybody: chance has no part in it."""
-        full = (fault for fault in self._board.of_store(self._index) if fault.kind is Kind.DISK_FULL)
-        return next(map(fault_text, full), "")
+        faults = self._board.of_store(self._index)
+        return next((fault.text for fault in faults if fault.kind is Kind.DISK_FULL), "")

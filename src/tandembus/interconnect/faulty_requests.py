@@ -38,7 +38,7 @@ class FaultyRequests:
     async def _delay(self, traffic: FragmentTraffic, delay_s: float) -> None:
         fault = traffic.fault
         if fault is not None and delay_s > 0.0:
-            await fault.times.delay(delay_s, fault.is_slow)
+            await fault.delay(delay_s)
             _check_reach(traffic)
 
 

@@ -29,8 +29,7 @@ from tandembus.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
-from tandembus.faults.board import FaultBoard
-from tandembus.faults.desk import FaultDesk, LocalDesk
+from tandembus.faults.board import FaultBoard, FaultDesk
 from tandembus.large_messages import LargeMemory
 from tandembus.limits import Limits
 from tandembus.namespace.administration_port import AdministrationPort
@@ -88,7 +87,7 @@ class Namespace:
         """Where large messages of this process have their room."""
         self.faults = faults or FaultBoard(clock, max_faults=limits.max_faults)
         """What fails on purpose."""
-        self.fault_desk: FaultDesk = LocalDesk(self.faults)
+        self.fault_desk = FaultDesk(self.faults)
         """Where that is asked for."""
         self.sightings = Sightings(clock)
         """What front ends of this process see of a pair."""

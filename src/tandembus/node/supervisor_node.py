@@ -16,7 +16,7 @@ from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
 from tandembus.errors import BusError, MalformedData, StoreUnavailable
-from tandembus.faults.desk import LocalDesk
+from tandembus.faults.board import FaultDesk
 from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.interconnect.handshake import Party
@@ -191,7 +191,7 @@ class SupervisorNode:
             settings.name, self._catalog, source, administration, settings.limits, self.clock, self.faults
         )
         self._backlogs = Backlogs(self.namespace)
-        self.namespace.fault_desk = LocalDesk(self.faults, self._tell_faults)
+        self.namespace.fault_desk = FaultDesk(self.faults, self._tell_faults)
         self.namespace.when_broken = self._when_broken
         self.namespace.on_deleted = self.meter.forget
         self.namespace.gather_accesses = self._gather_accesses
