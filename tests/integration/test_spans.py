@@ -164,7 +164,7 @@ async def test_what_a_syphon_brings_home_is_a_span(exporter: InMemorySpanExporte
 async def test_traces_of_messages_that_are_never_settled_are_not_remembered_for_ever(
     namespace: AsyncEmbeddedNamespace, sdk: ServiceBusClient, exporter: InMemorySpanExporter, spans: Spans
 ) -> None:
-    namespace.node.front_end.traced = TrafficSpans(spans, max_delivered=1).traced
+    namespace.node.front_end.traced = TrafficSpans(spans, max_delivered=1).of_link
     await namespace.create_queue("orders")
     async with sdk.get_queue_sender("orders") as sender, sdk.get_queue_receiver("orders") as receiver:
         await sender.send_messages([traced(), traced()])

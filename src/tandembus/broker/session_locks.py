@@ -197,6 +197,20 @@ def set_session_state(fragment: Fragment, operation: StateOperation) -> None:
     fragment.stir()
 
 
+def lose_reach(fragment: Fragment, error: BusError) -> None:
+    """Clients cannot reach the fragment: sessions are free, and nobody waits for one."""
+    sessions = fragment.sessions
+    if sessions is None:
+        return
+    for lock in sessions.lapses.locks():
+        consumer = lock.session.consumer
+        leave_session(fragment, lock)
+        if consumer is not None:
+            consumer.session_lost(SessionLockLost(SESSION_LOST))
+    while sessions.waiting.has_next():
+        sessions.waiting.take().refused(error)
+
+
 def lose_all_sessions(fragment: Fragment, error: BusError) -> None:
     sessions = fragment.sessions
     if sessions is None:

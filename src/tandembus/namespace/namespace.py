@@ -29,8 +29,7 @@ from tandembus.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
-from tandembus.faults.board import FaultBoard
-from tandembus.faults.desk import FaultDesk, LocalDesk
+from tandembus.faults.board import FaultBoard, FaultDesk
 from tandembus.large_messages import LargeMemory
 from tandembus.limits import Limits
 from tandembus.namespace.administration_port import AdministrationPort
@@ -38,7 +37,6 @@ from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity, EntityCounts
 from tandembus.namespace.entries import Entry, QueueEntry, SubscriptionEntry, TopicEntry
-from tandembus.namespace.faulty_fragments import FaultySource
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.opening import OpenEntities
 from tandembus.namespace.paths import SubQueue
@@ -80,7 +78,6 @@ class Namespace:
         clock: Clock,
         faults: FaultBoard | None = None,
     ) -> None:
-        """`source`: without faults, which stand before it."""
         self.name = name
         self.catalog = catalog
         self.administration = administration
@@ -90,11 +87,11 @@ class Namespace:
         """Where large messages of this process have their room."""
         self.faults = faults or FaultBoard(clock, max_faults=limits.max_faults)
         """What fails on purpose."""
-        self.fault_desk: FaultDesk = LocalDesk(self.faults)
+        self.fault_desk = FaultDesk(self.faults)
         """Where that is asked for."""
         self.sightings = Sightings(clock)
         """What front ends of this process see of a pair."""
-        self._open = OpenEntities(name, catalog, FaultySource(source, self.faults), limits, clock)
+        self._open = OpenEntities(name, catalog, source, limits, clock, self.faults)
         self._housekeeper: asyncio.Task[None] | None = None
         self._accesses_recorded_at = 0.0
         self.on_turn_end: Callable[[], None] = _no_turn

@@ -6,8 +6,7 @@ import json
 from typing import Any, Final, final
 
 from tandembus.errors import MalformedData, NotSupported
-from tandembus.faults.board import FaultBoard
-from tandembus.faults.desk import FaultDesk
+from tandembus.faults.board import FaultBoard, FaultDesk
 from tandembus.faults.fault import Fault, read_fault
 from tandembus.node.remote_administration import Ask
 
@@ -31,8 +30,8 @@ def take_faults(board: FaultBoard, value: object) -> None:
 
 
 @final
-class RemoteDesk:
-    """Implements `FaultDesk` in a front end: answered when all processes feel the change, this one included."""
+class RemoteDesk(FaultDesk):
+    """In a front end: asks the process that administers the namespace."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask_supervisor = ask

@@ -12,12 +12,12 @@ from tandembus.namespace.receive_cache import CacheLink, ReceiveCache, Removal
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.broker.one_queue import message, small
-from tests.unit.faults.gated_queue import GatedQueue
+from tests.unit.faults.switched_queue import SwitchedQueue
 
 
 @covers("B3")
 async def test_a_fault_after_a_healed_one_has_a_latency_of_its_own() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=600_000)
         first = queue.send_through("a")
         queue.heal()
@@ -32,7 +32,7 @@ async def test_a_fault_after_a_healed_one_has_a_latency_of_its_own() -> None:
 
 @covers("B3")
 async def test_a_fault_after_an_outage_has_a_latency_of_its_own() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=600_000)
         first = queue.send_through("a")
         queue.inject("unavailable", name="f2")
@@ -47,7 +47,7 @@ async def test_a_fault_after_an_outage_has_a_latency_of_its_own() -> None:
 
 @covers("B3")
 async def test_what_waits_waits_no_longer_than_the_new_latency() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=60_000)
         waiting = [queue.send_through("a"), queue.send_through("b")]
         queue.inject("slow", latency_ms=100)
@@ -63,7 +63,7 @@ async def test_what_waits_waits_no_longer_than_the_new_latency() -> None:
 
 @covers("B3")
 async def test_a_larger_latency_does_not_put_back_what_waits_already() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=100)
         first = queue.send_through("a")
         queue.inject("slow", latency_ms=60_000)
@@ -75,16 +75,16 @@ async def test_a_larger_latency_does_not_put_back_what_waits_already() -> None:
 
 @covers("B3", "P6")
 async def test_a_removal_that_nobody_wants_when_its_turn_comes_gives_the_message_back() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         link = queue.link()
         link.ask(1)
         await queue.quiet()
         (lock,) = link.locks
         gone = CacheLink(CallbackConsumer(True, lambda *_: None))
-        cache = ReceiveCache([queue.gate], MAIN, PartitionSettings(), queue.clock, queue.timers.later)
+        cache = ReceiveCache([queue.traffic], MAIN, PartitionSettings(), queue.clock, queue.timers.later)
         queue.inject("slow", latency_ms=500)
-        queue.gate.settle(lock, REMOVE, Removal(cache, gone, message("a")))
+        queue.traffic.settle(lock, REMOVE, Removal(cache, gone, message("a")))
         gone.is_gone = True
         queue.timers.pass_time(0.5)
         await queue.quiet()
@@ -93,7 +93,7 @@ async def test_a_removal_that_nobody_wants_when_its_turn_comes_gives_the_message
 
 @covers("B3")
 async def test_a_complete_before_the_end_of_a_receiver_holds_however_slow_it_is() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a", "b")
         link = queue.link()
         link.ask(2)
@@ -116,7 +116,7 @@ async def test_a_complete_before_the_end_of_a_receiver_holds_however_slow_it_is(
 
 @covers("B3")
 async def test_a_receiver_that_has_left_gets_nothing_while_a_settlement_of_it_waits() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         link = queue.link()
         link.ask(5)
@@ -135,7 +135,7 @@ async def test_a_receiver_that_has_left_gets_nothing_while_a_settlement_of_it_wa
 
 @covers("B3")
 async def test_a_receive_and_delete_is_called_off_at_once_when_its_receiver_leaves() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         link = queue.link(is_destructive=True)
         link.ask(1)  # about to be removed, not committed yet
@@ -150,7 +150,7 @@ async def test_a_receive_and_delete_is_called_off_at_once_when_its_receiver_leav
 
 @covers("B3")
 async def test_a_receiver_that_has_left_when_its_fragment_goes_out_leaves_its_messages_locked() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a", "b")
         link = queue.link()
         link.ask(2)
@@ -172,7 +172,7 @@ async def test_a_receiver_that_has_left_when_its_fragment_goes_out_leaves_its_me
 
 @covers("B3")
 async def test_a_complete_before_the_end_of_a_session_receiver_holds_however_slow_it_is() -> None:
-    async with GatedQueue(small(requires_session=True)) as queue:
+    async with SwitchedQueue(small(requires_session=True)) as queue:
         await queue.send_to("s", "a", "b")
         holder = queue.wish("s").holder
         holder.ask(2)
@@ -180,7 +180,7 @@ async def test_a_complete_before_the_end_of_a_session_receiver_holds_however_slo
         queue.inject("slow", latency_ms=500)
         settled = queue.settle_through(holder.locks[0], COMPLETE)
         assert holder.hold is not None
-        queue.gate.leave_session(holder.hold)
+        queue.traffic.leave_session(holder.hold)
         next_wish = queue.wish("s")
         queue.timers.pass_time(0.5)
         await queue.quiet()
@@ -195,7 +195,7 @@ async def test_a_complete_before_the_end_of_a_session_receiver_holds_however_slo
 @covers("B3")
 @pytest.mark.parametrize("settlement", [COMPLETE, ABANDON])
 async def test_a_session_whose_holder_leaves_while_it_is_slow_is_free_after_an_outage(settlement: int) -> None:
-    async with GatedQueue(small(requires_session=True)) as queue:
+    async with SwitchedQueue(small(requires_session=True)) as queue:
         await queue.send_to("s", "a")
         holder = queue.wish("s").holder
         holder.ask(1)
@@ -203,7 +203,7 @@ async def test_a_session_whose_holder_leaves_while_it_is_slow_is_free_after_an_o
         queue.inject("slow", latency_ms=500)
         settled = queue.settle_through(holder.locks[0], settlement)
         assert holder.hold is not None
-        queue.gate.leave_session(holder.hold)
+        queue.traffic.leave_session(holder.hold)
         queue.inject("unavailable", name="f2")
         assert isinstance(settled.error, FragmentUnavailable)
         assert holder.loss is None, "it has left, and nothing more is told to it"

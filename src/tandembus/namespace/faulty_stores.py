@@ -1,4 +1,4 @@
-"""Where injected faults stand between a namespace and its fragments: a gate before each, a word in administration."""
+"""Injected faults in administration: an entity does not change while a fragment of it is out of reach."""
 
 from __future__ import annotations
 
@@ -6,41 +6,13 @@ from typing import final
 
 from tandembus.errors import BusError
 from tandembus.faults.board import FaultBoard, FragmentPlace
-from tandembus.faults.gate import FaultGate
-from tandembus.faults.requests import FaultyRequests
-from tandembus.interconnect.requests import Requests
-from tandembus.interconnect.traffic import Traffic
 from tandembus.namespace.entries import Entry, SubscriptionEntry
-from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.store_port import StorePort
 
 
 def place_of(entry: Entry, index: int) -> FragmentPlace:
     topic = entry.topic_key if isinstance(entry, SubscriptionEntry) else ""
     return FragmentPlace(entry.key, index, entry.stores[index], topic)
-
-
-@final
-class FaultySource:
-    """Implements `FragmentSource`: fragments of another one, each behind a gate."""
-
-    def __init__(self, inner: FragmentSource, board: FaultBoard) -> None:
-        self._inner = inner
-        self._board = board
-        self._gates: dict[int, FaultGate] = {}
-        """By fragment key, until they are closed."""
-
-    async def open(self, entry: Entry, index: int) -> tuple[Traffic, Requests]:
-        traffic, requests = await self._inner.open(entry, index)
-        gate = self._board.gate(traffic, place_of(entry, index))
-        self._gates[entry.fragment_key + index] = gate
-        return gate, FaultyRequests(requests, gate.faults, self._board)
-
-    def close(self, entry: Entry, index: int) -> None:
-        gate = self._gates.pop(entry.fragment_key + index, None)
-        if gate is not None:
-            gate.close()
-        self._inner.close(entry, index)
 
 
 @final

@@ -1,4 +1,4 @@
-"""A queue behind a gate: real fragment, real broker, memory store; time, timers and chance in the hands of the test."""
+"""A queue that faults hit: a real broker on a memory store, with time, timers and chance in the hands of the test."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tandembus.clock import ManualClock
 from tandembus.errors import BusError
 from tandembus.faults.board import FaultBoard, FragmentPlace
 from tandembus.faults.fault import Topology, read_fault
-from tandembus.faults.gate import FaultGate
-from tandembus.faults.requests import FaultyRequests
 from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.traffic import SessionHold, SessionWish
@@ -46,7 +44,7 @@ class Timers:
 class Link:
     """A receiver as a front end has it."""
 
-    def __init__(self, queue: GatedQueue, is_destructive: bool = False) -> None:
+    def __init__(self, queue: SwitchedQueue, is_destructive: bool = False) -> None:
         self.consumer = CallbackConsumer(is_destructive, self._deliver, self._drained, self._lost)
         self.locks: list[MessageLock] = []
         self.bodies: list[str] = []
@@ -68,15 +66,15 @@ class Link:
 
     def ask(self, credit: int = 0, is_draining: bool = False) -> None:
         self.consumer.credit += credit
-        self._queue.gate.feed(self.consumer, MAIN, is_draining)
+        self._queue.traffic.feed(self.consumer, MAIN, is_draining)
 
     def leave(self) -> None:
-        self._queue.gate.detach(self.consumer, MAIN)
+        self._queue.traffic.detach(self.consumer, MAIN)
 
 
-class GatedQueue(SessionQueue):
-    gate: FaultGate
-    requests: FaultyRequests
+class SwitchedQueue(SessionQueue):
+    traffic: LocalTraffic
+    requests: LocalRequests
 
     def __init__(self, settings: FragmentSettings | None = None) -> None:
         super().__init__(settings)
@@ -90,11 +88,11 @@ class GatedQueue(SessionQueue):
             later=self.timers.later,
         )
 
-    async def __aenter__(self) -> GatedQueue:
+    async def __aenter__(self) -> SwitchedQueue:
         await super().__aenter__()
-        traffic = LocalTraffic(self.fragment, self.broker.want, self.broker.session_serving.want)
-        self.gate = self.board.gate(traffic, FragmentPlace("orders"))
-        self.requests = FaultyRequests(LocalRequests(self.broker, self.fragment), self.gate.faults, self.board)
+        self.traffic = LocalTraffic(self.fragment, self.broker.want, self.broker.session_serving.want)
+        self.requests = LocalRequests(self.broker, self.fragment, None, self.traffic)
+        self.board.connect(int(self.fragment.key), self.traffic, FragmentPlace("orders"))
         return self
 
     # Faults.
@@ -107,42 +105,42 @@ class GatedQueue(SessionQueue):
     def heal(self) -> None:
         self.board.clear()
 
-    # Traffic, through the gate.
+    # Traffic.
 
     def send_through(self, body: str, session_id: str | None = None) -> Answer:
         one = message(body, session_id=session_id)
         answer = Answer()
         reply = CallbackSendReply(lambda _operation, error: answer.give(error))
-        self.gate.send(SendOperation([one], len(one.sections), reply, 0))
+        self.traffic.send(SendOperation([one], len(one.sections), reply, 0))
         return answer
 
     def link(self, is_destructive: bool = False) -> Link:
         link = Link(self, is_destructive)
-        self.gate.attach(link.consumer, MAIN)
+        self.traffic.attach(link.consumer, MAIN)
         return link
 
     def settle_through(self, lock: MessageLock, settlement: int) -> Answer:
         answer = Answer()
-        self.gate.settle(lock, settlement, CallbackSettleReply(lambda _lock, error: answer.give(error)))
+        self.traffic.settle(lock, settlement, CallbackSettleReply(lambda _lock, error: answer.give(error)))
         return answer
 
     def discharge_through(self, sends: list[Message], *settlements: TransactionSettlement) -> Answer:
         answer = Answer()
         operations = [SendOperation([one], len(one.sections), CallbackSendReply(lambda *_: None), -1) for one in sends]
         reply = CallbackTransactionReply(lambda _operation, error: answer.give(error))
-        self.gate.discharge(TransactionOperation(operations, list(settlements), reply))
+        self.traffic.discharge(TransactionOperation(operations, list(settlements), reply))
         return answer
 
     def wish(self, session_id: str | None, is_patient: bool = True) -> Wisher:
         wisher = Wisher(self, session_id, is_patient)
-        self.gate.wish_session(wisher.wish)
+        self.traffic.wish_session(wisher.wish)
         return wisher
 
 
 class Wisher:
     """Somebody who wants a session."""
 
-    def __init__(self, queue: GatedQueue, session_id: str | None, is_patient: bool) -> None:
+    def __init__(self, queue: SwitchedQueue, session_id: str | None, is_patient: bool) -> None:
         self.wish = SessionWish(session_id, is_patient, self._granted, self._refused)
         self.link: Link | None = None
         self.refusal: BusError | None = None
@@ -151,7 +149,7 @@ class Wisher:
     def _granted(self, hold: SessionHold) -> None:
         self.link = Link(self._queue)
         self.link.hold = hold
-        self._queue.gate.hold_session(hold, self.link.consumer)
+        self._queue.traffic.hold_session(hold, self.link.consumer)
 
     def _refused(self, error: BusError) -> None:
         self.refusal = error

@@ -9,20 +9,20 @@ import pytest
 from tandembus.broker.locks import COMPLETE, RELEASE
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.errors import FragmentUnavailable, MessageLockLost, ServerBusy, StoreFull
-from tandembus.faults.sessions import MIN_PRUNED
-from tandembus.faults.waiting_line import MAX_WAITING
+from tandembus.faults.switch import MAX_WAITING
 from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.broker.one_queue import message, small
-from tests.unit.faults.gated_queue import GatedQueue
+from tests.unit.faults.switched_queue import SwitchedQueue
 
 
 @covers("B3")
-async def test_without_a_fault_the_gate_passes_everything() -> None:
-    async with GatedQueue() as queue:
+async def test_without_a_fault_there_is_no_switch() -> None:
+    async with SwitchedQueue() as queue:
         answer = queue.send_through("a")
         await queue.quiet()
         assert answer.is_accepted
+        assert queue.traffic.fault is None
         link = queue.link()
         link.ask(5)
         await queue.quiet()
@@ -30,7 +30,7 @@ async def test_without_a_fault_the_gate_passes_everything() -> None:
         settled = queue.settle_through(link.locks[0], COMPLETE)
         await queue.quiet()
         assert settled.is_accepted
-        assert queue.gate.failure() is None
+        assert queue.traffic.failure() is None
         link.ask(is_draining=True)
         await queue.quiet()
         assert link.drained_count == 1
@@ -39,18 +39,18 @@ async def test_without_a_fault_the_gate_passes_everything() -> None:
 @covers("B3")
 @pytest.mark.parametrize("target", ["namespace", "entity/orders", "entity/Orders", "fragment/orders/0", "broker/0"])
 async def test_what_is_unavailable_takes_nothing_and_says_so(target: str) -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject(target=target)
         for _ in range(2):
             with pytest.raises(FragmentUnavailable, match="injected fault 'f1'"):
                 queue.send_through("a")
-        assert isinstance(queue.gate.failure(), FragmentUnavailable)
-        assert queue.gate.is_out()
+        assert isinstance(queue.traffic.failure(), FragmentUnavailable)
+        assert queue.traffic.is_out()
         with pytest.raises(FragmentUnavailable):
             queue.discharge_through([message("b")])
         queue.heal()
-        assert queue.gate.failure() is None
-        assert not queue.gate.is_out()
+        assert queue.traffic.failure() is None
+        assert not queue.traffic.is_out()
         answer = queue.send_through("c")
         await queue.quiet()
         assert answer.is_accepted
@@ -60,17 +60,17 @@ async def test_what_is_unavailable_takes_nothing_and_says_so(target: str) -> Non
 @covers("B3")
 @pytest.mark.parametrize("target", ["entity/other", "fragment/orders/1", "broker/1", "store/1", "entity/orders/a"])
 async def test_faults_of_others_are_not_felt(target: str) -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject(target=target)
         answer = queue.send_through("a")
         await queue.quiet()
         assert answer.is_accepted
-        assert queue.gate.failure() is None
+        assert queue.traffic.failure() is None
 
 
 @covers("B3")
 async def test_receivers_of_what_is_unavailable_get_nothing_and_are_fed_again_when_it_is_healed() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         link = queue.link()
         link.ask(5)
         queue.inject()
@@ -87,7 +87,7 @@ async def test_receivers_of_what_is_unavailable_get_nothing_and_are_fed_again_wh
 
 @covers("B3")
 async def test_a_receiver_that_comes_during_an_outage_is_fed_when_it_is_over() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         queue.inject()
         link = queue.link()
@@ -105,7 +105,7 @@ async def test_a_receiver_that_comes_during_an_outage_is_fed_when_it_is_over() -
 
 @covers("B3", "P6")
 async def test_what_is_unavailable_counts_as_drained_at_once() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         queue.inject()
         link = queue.link()
@@ -118,7 +118,7 @@ async def test_what_is_unavailable_counts_as_drained_at_once() -> None:
 
 @covers("B3")
 async def test_what_was_received_before_an_outage_stays_locked_and_is_settled_after_it() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         link = queue.link()
         link.ask(1)
@@ -135,13 +135,13 @@ async def test_what_was_received_before_an_outage_stays_locked_and_is_settled_af
 
 @covers("B3", "P6")
 async def test_what_was_kept_ready_goes_back_uncounted_even_during_an_outage() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         link = queue.link()
         link.ask(1)
         await queue.quiet()
         queue.inject()
-        queue.gate.settle(link.locks[0], RELEASE, None)
+        queue.traffic.settle(link.locks[0], RELEASE, None)
         await queue.quiet()
         queue.heal()
         link.ask(1)
@@ -152,7 +152,7 @@ async def test_what_was_kept_ready_goes_back_uncounted_even_during_an_outage() -
 
 @covers("B3")
 async def test_a_receive_and_delete_that_an_outage_cuts_off_loses_nothing() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a", "b")
         link = queue.link(is_destructive=True)
         link.ask(3)  # locked and about to be removed, not committed yet
@@ -168,7 +168,7 @@ async def test_a_receive_and_delete_that_an_outage_cuts_off_loses_nothing() -> N
 
 @covers("B3")
 async def test_sessions_are_lost_with_their_fragment_and_free_when_it_is_back() -> None:
-    async with GatedQueue(small(requires_session=True)) as queue:
+    async with SwitchedQueue(small(requires_session=True)) as queue:
         await queue.send_to("s", "a")
         holder = queue.wish("s").holder
         holder.ask(1)
@@ -192,10 +192,10 @@ async def test_sessions_are_lost_with_their_fragment_and_free_when_it_is_back() 
 async def test_free_sessions_are_watched_for_again_after_an_outage() -> None:
     from tandembus.interconnect.traffic import SessionWatch
 
-    async with GatedQueue(small(requires_session=True)) as queue:
+    async with SwitchedQueue(small(requires_session=True)) as queue:
         queue.inject()
         offers: list[tuple[int, int]] = []
-        queue.gate.watch_sessions(SessionWatch(lambda index, at_ms: offers.append((index, at_ms))))
+        queue.traffic.watch_sessions(SessionWatch(lambda index, at_ms: offers.append((index, at_ms))))
         await queue.send_to("s", "a")
         assert offers == []
         queue.heal()
@@ -205,14 +205,14 @@ async def test_free_sessions_are_watched_for_again_after_an_outage() -> None:
 
 @covers("B3", "P20")
 async def test_throttling_turns_sends_away_as_busy_and_lets_receivers_go_on() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         queue.inject("throttled")
         with pytest.raises(ServerBusy):
             queue.send_through("b")
         with pytest.raises(ServerBusy):
             queue.discharge_through([message("b")])
-        assert queue.gate.failure() is None
+        assert queue.traffic.failure() is None
         link = queue.link()
         link.ask(1)
         await queue.quiet()
@@ -223,7 +223,7 @@ async def test_throttling_turns_sends_away_as_busy_and_lets_receivers_go_on() ->
 
 @covers("B3")
 async def test_a_full_disk_refuses_sends_and_settling_goes_on() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         queue.inject("disk-full")
         with pytest.raises(StoreFull):
@@ -238,7 +238,7 @@ async def test_a_full_disk_refuses_sends_and_settling_goes_on() -> None:
 
 @covers("B3")
 async def test_what_is_slow_comes_later_and_in_its_order() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=500)
         first, second = queue.send_through("a"), queue.send_through("b")
         queue.timers.pass_time(0.4)
@@ -256,7 +256,7 @@ async def test_what_is_slow_comes_later_and_in_its_order() -> None:
 
 @covers("B3")
 async def test_receiving_and_settling_are_slow_too() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         queue.inject("slow", latency_ms=200)
         link = queue.link()
@@ -278,7 +278,7 @@ async def test_receiving_and_settling_are_slow_too() -> None:
 
 @covers("B3")
 async def test_what_is_healed_keeps_nothing_waiting() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=60_000)
         waiting = [queue.send_through("a"), queue.send_through("b")]
         queue.heal()
@@ -293,7 +293,7 @@ async def test_what_is_healed_keeps_nothing_waiting() -> None:
 
 @covers("B3")
 async def test_what_waits_at_a_slow_fragment_fails_when_that_goes_out() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("x")
         link = queue.link()
         link.ask(1)
@@ -314,7 +314,7 @@ async def test_what_waits_at_a_slow_fragment_fails_when_that_goes_out() -> None:
 
 @covers("B3")
 async def test_a_lock_that_lapses_while_its_settlement_waits_is_lost() -> None:
-    async with GatedQueue(small(lock_duration_s=5.0)) as queue:
+    async with SwitchedQueue(small(lock_duration_s=5.0)) as queue:
         await queue.send("a")
         link = queue.link()
         link.ask(1)
@@ -328,7 +328,7 @@ async def test_a_lock_that_lapses_while_its_settlement_waits_is_lost() -> None:
 
 @covers("B3")
 async def test_a_slow_fragment_keeps_so_much_waiting_and_is_busy_then() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=1000)
         for _ in range(MAX_WAITING):
             queue.send_through("a")
@@ -340,9 +340,9 @@ async def test_a_slow_fragment_keeps_so_much_waiting_and_is_busy_then() -> None:
 
 @covers("B3")
 async def test_a_fault_with_a_probability_hits_as_often_as_it_says() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("unavailable", probability=0.3)
-        assert queue.gate.failure() is None
+        assert queue.traffic.failure() is None
         queue.draws += [0.29, 0.3, 0.9]
         with pytest.raises(FragmentUnavailable):
             queue.send_through("a")
@@ -356,7 +356,7 @@ async def test_a_fault_with_a_probability_hits_as_often_as_it_says() -> None:
 
 @covers("B3")
 async def test_faults_of_several_kinds_add_up() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=100, name="a")
         queue.inject("slow", latency_ms=200, name="b", target="namespace")
         answer = queue.send_through("x")
@@ -375,7 +375,7 @@ async def test_faults_of_several_kinds_add_up() -> None:
 
 @covers("B3")
 async def test_an_outage_with_a_duration_ends_for_senders_and_receivers_alike() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         link = queue.link()
         queue.inject(for_s=10)
@@ -391,36 +391,8 @@ async def test_an_outage_with_a_duration_ends_for_senders_and_receivers_alike() 
 
 
 @covers("B3")
-async def test_a_gate_that_nobody_waits_behind_is_not_remembered() -> None:
-    async with GatedQueue(small(requires_session=True)) as queue:
-        gates = queue.board.state.listeners
-        link = queue.link()
-        wisher = queue.wish("s")
-        patient = queue.wish(None)
-        queue.inject("slow", latency_ms=100)
-        queue.send_through("a", session_id="s")
-        assert len(gates) == 1
-        link.leave()
-        queue.gate.give_up_session(patient.wish)
-        hold = wisher.holder.hold
-        assert hold is not None
-        queue.gate.leave_session(hold)
-        queue.heal()
-        assert len(gates) == 0
-
-
-async def test_granted_wishes_are_not_kept_for_ever() -> None:
-    async with GatedQueue(small(requires_session=True)) as queue:
-        for number in range(500):
-            wisher = queue.wish(None)
-            await queue.send_to(f"s{number}", "a")
-            assert wisher.link is not None
-        assert len(queue.gate._sessions._wishes) <= 2 * MIN_PRUNED
-
-
-@covers("B3")
 async def test_requests_of_what_is_unavailable_fail_and_those_of_what_is_throttled_wait_their_turn() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         await queue.send("a")
         assert (await queue.requests.counts()).active == 1
         queue.inject()
@@ -441,7 +413,7 @@ async def test_requests_of_what_is_unavailable_fail_and_those_of_what_is_throttl
 
 @covers("B3")
 async def test_a_slow_request_is_answered_later_and_at_once_when_healed() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=60_000)
         late, healed = (asyncio.create_task(queue.requests.counts()) for _ in range(2))
         await queue.quiet()
@@ -459,7 +431,7 @@ async def test_a_slow_request_is_answered_later_and_at_once_when_healed() -> Non
 
 @covers("B3")
 async def test_a_slow_request_fails_when_its_fragment_goes_out_meanwhile() -> None:
-    async with GatedQueue() as queue:
+    async with SwitchedQueue() as queue:
         queue.inject("slow", latency_ms=60_000)
         request = asyncio.create_task(queue.requests.counts())
         await queue.quiet()
