@@ -98,7 +98,7 @@ def value_of(decoded: object) -> object:
 
 def _typed(code: int, value: object) -> object:
     if code == TIMESTAMP and isinstance(value, int):
-        return Instant(value * TICKS_PER_MS)
+        return Instant(value * TICKS_PER_MS, True)
     if isinstance(value, bytes) and (code == DECIMAL32 or code == DECIMAL64 or code == DECIMAL128):
         return _double_of_decimal(value)
     return value

@@ -36,8 +36,10 @@ from tandembus.front_end.http.values import (
     parse_integer,
     parse_iso_time,
     parse_time_span,
+    ticks_beyond_microseconds,
 )
 from tandembus.front_end.http.xml_reader import Element
+from tandembus.rules.wire_values import DATETIME_OFFSET, EPOCH_TICKS
 
 ROOT: Final = "RuleDescription"
 SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
@@ -121,6 +123,8 @@ def _write_value(value: object) -> str:
 def _kind_and_text(value: object) -> tuple[str, str]:
     if isinstance(value, Typed) and value.code == TIMESTAMP and isinstance(value.value, int):
         return "dateTime", format_moment(_EPOCH + timedelta(milliseconds=value.value))
+    if isinstance(value, Described) and value.descriptor == DATETIME_OFFSET and isinstance(value.value, int):
+        return "dateTime", _text_of_ticks(value.value - EPOCH_TICKS)
     while isinstance(value, Typed | Described):
         value = value.value
     if isinstance(value, bool):
@@ -136,6 +140,12 @@ def _kind_and_text(value: object) -> tuple[str, str]:
     if isinstance(value, bytes):
         return "base64Binary", base64.b64encode(value).decode()
     return "string", str(value)
+
+
+def _text_of_ticks(ticks: int) -> str:
+    seconds, fraction = divmod(ticks, 10_000_000)
+    text = format_moment(_EPOCH + timedelta(seconds=seconds)).removesuffix("Z")
+    return f"{text}.{fraction:07d}".rstrip("0").rstrip(".") + "Z"
 
 
 def _write_double(value: float) -> str:
@@ -241,11 +251,16 @@ def _double(text: str, name: str) -> float:
     raise InvalidArgument(f"{name}: '{text[:64]}' is not a number.")
 
 
-def _moment(text: str, name: str) -> datetime:
+def _moment(text: str, name: str) -> object:
+    """A datetime, or what .NET calls a DateTimeOffset where there is a digit more than a datetime has."""
     moment = parse_iso_time(text)
     if moment is None:
         raise InvalidArgument(f"{name}: '{text[:64]}' is not a time such as 2030-01-31T12:00:00Z.")
-    return moment
+    more_ticks = ticks_beyond_microseconds(text)
+    if not more_ticks:
+        return moment
+    ticks = (moment - _EPOCH) // timedelta(microseconds=1) * 10 + more_ticks
+    return Described(DATETIME_OFFSET, EPOCH_TICKS + ticks)
 
 
 def _bytes(text: str, name: str) -> bytes:

@@ -148,6 +148,13 @@ def parse_http_time(text: str) -> int | None:
     return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
+def ticks_beyond_microseconds(text: str) -> int:
+    """The seventh digit of an ISO 8601 time's fraction, which Python's datetime has no place for."""
+    match = _ISO_TIME.fullmatch(text)
+    fraction = (match[7] if match is not None else None) or ""
+    return int(fraction[6:7] or 0)
+
+
 def parse_iso_time(text: str) -> datetime | None:
     match = _ISO_TIME.fullmatch(text)
     if match is None:
