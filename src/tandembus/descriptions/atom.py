@@ -20,8 +20,8 @@ from tandembus.descriptions.durations import (
     parse_duration,
     parse_integer,
 )
-from tandembus.descriptions.entities import EntityKind
-from tandembus.descriptions.settings import BY_ELEMENT, EntityStatus, Kind, Setting
+from tandembus.descriptions.entities import CLASSES, EntityKind
+from tandembus.descriptions.settings import BY_ELEMENT, EntityStatus, Kind, Setting, settings_of
 from tandembus.descriptions.xml_reader import Element, attribute_key
 from tandembus.errors import InvalidArgument, MalformedData, NotSupported
 
@@ -57,7 +57,11 @@ _ORDERS: Final = {
         ForwardDeadLetteredMessagesTo AutoDeleteOnIdle EntityAvailabilityStatus UserMetadata
     """,
 }
-ORDERS: Final[Mapping[EntityKind, tuple[str, ...]]] = {kind: tuple(text.split()) for kind, text in _ORDERS.items()}
+ORDERS: Final[Mapping[EntityKind, tuple[str, ...]]] = {
+    kind: tuple(dict.fromkeys([*text.split(), *[setting.element for setting in settings_of(CLASSES[kind])]]))
+    for kind, text in _ORDERS.items()
+}
+"""The service adds new elements at the end, and so does the table of settings."""
 _LATER_ELEMENTS: Final = {
     "CreatedAt": "2012-03",
     "UpdatedAt": "2012-03",
