@@ -84,7 +84,7 @@ async def note_one_store(
     namespace: Administration, made: EntityInfo[QueueSettings] | EntityInfo[TopicSettings]
 ) -> None:
     """Tell a person when partitioning spreads nothing. Other services do not say where fragments are."""
-    if not made.settings.partitioning:
+    if not made.settings.enable_partitioning:
         return
     try:
         entities = (await topology_of(namespace.requests, made.name)).entities

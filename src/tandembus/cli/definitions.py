@@ -18,7 +18,7 @@ from tandembus.cli.target import Target, namespace_options
 from tandembus.client.access_policies import AccessPolicy, new_key
 from tandembus.client.administration import Administration
 from tandembus.client.durations import NEVER
-from tandembus.client.entities import ELEMENTS, QueueSettings, S, Settings, SubscriptionSettings, TopicSettings
+from tandembus.client.entities import QueueSettings, S, Settings, SubscriptionSettings, TopicSettings
 from tandembus.client.policies import NamespacePolicies
 from tandembus.config import ConfigurationError
 from tandembus.descriptions import (
@@ -32,12 +32,12 @@ from tandembus.descriptions import (
     default_rule,
 )
 from tandembus.descriptions.changes import FRAGMENT_COUNT
-from tandembus.descriptions.ranges import DEFAULT_KILOBYTES
+from tandembus.descriptions.settings import DEFAULT_KILOBYTES, Kind, settings_of
 from tandembus.errors import BusError
 from tandembus.limits import Limits
 from tandembus.node.emulator import EmulatorConfig, read_emulator_config, write_emulator_config
 from tandembus.node.emulator.document import Wanted
-from tandembus.node.emulator.writing import PROPERTIES, properties_of, rules_of
+from tandembus.node.emulator.writing import properties_of, rules_of
 from tandembus.security.sas import ROOT_POLICY, parse_connection_string
 
 ANY_LIMITS: Final = replace(
@@ -49,7 +49,6 @@ ANY_LIMITS: Final = replace(
     min_auto_delete_on_idle_s=0.001,
 )
 """What is within them is for the other namespace to refuse."""
-_SETTING_OF: Final = {element: setting for setting, (element, _) in ELEMENTS.items()}
 
 F = TypeVar("F", QueueSettings, SubscriptionSettings)
 D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
@@ -166,35 +165,35 @@ def _policy(policy: AccessPolicy) -> AuthorizationRule:
 
 
 def _description(empty: D, settings: Settings) -> D:
-    """What the service says; what it does not say is as it is by default."""
+    """What the service says; a setting that it does not say has its default."""
     found: dict[str, object] = {}
-    for key, (attribute, _) in PROPERTIES[type(empty)].items():
-        value = getattr(settings, _SETTING_OF[key])
+    for setting in settings_of(type(settings)):
+        value = getattr(settings, setting.name)
         if value is None:
             continue
-        if key == "Status":
+        if setting.kind is Kind.STATUS:
             value = next((one for one in EntityStatus if one.value == value), EntityStatus.ACTIVE)
-        elif key == "AuthorizationRules":
+        elif setting.kind is Kind.POLICIES:
             value = tuple(_policy(one) for one in value)
-        elif key == "MaxSizeInMegabytes" and getattr(settings, "partitioning", False):
-            value //= FRAGMENT_COUNT  # the size of all its fragments is told, and that of one is asked for
-        elif key == "MaxMessageSizeInKilobytes" and value == DEFAULT_KILOBYTES:
+        elif setting.kind is Kind.SIZE and getattr(settings, "enable_partitioning", False):
+            value //= FRAGMENT_COUNT  # answers show the size of all fragments, requests name that of one
+        elif setting.name == "max_message_size_in_kilobytes" and value == DEFAULT_KILOBYTES:
             continue
-        found[attribute] = None if value == NEVER else value
+        found[setting.name] = None if value == NEVER else value
     return replace(empty, **found)  # type: ignore[arg-type]
 
 
 def _settings(description: EntityDescription, empty: S) -> S:
     found: dict[str, object] = {}
-    for key, (attribute, _) in PROPERTIES[type(description)].items():
-        value = getattr(description, attribute)
-        if value is None and ELEMENTS[_SETTING_OF[key]][1] == "duration":
+    for setting in settings_of(type(empty)):
+        value = getattr(description, setting.name)
+        if value is None and setting.kind is Kind.DURATION:
             value = NEVER
         elif isinstance(value, EntityStatus):
             value = value.value
         elif isinstance(value, tuple):
             value = tuple(AccessPolicy(one.key_name, tuple(sorted(one.rights)), new_key(), new_key()) for one in value)
-        found[_SETTING_OF[key]] = None if value == () else value
+        found[setting.name] = None if value == () else value
     return replace(empty, **found)  # type: ignore[arg-type]
 
 
@@ -281,4 +280,4 @@ class _Import:
 
 
 def _forwarding(empty: F, to: str | None, dead_letters_to: str | None) -> F:
-    return replace(empty, forward_to=to, forward_dead_letters_to=dead_letters_to)
+    return replace(empty, forward_to=to, forward_dead_lettered_messages_to=dead_letters_to)

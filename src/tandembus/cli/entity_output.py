@@ -5,31 +5,32 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from datetime import datetime
 from typing import Final
 
 from tandembus.cli.output import print_fields, print_json, print_table, say
 from tandembus.cli.parameters import count_words, duration_words, moment_text
-from tandembus.cli.settings import MB_PER_GB, NOT_OPTIONS, SIZE_MB
+from tandembus.cli.settings import MB_PER_GB
 from tandembus.cli.target import Target
 from tandembus.client.durations import NEVER
 from tandembus.client.entities import EntityInfo, QueueSettings, Settings, SubscriptionSettings, TopicSettings
 from tandembus.descriptions import CorrelationFilter, FalseFilter, Filter, RuleDescription, SqlFilter, TrueFilter
+from tandembus.descriptions.settings import BY_NAME, Kind, Setting
+from tandembus.descriptions.values import plain_value
 
 Entity = EntityInfo[QueueSettings] | EntityInfo[TopicSettings] | EntityInfo[SubscriptionSettings]
 AVAILABLE: Final = "Available"
 RULE_HEADINGS: Final = ("rule", "filter", "action")
 
 
-def settings_of(entity: Entity) -> dict[str, object]:
-    """By name; without what has commands of its own, such as policies with their keys."""
-    names = [each.name for each in fields(entity.settings) if each.name not in NOT_OPTIONS]
-    return {name: getattr(entity.settings, name) for name in names}
+def _settings_of(entity: Entity) -> list[tuple[Setting, object]]:
+    """Without what has commands of its own, such as policies with their keys."""
+    known = [BY_NAME[each.name] for each in fields(entity.settings)]
+    return [(setting, getattr(entity.settings, setting.name)) for setting in known if setting.option]
 
 
 def entity_record(entity: Entity, topic: str | None = None) -> dict[str, object]:
     """An entity in JSON: its settings beside its name, `null` for "never", counts and times."""
-    settings = {name: None if value == NEVER else value for name, value in settings_of(entity).items()}
+    settings = {setting.cli_name: None if value == NEVER else value for setting, value in _settings_of(entity)}
     times = {"created_at": entity.created_at, "updated_at": entity.updated_at, "accessed_at": entity.accessed_at}
     names = {"name": entity.name} if topic is None else {"topic": topic, "name": entity.name}
     more: dict[str, object] = {} if entity.fragment_count is None else {"fragments": entity.fragment_count}
@@ -43,18 +44,19 @@ def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]
     """The same for people: durations in words, counts one by one."""
     shown: dict[str, object] = {} if topic is None else {"topic": topic}
     shown["name"] = entity.name
-    for name, value in settings_of(entity).items():
-        if name.endswith("_s") and isinstance(value, float):
-            shown[name.removesuffix("_s").replace("_", " ")] = duration_words(value)
-        elif name == SIZE_MB and isinstance(value, int):
+    for setting, value in _settings_of(entity):
+        words = setting.cli_name.replace("_", " ")
+        if isinstance(value, float):
+            shown[words.removesuffix(" s")] = duration_words(value)
+        elif setting.kind is Kind.SIZE and isinstance(value, int):
             shown["maximum size"] = _size_words(value, entity.fragment_count or 1)
         else:
-            shown[name.replace("_", " ")] = value
+            shown[words] = value
     if entity.fragment_count is not None:
         shown["fragments"] = entity.fragment_count
     shown["availability"] = entity.availability_status
-    for name, value in _counts(entity).items():
-        shown["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = _known(entity, value)
+    for name, count in _counts(entity).items():
+        shown["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = _known(entity, count)
     if _is_topic(entity.settings):
         shown["subscriptions"] = entity.subscription_count
     return {**shown, "created": entity.created_at, "updated": entity.updated_at, "accessed": entity.accessed_at}
@@ -170,7 +172,7 @@ def _filter_record(filter: Filter) -> dict[str, object]:
 
 
 def _values(pairs: tuple[tuple[str, object], ...]) -> dict[str, object]:
-    return {name: moment_text(value.timestamp()) if isinstance(value, datetime) else value for name, value in pairs}
+    return {name: plain_value(value) for name, value in pairs}
 
 
 def filter_text(filter: Filter) -> str:

@@ -49,7 +49,7 @@ class EntityPolicies:
         self._entity: Final = entity
 
     async def all(self) -> Sequence[AccessPolicy]:
-        return (await self._administration.get_entity(self._entity)).settings.policies or ()
+        return (await self._administration.get_entity(self._entity)).settings.authorization_rules or ()
 
     async def get(self, name: str) -> AccessPolicy:
         return _named(await self.all(), name)
@@ -81,9 +81,9 @@ class EntityPolicies:
     async def _put(self, policies: tuple[AccessPolicy, ...]) -> None:
         found = await self._administration.get_entity(self._entity)
         if isinstance(found.settings, TopicSettings):
-            await self._administration.update_topic(self._entity, TopicSettings(policies=policies))
+            await self._administration.update_topic(self._entity, TopicSettings(authorization_rules=policies))
         else:
-            await self._administration.update_queue(self._entity, QueueSettings(policies=policies))
+            await self._administration.update_queue(self._entity, QueueSettings(authorization_rules=policies))
 
 
 class NamespacePolicies:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from tandembus.amqp.encoding.values import Described
-from tandembus.client.rules import CORRELATION_FIELDS, FALSE_EXPRESSION, TRUE_EXPRESSION
 from tandembus.descriptions import (
     CorrelationFilter,
     FalseFilter,
@@ -15,6 +14,8 @@ from tandembus.descriptions import (
     SqlFilter,
     TrueFilter,
 )
+from tandembus.descriptions.rules import CORRELATED
+from tandembus.descriptions.values import wire_value
 from tandembus.errors import InvalidArgument, MalformedData
 
 RULE: Final = 0x0000013700000004
@@ -24,7 +25,7 @@ TRUE_FILTER: Final = 0x0000001370000007
 FALSE_FILTER: Final = 0x0000001370000008
 CORRELATION_FILTER: Final = 0x0000001370000009
 
-_FIELDS: Final = tuple([attribute for _, attribute in CORRELATION_FIELDS])
+_FIELDS: Final = tuple(CORRELATED.values())
 
 
 def rule_map(rule: RuleDescription) -> dict[str, object]:
@@ -42,12 +43,13 @@ def _filter_map(filter: Filter) -> dict[str, object]:
         case SqlFilter():
             return {"sql-filter": {"expression": filter.expression}}
         case TrueFilter():
-            return {"sql-filter": {"expression": TRUE_EXPRESSION}}
+            return {"sql-filter": {"expression": "1=1"}}
         case FalseFilter():
-            return {"sql-filter": {"expression": FALSE_EXPRESSION}}
+            return {"sql-filter": {"expression": "1=0"}}
         case CorrelationFilter():
             fields: dict[str, object] = {name.replace("_", "-"): getattr(filter, name) for name in _FIELDS}
-            return {"correlation-filter": {**fields, "properties": dict(filter.properties)}}
+            properties = {name: wire_value(value) for name, value in filter.properties}
+            return {"correlation-filter": {**fields, "properties": properties}}
 
 
 def rule_from(value: object) -> RuleDescription:

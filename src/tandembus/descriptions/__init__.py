@@ -18,7 +18,6 @@ from tandembus.descriptions.changes import (
 from tandembus.descriptions.entities import (
     EntityDescription,
     EntityKind,
-    EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -32,7 +31,6 @@ from tandembus.descriptions.names import (
     validate_rule_name,
     validate_subscription_name,
 )
-from tandembus.descriptions.ranges import MAX_DELIVERY_COUNT, NEVER_S
 from tandembus.descriptions.records import (
     from_record,
     rule_from_record,
@@ -51,6 +49,7 @@ from tandembus.descriptions.rules import (
     TrueFilter,
     default_rule,
 )
+from tandembus.descriptions.settings import MAX_DELIVERY_COUNT, NEVER_S, EntityStatus
 
 __all__ = [
     "DEFAULT_RULE_NAME",

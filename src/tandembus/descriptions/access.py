@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandembus.config import MIN_KEY_LENGTH
-from tandembus.descriptions.ranges import out_of_range
+from tandembus.descriptions.names import out_of_range
 from tandembus.errors import InvalidArgument
 
 MAX_AUTHORIZATION_RULES: Final = 12

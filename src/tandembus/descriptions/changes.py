@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from tandembus.descriptions.entities import (
     EntityDescription,
     QueueDescription,
-    SubscriptionDescription,
     TopicDescription,
 )
+from tandembus.descriptions.settings import settings_of
 from tandembus.errors import InvalidArgument
 
 FRAGMENT_COUNT: Final = 16
@@ -21,31 +20,16 @@ _Sized = TypeVar("_Sized", QueueDescription, TopicDescription)
 
 
 def check_update(old: EntityDescription, new: EntityDescription) -> None:
-    """Some things are decided when an entity is made; everything stored since rests on them."""
-    before_of, after_of = _fixed(old), _fixed(new)
-    for name, before in before_of.items():
-        after = after_of.get(name, before)
-        if before != after:
+    """Raises InvalidArgument where a setting differs that is chosen when the entity is created: everything stored
+    since rests on it."""
+    for setting in settings_of(type(old)):
+        before = getattr(old, setting.name)
+        after = getattr(new, setting.name, before)
+        if setting.is_fixed and before != after:
             raise InvalidArgument(
-                f"{name} of '{old.path}' cannot be changed from {_boolean(before)} to {_boolean(after)}: "
-                "it is fixed when the entity is created."
+                f"{setting.element} of '{old.path}' cannot be changed from {str(before).lower()} to "
+                f"{str(after).lower()}: it is fixed when the entity is created."
             )
-
-
-def _fixed(description: EntityDescription) -> Mapping[str, bool]:
-    if isinstance(description, SubscriptionDescription):
-        return {"RequiresSession": description.requires_session}
-    fixed = {
-        "RequiresDuplicateDetection": description.requires_duplicate_detection,
-        "EnablePartitioning": description.enable_partitioning,
-    }
-    if isinstance(description, QueueDescription):
-        fixed["RequiresSession"] = description.requires_session
-    return fixed
-
-
-def _boolean(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def with_size_as_created(old: _Sized, new: _Sized) -> _Sized:

@@ -1,26 +1,18 @@
-"""Queues, topics and subscriptions as they are asked for. Durations are seconds; None is never."""
+"""Queues, topics and subscriptions as they are asked for. Durations are seconds; None is never.
+
+What a field means, and what else it is called, stands in `settings`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from tandembus.descriptions.access import AuthorizationRule, check_authorization_rules
+from tandembus.descriptions.access import AuthorizationRule
 from tandembus.descriptions.names import subscription_path, validate_name, validate_subscription_name
-from tandembus.descriptions.ranges import (
-    check_delivery_count,
-    check_duplicate_window,
-    check_idle_time,
-    check_lock_duration,
-    check_message_size,
-    check_size,
-    check_time_to_live,
-    check_user_metadata,
-    message_size_bytes,
-    unless_never,
-)
-from tandembus.errors import InvalidArgument
+from tandembus.descriptions.settings import EntityStatus, validated_settings
 from tandembus.limits import Limits
 
 
@@ -28,23 +20,6 @@ class EntityKind(Enum):
     QUEUE = "queue"
     TOPIC = "topic"
     SUBSCRIPTION = "subscription"
-
-
-class EntityStatus(Enum):
-    """What clients may do with an entity; the value is the word on the wire."""
-
-    ACTIVE = "Active"
-    DISABLED = "Disabled"
-    SEND_DISABLED = "SendDisabled"
-    RECEIVE_DISABLED = "ReceiveDisabled"
-
-    @property
-    def can_send(self) -> bool:
-        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
-
-    @property
-    def can_receive(self) -> bool:
-        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +59,9 @@ class QueueDescription:
         return self.name
 
     def validated(self, limits: Limits) -> QueueDescription:
-        """This description with its different words for 'never' and 'none' made one, or InvalidArgument."""
-        description = replace(
-            self,
-            default_message_time_to_live_s=unless_never(self.default_message_time_to_live_s),
-            auto_delete_on_idle_s=unless_never(self.auto_delete_on_idle_s),
-            forward_to=self.forward_to or None,
-            forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
-            user_metadata=self.user_metadata or None,
-        )
-        _validate_queue(description, limits)
-        return description
+        """This description with None as the only word for 'never' and 'none', or InvalidArgument."""
+        validate_name(self.name, limits)
+        return replace(self, **validated_settings(self, limits))
 
     def max_message_size_bytes(self, limits: Limits) -> int:
         return message_size_bytes(self.max_message_size_in_kilobytes, limits)
@@ -132,14 +99,8 @@ class TopicDescription:
 
     def validated(self, limits: Limits) -> TopicDescription:
         """As for queues."""
-        description = replace(
-            self,
-            default_message_time_to_live_s=unless_never(self.default_message_time_to_live_s),
-            auto_delete_on_idle_s=unless_never(self.auto_delete_on_idle_s),
-            user_metadata=self.user_metadata or None,
-        )
-        _validate_topic(description, limits)
-        return description
+        validate_name(self.name, limits)
+        return replace(self, **validated_settings(self, limits))
 
     def max_message_size_bytes(self, limits: Limits) -> int:
         return message_size_bytes(self.max_message_size_in_kilobytes, limits)
@@ -175,62 +136,21 @@ class SubscriptionDescription:
 
     def validated(self, limits: Limits) -> SubscriptionDescription:
         """As for queues."""
-        description = replace(
-            self,
-            default_message_time_to_live_s=unless_never(self.default_message_time_to_live_s),
-            auto_delete_on_idle_s=unless_never(self.auto_delete_on_idle_s),
-            forward_to=self.forward_to or None,
-            forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
-            user_metadata=self.user_metadata or None,
-        )
-        _validate_subscription(description, limits)
-        return description
+        validate_name(self.topic_name, limits)
+        validate_subscription_name(self.name)
+        return replace(self, **validated_settings(self, limits))
 
 
 EntityDescription: TypeAlias = QueueDescription | TopicDescription | SubscriptionDescription
+CLASSES: Final[Mapping[EntityKind, type[EntityDescription]]] = {
+    EntityKind.QUEUE: QueueDescription,
+    EntityKind.TOPIC: TopicDescription,
+    EntityKind.SUBSCRIPTION: SubscriptionDescription,
+}
 
 
-def _validate_queue(description: QueueDescription, limits: Limits) -> None:
-    """Raises InvalidArgument with what is wrong and what would be right."""
-    validate_name(description.name, limits)
-    check_lock_duration(description.lock_duration_s, limits)
-    check_duplicate_window(description.duplicate_detection_history_time_window_s, limits)
-    check_size(description.max_size_in_megabytes, limits)
-    check_message_size(description.max_message_size_in_kilobytes, limits)
-    check_delivery_count(description.max_delivery_count)
-    if description.is_anonymous_accessible:
-        raise InvalidArgument("IsAnonymousAccessible cannot be true: every access needs a claim.")
-    _check_common(description, limits)
-    _check_forwarding(description, limits)
-    check_authorization_rules(description.authorization_rules)
-
-
-def _validate_topic(description: TopicDescription, limits: Limits) -> None:
-    validate_name(description.name, limits)
-    check_duplicate_window(description.duplicate_detection_history_time_window_s, limits)
-    check_size(description.max_size_in_megabytes, limits)
-    check_message_size(description.max_message_size_in_kilobytes, limits)
-    _check_common(description, limits)
-    check_authorization_rules(description.authorization_rules)
-
-
-def _validate_subscription(description: SubscriptionDescription, limits: Limits) -> None:
-    validate_name(description.topic_name, limits)
-    validate_subscription_name(description.name)
-    check_lock_duration(description.lock_duration_s, limits)
-    check_delivery_count(description.max_delivery_count)
-    _check_common(description, limits)
-    _check_forwarding(description, limits)
-
-
-def _check_common(description: EntityDescription, limits: Limits) -> None:
-    check_time_to_live(description.default_message_time_to_live_s)
-    check_idle_time(description.auto_delete_on_idle_s, limits)
-    check_user_metadata(description.user_metadata, limits)
-
-
-def _check_forwarding(description: QueueDescription | SubscriptionDescription, limits: Limits) -> None:
-    """What can be said without looking at other entities. Forwarding to itself is allowed: the hop limit ends it."""
-    for target in (description.forward_to, description.forward_dead_lettered_messages_to):
-        if target is not None:
-            validate_name(target, limits)
+def message_size_bytes(kilobytes: int | None, limits: Limits) -> int:
+    """What an entity takes: its own limit, and never more than the namespace does now."""
+    if kilobytes is None:
+        return limits.max_message_size_bytes
+    return min(kilobytes * 1024, limits.largest_message_bytes)

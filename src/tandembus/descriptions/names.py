@@ -22,6 +22,10 @@ _NOT_IN_RULE_NAMES: Final = frozenset("/\\?#@*%")
 _SHOWN_LENGTH: Final = 300
 
 
+def out_of_range(name: str, value: object, allowed: str) -> InvalidArgument:
+    return InvalidArgument(f"{name} is {value}; allowed: {allowed}.")
+
+
 def subscription_path(topic: str, subscription: str) -> str:
     """How a subscription is addressed, and what it is found by (in lower case)."""
     return f"{topic}/{SUBSCRIPTIONS}/{subscription}"

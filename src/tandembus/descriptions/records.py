@@ -17,7 +17,6 @@ from tandembus.amqp.encoding.values import Described, Typed
 from tandembus.descriptions.access import AuthorizationRule
 from tandembus.descriptions.entities import (
     EntityDescription,
-    EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -32,6 +31,7 @@ from tandembus.descriptions.rules import (
     TrueFilter,
     Values,
 )
+from tandembus.descriptions.settings import EntityStatus
 
 _FILTERS: Final = {"sql": SqlFilter, "true": TrueFilter, "false": FalseFilter, "correlation": CorrelationFilter}
 _FIELDS: Final = {

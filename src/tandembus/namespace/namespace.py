@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tandembus.clock import Clock
 from tandembus.descriptions import (
     AuthorizationRule,
+    EntityDescription,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -195,6 +196,29 @@ class Namespace:
                     return deleted  # fewer than asked for may mean that time was up
 
     # Administration.
+
+    async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
+        """Creates an entity of any kind; `default_rule` is a subscription's first."""
+        if isinstance(description, QueueDescription):
+            return await self.create_queue(description)
+        if isinstance(description, TopicDescription):
+            return await self.create_topic(description)
+        return await self.create_subscription(description, default_rule)
+
+    async def update(self, description: EntityDescription) -> Entry:
+        if isinstance(description, QueueDescription):
+            return await self.update_queue(description)
+        if isinstance(description, TopicDescription):
+            return await self.update_topic(description)
+        return await self.update_subscription(description)
+
+    async def delete(self, description: EntityDescription) -> None:
+        if isinstance(description, QueueDescription):
+            await self.delete_queue(description.name)
+        elif isinstance(description, TopicDescription):
+            await self.delete_topic(description.name)
+        else:
+            await self.delete_subscription(description.topic_name, description.name)
 
     async def create_queue(self, description: QueueDescription) -> QueueEntry:
         return await self.administration.create_queue(description)

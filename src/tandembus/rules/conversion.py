@@ -66,7 +66,7 @@ def converted(value: object, code: i64) -> Converted:
     if kind == STRING or kind == SHORT_SYMBOL or kind == CHAR:
         return _as_text(value, kind)
     if kind == TIMESTAMP and isinstance(value, int) and not isinstance(value, bool):
-        return Converted(Instant(value * TICKS_PER_MS), Typed(TIMESTAMP, value))
+        return Converted(Instant(value * TICKS_PER_MS, True), Typed(TIMESTAMP, value))
     if kind == UUID and isinstance(value, str):
         return _as_uuid(value)
     if kind == 0x56 and isinstance(value, str) and value.lower() in ("true", "false"):

@@ -194,7 +194,7 @@ class MessageView:
         if index == system.ENQUEUED_SEQUENCE_NUMBER:
             return int(message.original_number if message.original_number > 0 else self.sequence_number)
         if index == system.ENQUEUED_TIME:
-            return Instant(int(self.enqueued_at_ms) * TICKS_PER_MS)
+            return Instant(int(self.enqueued_at_ms) * TICKS_PER_MS, True)
         if index == system.SIZE:
             return int(message.wire_size)
         if index == system.DELIVERY_COUNT:
@@ -206,7 +206,7 @@ class MessageView:
             return NEVER if ttl_ms >= MAX_TTL_MS else Duration(int(ttl_ms) * TICKS_PER_MS)
         if index == system.EXPIRES_AT:
             expires_at = int(self.enqueued_at_ms + self._ttl_ms()) * TICKS_PER_MS
-            return END_OF_TIME if expires_at > END_OF_TIME.ticks else Instant(expires_at)
+            return END_OF_TIME if expires_at > END_OF_TIME.ticks else Instant(expires_at, True)
         return None
 
     def _ttl_ms(self) -> i64:
@@ -260,7 +260,7 @@ def _folded(key: bytes) -> str:
 def _annotation(offset: int, value: object) -> object:
     """Some clients write the time of a schedule as a number."""
     if system.PARTITION_KEY + offset == system.SCHEDULED_ENQUEUE_TIME and isinstance(value, int):
-        return Instant(value * TICKS_PER_MS)
+        return Instant(value * TICKS_PER_MS, True)
     return value
 
 

@@ -56,12 +56,17 @@ class Fault:
 
 @final
 class Instant:
-    """A point in time: ticks of 100 ns since 1970, UTC."""
+    """A point in time: ticks of 100 ns since 1970, UTC.
 
-    __slots__ = ("ticks",)
+    AMQP's timestamps count milliseconds, so a sender's date lost its further digits on the way. `is_in_ms` says so:
+    such an instant is compared with others in milliseconds.
+    """
 
-    def __init__(self, ticks: int) -> None:
+    __slots__ = ("is_in_ms", "ticks")
+
+    def __init__(self, ticks: int, is_in_ms: bool = False) -> None:
         self.ticks: Final = ticks
+        self.is_in_ms: Final = is_in_ms
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Instant) and self.ticks == other.ticks
@@ -173,7 +178,7 @@ def _compare_doubles(left: float, right: float, operator: i64) -> i64:
 def _compare_others(left: object, right: object, operator: i64) -> i64:
     if isinstance(left, Instant):
         if isinstance(right, Instant):
-            return _holds(_sign(left.ticks - right.ticks), operator)
+            return _compare_instants(left, right, operator)
     elif isinstance(left, Duration):
         if isinstance(right, Duration):
             return _holds(_sign(left.ticks - right.ticks), operator)
@@ -183,6 +188,12 @@ def _compare_others(left: object, right: object, operator: i64) -> i64:
     elif isinstance(left, bytes) and isinstance(right, bytes) and operator <= NOT_EQUAL:
         return TRUE if (left == right) == (operator == EQUAL) else FALSE
     return ERROR
+
+
+def _compare_instants(left: Instant, right: Instant, operator: i64) -> i64:
+    if left.is_in_ms or right.is_in_ms:
+        return _holds(_sign(left.ticks // TICKS_PER_MS - right.ticks // TICKS_PER_MS), operator)
+    return _holds(_sign(left.ticks - right.ticks), operator)
 
 
 def _sign(number: int) -> i64:

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 
 from tandembus.cli import COMMANDS, SECTIONS, main
 from tandembus.cli.failures import Failure, failure_from
-from tandembus.cli.settings import FLAG, NOT_OPTIONS, SETTINGS, Setting
 from tandembus.cli.spark import JOBS
 from tandembus.client import ConnectionLost
 from tandembus.client.entities import QueueSettings, Settings, SubscriptionSettings, TopicSettings
+from tandembus.descriptions.settings import SETTINGS, Kind, Setting, settings_of
 from tandembus.errors import (
     BusError,
     EntityAlreadyExists,
@@ -111,7 +111,7 @@ def test_every_command_and_option_stands_in_the_documentation(path: str) -> None
     part = re.search(rf"^##+ {path}$(.*?)(?=^##+ |\Z)", text, re.DOTALL | re.MULTILINE)
     assert part is not None, f"docs/cli.md has no section '{path}'"
     shared = text.split("## Exit codes")[0]
-    settings = {option for setting in SETTINGS for option in options_of(setting)}
+    settings = {"--max-size-gb", *(option for setting in SETTINGS for option in options_of(setting))}
     for parameter in ALL[path].params:
         if isinstance(parameter, click.Option):
             for option in parameter.opts + parameter.secondary_opts:
@@ -120,30 +120,33 @@ def test_every_command_and_option_stands_in_the_documentation(path: str) -> None
 
 
 def options_of(setting: Setting) -> list[str]:
-    return [*setting.names, *(f"--no-{name[2:]}" for name in setting.names if setting.type is FLAG)]
+    names = setting.option.split()
+    return [*names, *(f"--no-{name[2:]}" for name in names if setting.kind is Kind.BOOLEAN)]
 
 
 def test_every_setting_stands_in_the_documentation_with_the_entities_that_have_it() -> None:
     table = DOCUMENT.read_text().split("## Settings of queues")[1].split("In JSON")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in table.splitlines() if line.startswith("| `")]
-    expected = []
+    expected = [["`--max-size-gb`", "yes", "yes", ""]]
     for setting in SETTINGS:
         word = "fixed" if setting.is_fixed else "yes"
         kinds = (QueueSettings, TopicSettings, SubscriptionSettings)
-        had = [word if setting.owner in {each.name for each in fields(kind)} else "" for kind in kinds]
-        expected.append([", ".join(f"`{option}`" for option in options_of(setting)), *had])
-    assert rows == expected
+        had = [word if setting in settings_of(kind) else "" for kind in kinds]
+        if setting.option:
+            expected.append([", ".join(f"`{option}`" for option in options_of(setting)), *had])
+    assert sorted(rows) == sorted(expected)
 
 
 @pytest.mark.parametrize("kind", [QueueSettings, TopicSettings, SubscriptionSettings])
 def test_every_field_of_the_settings_has_its_option(kind: type[Settings]) -> None:
     noun = kind.__name__.removesuffix("Settings").lower()
-    chosen = {each.name for each in fields(kind)} - NOT_OPTIONS
-    fixed = {setting.field for setting in SETTINGS if setting.is_fixed}
+    offered = [setting for setting in settings_of(kind) if setting.option]
+    chosen, fixed = {one.name for one in offered}, {one.name for one in offered if one.is_fixed}
+    assert {each.name for each in fields(kind)} - chosen <= {"authorization_rules"}
     assert chosen <= {parameter.name for parameter in ALL[f"tandembus {noun} create"].params}
     update = ALL[f"tandembus {noun} update"].params
-    offered = {parameter.name for parameter in update if not getattr(parameter, "hidden", False)}
-    assert chosen & offered == chosen - fixed
+    shown = {parameter.name for parameter in update if not getattr(parameter, "hidden", False)}
+    assert chosen & shown == chosen - fixed
 
 
 @pytest.mark.parametrize("path", sorted(ALL))

@@ -1,17 +1,16 @@
 """Requests about a subscription's rules: add, remove, enumerate (wire contract 4).
 
 Clients that receive may manage the rules of what they receive from, beside the administration over HTTP. Both see the
-same rules: values come in with AMQP's types and are kept as Python's own.
+same rules, whose values keep the types that they came with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tandembus.amqp.encoding.encoder import encode
-from tandembus.amqp.encoding.values import Described, Encoded, int_, timestamp
+from tandembus.amqp.encoding.values import EPOCH_TICKS, Described, Encoded, int_, timestamp
 from tandembus.descriptions import (
     CorrelationFilter,
     FalseFilter,
@@ -21,11 +20,12 @@ from tandembus.descriptions import (
     SqlFilter,
     TrueFilter,
 )
+from tandembus.descriptions.values import wire_value
 from tandembus.errors import InvalidArgument, InvalidOperation
 from tandembus.metering.slot import RULES
 from tandembus.namespace.paths import SubQueue, split_subscription
-from tandembus.rules.values import Duration, Instant
-from tandembus.rules.wire_values import encodable, value_of
+from tandembus.rules.values import OPAQUE, Fault, Instant
+from tandembus.rules.wire_values import value_of
 
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.requests import Body
@@ -45,7 +45,9 @@ LARGEST_INT = 2**31 - 1
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Some clients ask for all rules at once and do not come back for more, so an answer may be large; but not any size."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_TICKS = -EPOCH_TICKS
+_LAST_TICKS = 2_534_023_007_999_999_999
+"""Of the calendar, counted from 1970."""
 
 Answer = tuple[int, str | None, object]
 Count = Callable[[str, int, int, int], None]
@@ -151,16 +153,11 @@ def _values_in(body: Body, key: str) -> tuple[tuple[str, object], ...]:
 
 
 def own_value(value: object) -> object:
-    """AMQP's integers are integers here, its times Python's; what has no such form is for the description to refuse."""
+    """The value in its AMQP type, as it came. The description refuses what cannot be compared."""
     found = value_of(value)
-    try:
-        if isinstance(found, Instant):
-            return _EPOCH + timedelta(microseconds=found.ticks // 10)
-        if isinstance(found, Duration):
-            return timedelta(microseconds=found.ticks // 10)
-    except OverflowError:
-        raise InvalidArgument("A date or a duration in the rule is out of range.") from None
-    return found
+    if isinstance(found, Instant) and not _FIRST_TICKS <= found.ticks <= _LAST_TICKS:
+        raise InvalidArgument("A date in the rule is not one of the years 1 to 9999.")
+    return OPAQUE if found is OPAQUE or isinstance(found, Fault) else value
 
 
 # From a description to an answer.
@@ -204,10 +201,6 @@ def _described_filter(wanted: Filter) -> Described:
         wanted.session_id,
         wanted.reply_to_session_id,
         wanted.content_type,
-        {name: _wire_value(value) for name, value in wanted.properties},
+        {name: wire_value(value) for name, value in wanted.properties},
     ]
     return Described(CORRELATION_FILTER, fields)
-
-
-def _wire_value(value: object) -> object:
-    return encodable(value_of(value)) if isinstance(value, (datetime, timedelta, int)) else value

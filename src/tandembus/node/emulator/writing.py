@@ -6,18 +6,14 @@ say something, so that the emulator takes the file of a namespace that uses noth
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
-from datetime import datetime, timedelta
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from tandembus.descriptions import (
     DEFAULT_RULE_NAME,
     AuthorizationRule,
     CorrelationFilter,
     EntityDescription,
-    EntityStatus,
     FalseFilter,
     QueueDescription,
     RuleDescription,
@@ -27,32 +23,16 @@ from tandembus.descriptions import (
     TopicDescription,
     TrueFilter,
 )
-from tandembus.front_end.http.values import format_duration, format_moment, format_time_span
-from tandembus.node.emulator.document import QUEUE_PROPERTIES, SUBSCRIPTION_PROPERTIES, TOPIC_PROPERTIES
+from tandembus.descriptions.durations import format_duration
+from tandembus.descriptions.settings import NOT_THE_EMULATORS, Kind, Setting, defaults_of
+from tandembus.descriptions.values import kind_and_text
+from tandembus.node.emulator.document import keys_of
 
 Json = dict[str, object]
 Subscriptions = Sequence[tuple[SubscriptionDescription, Sequence[RuleDescription]]]
 
-PROPERTIES: Final[Mapping[type[EntityDescription], Mapping[str, tuple[str, object]]]] = {
-    QueueDescription: QUEUE_PROPERTIES,
-    TopicDescription: TOPIC_PROPERTIES,
-    SubscriptionDescription: SUBSCRIPTION_PROPERTIES,
-}
 EVERYTHING: Final[Json] = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=1"}}
 NOTHING: Final[Json] = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=0"}}
-_EMULATORS_OWN: Final = frozenset(
-    (
-        "DeadLetteringOnMessageExpiration",
-        "DefaultMessageTimeToLive",
-        "DuplicateDetectionHistoryTimeWindow",
-        "ForwardDeadLetteredMessagesTo",
-        "ForwardTo",
-        "LockDuration",
-        "MaxDeliveryCount",
-        "RequiresDuplicateDetection",
-        "RequiresSession",
-    )
-)
 
 
 def write_emulator_config(
@@ -79,13 +59,13 @@ def write_emulator_config(
 
 def properties_of(description: EntityDescription, attributes: frozenset[str] | None = None) -> Json:
     """All that has to be said, or all `attributes`."""
-    defaults = {each.name: each.default for each in fields(description) if each.default is not MISSING}
+    defaults = defaults_of(type(description))
     found: Json = {}
-    for key, (attribute, _) in PROPERTIES[type(description)].items():
-        value = getattr(description, attribute)
-        is_needed = key in _EMULATORS_OWN or value != defaults[attribute]
-        if is_needed if attributes is None else attribute in attributes:
-            found[key] = _setting(attribute, value)
+    for key, setting in keys_of(type(description)).items():
+        value = getattr(description, setting.name)
+        is_needed = setting.emulator_default is not NOT_THE_EMULATORS or value != defaults[setting.name]
+        if is_needed if attributes is None else setting.name in attributes:
+            found[key] = _setting(setting, value)
     return found
 
 
@@ -98,13 +78,16 @@ def _entity(name: str, description: EntityDescription) -> Json:
     return {"Name": name, "Properties": properties_of(description)}
 
 
-def _setting(attribute: str, value: object) -> object:
-    if attribute.endswith("_s"):
-        assert value is None or isinstance(value, int | float)
-        return format_duration(value)
-    if isinstance(value, tuple):
-        return _policies(value)
-    return value.value if isinstance(value, EntityStatus) else "" if value is None else value
+def _setting(setting: Setting, value: Any) -> object:
+    match setting.kind:
+        case Kind.DURATION:
+            return format_duration(value)
+        case Kind.POLICIES:
+            return _policies(value)
+        case Kind.STATUS:
+            return value.value
+        case _:
+            return "" if value is None else value
 
 
 def _policies(policies: Iterable[AuthorizationRule]) -> list[Json]:
@@ -149,10 +132,10 @@ def _values(values: Iterable[tuple[str, object]]) -> Json:
 
 
 def _value(value: object) -> object:
-    if isinstance(value, datetime):
-        return {"Type": "dateTime", "Value": format_moment(value)}
-    if isinstance(value, timedelta):
-        return {"Type": "duration", "Value": format_time_span(value)}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"Type": "double", "Value": "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"}
-    return value
+    """JSON's own word for it where there is one: the emulator knows no other."""
+    kind, text = kind_and_text(value)
+    if kind in ("short", "int", "long"):
+        return int(text)
+    if kind in ("float", "double") and text not in ("NaN", "INF", "-INF"):
+        return float(text)
+    return value if isinstance(value, bool) else text if kind == "string" else {"Type": kind, "Value": text}

@@ -142,7 +142,7 @@ async def guarantee(pair: Pair) -> str:
 
 
 def _window_s(settings: QueueSettings | TopicSettings) -> float | None:
-    return settings.duplicate_detection_window_s if settings.requires_duplicate_detection else None
+    return settings.duplicate_detection_history_time_window_s if settings.requires_duplicate_detection else None
 
 
 def guarantee_with(windows_s: Mapping[str, float | None]) -> str:

@@ -8,12 +8,12 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.descriptions import EntityKind
+from tandembus.descriptions.durations import parse_integer
+from tandembus.descriptions.forms import forms_of
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
 from tandembus.front_end.http.api.routes import Route, asked, told
-from tandembus.front_end.http.api.setting_fields import KINDS, field_documents
-from tandembus.front_end.http.values import parse_integer
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
@@ -76,7 +76,7 @@ class EntityRoutes:
 
     async def _settings(self, request: web.Request) -> web.Response:
         self._access.check_any(request)
-        return told({kind.value: field_documents(kind, self._namespace.limits) for kind in KINDS})
+        return told({kind.value: forms_of(kind, self._namespace.limits) for kind in EntityKind})
 
 
 def found(namespace: Namespace, path: str) -> Entry:

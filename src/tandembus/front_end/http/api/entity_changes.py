@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
 from tandembus.descriptions import (
     EntityDescription,
     EntityKind,
-    QueueDescription,
     RuleDescription,
     SubscriptionDescription,
-    TopicDescription,
 )
+from tandembus.descriptions.entities import CLASSES
+from tandembus.descriptions.forms import read_settings
 from tandembus.descriptions.names import DEFAULT_RULE_NAME
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.access import Access
@@ -23,10 +23,8 @@ from tandembus.front_end.http.api.entities import found
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
 from tandembus.front_end.http.api.routes import Document, Route, asked, read_document, told
 from tandembus.front_end.http.api.rule_json import read_rule
-from tandembus.front_end.http.api.setting_fields import read_settings
 from tandembus.metering import NAMESPACE_ENTITY, Meter
 from tandembus.metering.slot import MANAGE, NORMAL
-from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import split_subscription
 from tandembus.security.claims import Claims, Right
@@ -61,7 +59,7 @@ class EntityChanges:
         rule = self._default_rule(wanted, document.get("default_rule"))
         self._access.check_forwarding(request, claims, wanted, None)
         try:
-            entry = await self._made(wanted, rule)
+            entry = await self._namespace.create(wanted, rule)
         finally:
             self._charge(path)
         return told(await self._documents.whole(entry, claims), 201)
@@ -72,20 +70,15 @@ class EntityChanges:
         self._charge(path)
         async with self._namespace.describing:
             known = found(self._namespace, path).description
-            changes = read_settings(known.kind, document.get("settings"))
-            entry = await self._changed(request, claims, known, changes)
+            wanted = replace(known, **read_settings(known.kind, document.get("settings")))
+            self._access.check_forwarding(request, claims, wanted, known)
+            entry = await self._namespace.update(wanted)
         return told(await self._documents.whole(entry, claims))
 
     async def _delete(self, request: web.Request) -> web.Response:
         path, _ = await self._begin(request)
         self._charge(path)
-        known = found(self._namespace, path).description
-        if isinstance(known, QueueDescription):
-            await self._namespace.delete_queue(known.name)
-        elif isinstance(known, TopicDescription):
-            await self._namespace.delete_topic(known.name)
-        else:
-            await self._namespace.delete_subscription(known.topic_name, known.name)
+        await self._namespace.delete(found(self._namespace, path).description)
         return web.Response(status=204)
 
     async def _begin(self, request: web.Request) -> tuple[str, Claims]:
@@ -116,24 +109,6 @@ class EntityChanges:
             raise InvalidArgument("The name of a rule must be a text.")
         return read_rule(document, name, self._namespace.limits.max_rule_values)
 
-    async def _made(self, wanted: EntityDescription, rule: RuleDescription | None) -> Entry:
-        if isinstance(wanted, QueueDescription):
-            return await self._namespace.create_queue(wanted)
-        if isinstance(wanted, TopicDescription):
-            return await self._namespace.create_topic(wanted)
-        return await self._namespace.create_subscription(wanted, rule)
-
-    async def _changed(
-        self, request: web.Request, claims: Claims, known: EntityDescription, changes: dict[str, Any]
-    ) -> Entry:
-        wanted = replace(known, **changes)
-        self._access.check_forwarding(request, claims, wanted, known)
-        if isinstance(wanted, QueueDescription):
-            return await self._namespace.update_queue(wanted)
-        if isinstance(wanted, TopicDescription):
-            return await self._namespace.update_topic(wanted)
-        return await self._namespace.update_subscription(wanted)
-
     def _charge(self, path: str) -> None:
         """One operation of management, as over every other way."""
         entry = self._namespace.catalog.find(path)
@@ -141,7 +116,7 @@ class EntityChanges:
 
 
 def described(path: str, document: Document) -> EntityDescription:
-    """What is to be created. Raises InvalidArgument; whether names and values are right is checked where it is made."""
+    """The entity to create. Raises InvalidArgument; the namespace checks names and values."""
     word = document.get("kind")
     kind = _KINDS.get(word) if isinstance(word, str) else None
     if kind is None:
@@ -150,7 +125,6 @@ def described(path: str, document: Document) -> EntityDescription:
     parts = split_subscription(path)
     if (kind is EntityKind.SUBSCRIPTION) != (parts is not None):
         raise InvalidArgument(f"A {kind.value} cannot be called '{path[:300]}'.")
-    if parts is not None:
-        return SubscriptionDescription(*parts, **settings)
-    check_is_free(path)
-    return QueueDescription(path, **settings) if kind is EntityKind.QUEUE else TopicDescription(path, **settings)
+    if parts is None:
+        check_is_free(path)
+    return CLASSES[kind](*(parts or (path,)), **settings)

@@ -1,4 +1,4 @@
-"""An entity as JSON: what it is, how it is at the moment, and as much of that as who asks may know."""
+"""Renders an entity as JSON: settings, live counts and status, limited to what the caller's claims allow."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 from tandembus.descriptions import EntityDescription, SubscriptionDescription, TopicDescription
 from tandembus.descriptions.changes import shown_size_in_megabytes
-from tandembus.descriptions.records import to_record
+from tandembus.descriptions.durations import format_time
+from tandembus.descriptions.forms import shown_settings
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.counters import Counters, of_entity
 from tandembus.front_end.http.topology import TopologyQuery, TopologySource
-from tandembus.front_end.http.values import format_time
 from tandembus.interconnect.requests import Counts
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.fragment_counts import fragment_counts, total_of
@@ -51,7 +51,7 @@ class EntityDocuments:
         is_managed = self._access.allows(claims, Right.MANAGE, entry.key)
         return {
             **self._summary(entry, claims, counts, of_entity(counted.by_entity, entry.key)),
-            "settings": settings_document(entry.description) if is_managed else {},
+            "settings": shown_settings(entry.description) if is_managed else {},
             "created_at": format_time(entry.created_at),
             "modified_at": format_time(entry.updated_at),
             "accessed_at": format_time(self._namespace.accessed_at(path)),
@@ -121,13 +121,6 @@ class EntityDocuments:
         if isinstance(told, list) and len(told) == len(places):
             places = told
         return count if isinstance(count, int) else receivers, places
-
-
-def settings_document(description: EntityDescription) -> dict[str, object]:
-    """Every setting, and no key."""
-    record = to_record(description)
-    record.pop("authorization_rules", None)
-    return record
 
 
 def _figures(counts: Counts | None) -> dict[str, object]:

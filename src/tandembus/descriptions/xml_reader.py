@@ -15,8 +15,8 @@ from tandembus.errors import MalformedData
 
 MAX_ELEMENTS: Final = 1_000
 MAX_ATTRIBUTES: Final = 32
-MAX_EQUALS_SIGNS: Final = 4_000
-"""As many attributes a document may have at most: expat reads all those of a tag before it tells of any."""
+EQUALS_SIGNS_PER_ELEMENT: Final = 4
+"""Bounds the attributes of a document: expat reads all those of a tag before it reports any."""
 SAFER_EXPAT: Final = (2, 6, 0)
 ENCODINGS: Final = ("utf-8", "utf-16", "us-ascii")
 """The SDKs send UTF-8. The others that expat reads would only be a way to hide what a filter should see."""
@@ -56,20 +56,22 @@ def old_parser_note() -> str | None:
     )
 
 
-def read_xml(data: bytes, max_size_bytes: int, max_depth: int) -> Element:
+def read_xml(data: bytes, max_size_bytes: int, max_depth: int, max_elements: int = MAX_ELEMENTS) -> Element:
     """The document's root. Raises MalformedData with what is wrong and where."""
     if len(data) > max_size_bytes:
         raise MalformedData(f"The XML document has {len(data)} bytes; at most {max_size_bytes} are allowed.")
-    if data.count(b"=") > MAX_EQUALS_SIGNS:
-        raise MalformedData(f"The XML document has more than {MAX_EQUALS_SIGNS} attributes or equals signs.")
-    return _Reader(max_depth).read(data)
+    most = EQUALS_SIGNS_PER_ELEMENT * max_elements
+    if data.count(b"=") > most:
+        raise MalformedData(f"The XML document has more than {most} attributes or equals signs.")
+    return _Reader(max_depth, max_elements).read(data)
 
 
 class _Reader:
     """Builds the tree from expat's calls and stops them as soon as a cap is passed."""
 
-    def __init__(self, max_depth: int) -> None:
+    def __init__(self, max_depth: int, max_elements: int) -> None:
         self._max_depth = max_depth
+        self._max_elements = max_elements
         self._element_count = 0
         self._open: list[Element] = []
         self._texts: list[list[str]] = []
@@ -118,8 +120,8 @@ class _Reader:
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._element_count += 1
-        if self._element_count > MAX_ELEMENTS:
-            raise MalformedData(f"The XML document has more than {MAX_ELEMENTS} elements.")
+        if self._element_count > self._max_elements:
+            raise MalformedData(f"The XML document has more than {self._max_elements} elements.")
         if len(self._open) >= self._max_depth:
             raise MalformedData(f"The XML document is nested deeper than {self._max_depth} elements.")
         if len(attributes) > MAX_ATTRIBUTES:
