@@ -14,7 +14,7 @@ from tandembus.cli.spark_usage import LARGEST
 from tandembus.metering.bills import PriceBook
 from tandembus.spark.jobs.report import TITLE, ReportOptions, run_report
 from tandembus.spark.jobs.report_reconciliation import read_reconciliation
-from tandembus.spark.jobs.usage_files import check_metering_paths
+from tandembus.spark.jobs.usage import check_metering_paths
 
 
 @click.command()

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tandembus.errors import InvalidArgument
 from tandembus.loop_thread import LoopThread
 from tandembus.security.sas import parse_connection_string
-from tandembus.spark.jobs.hadoop_files import Folder
-from tandembus.spark.jobs.streaming import Batch, follow, reason_of
+from tandembus.spark.jobs.files import Folder
+from tandembus.spark.jobs.query import Batch, follow, reason_of
 from tandembus.spark.source.ledger import settle_stopped
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.offsets import COMMITS, NONE_YET, OFFSETS, done_at, newest, offsets_in

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tandembus.errors import InvalidArgument
-from tandembus.spark.jobs.hadoop_files import Folder
+from tandembus.spark.jobs.files import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

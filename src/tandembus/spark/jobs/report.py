@@ -18,7 +18,7 @@ from tandembus.metering.money import money
 from tandembus.metering.price_files import load_prices
 from tandembus.metering.slot import FAILOVER, LONGPOLL, NORMAL, PING, SYPHON
 from tandembus.spark.errors import SparkUnavailable
-from tandembus.spark.jobs.local_files import write_whole
+from tandembus.spark.jobs.files import write_whole
 from tandembus.spark.jobs.report_reconciliation import FIGURES, OUTCOMES, Reconciliation, read_reconciliation
 from tandembus.spark.jobs.report_timeline import GEOMETRY, levels, moment, timeline
 from tandembus.spark.jobs.usage_result import Kept, UsageResult, read_kept

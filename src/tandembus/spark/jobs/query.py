@@ -15,11 +15,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 LOOK_EVERY_S: Final = 0.5
 FINISH_LOOKS: Final = 20
 STANDARD_ERROR: Final = 2
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+PART_BYTES: Final = 32 << 20
+"""Bytes of input files for each part of a shuffle where there is much to do."""
+SMALL_PART_BYTES: Final = 1 << 20
+"""No part is smaller: to start its task would take longer than its work."""
 JAVA_ENDS_S: Final = 10.0
 """How long a Java process may take to end that does not answer any more."""
 OUT_OF_MEMORY: Final = 52
@@ -70,6 +76,21 @@ def _is_under_way(query: StreamingQuery, before: Batch | None) -> bool:
 
 def _number(batch: Batch | None) -> int | None:
     return None if batch is None else batch["batchId"]
+
+
+@contextmanager
+def fitted_shuffles(spark: SparkSession, size_bytes: int) -> Iterator[None]:
+    """Sets the number of parts of each shuffle by the size of the input, unless the user has set it. Spark's default of
+    200 makes a small job wait for tasks that have nothing to do."""
+    if SHUFFLE_PARTITIONS in spark.conf.getAll:
+        yield
+        return
+    spread = min(spark.sparkContext.defaultParallelism, -(-size_bytes // SMALL_PART_BYTES))
+    spark.conf.set(SHUFFLE_PARTITIONS, max(1, spread, -(-size_bytes // PART_BYTES)))
+    try:
+        yield
+    finally:
+        spark.conf.unset(SHUFFLE_PARTITIONS)
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
