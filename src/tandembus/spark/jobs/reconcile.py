@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from tandembus.spark.jobs.query import fitted_shuffles
+from tandembus.spark.jobs.query import fitted_shuffles, selected
 from tandembus.spark.jobs.reconcile_browser import EVERY_FRAGMENT, InFlight, browse
 from tandembus.spark.jobs.reconcile_records import Records, read_records
 from tandembus.spark.jobs.reconcile_rows import (
@@ -201,13 +201,13 @@ def _result(spark: SparkSession, records: Records, units: DataFrame, options: Re
         has_backlog=bool(backlogs),
     )
     # Not cached: that costs more than to classify again where there are exceptions, and those are few.
-    rows = spark.sql(ENTITIES, messages=messages).collect()
+    rows = selected(spark, ENTITIES, messages=messages).collect()
     exception_count = sum([row["exception_count"] for row in rows])
     listed: list[dict[str, object]] = []
     if options.output is not None or exception_count:
         # Cached, or Spark would compute each class again for each row that it may become.
         flagged = messages.where(IS_EXCEPTION).cache()
-        exceptions = spark.sql(LISTED, flagged=flagged)
+        exceptions = selected(spark, LISTED, flagged=flagged)
         listed = _first(spark, exceptions, units, records.lanes, names, options.max_exceptions)
         if options.output is not None:
             _keep(spark, exceptions, units, records.lanes, names, options.output)
@@ -261,7 +261,8 @@ def _keep(
 ) -> None:
     """Writes all exceptions to a folder of their own: other files beside it are not replaced."""
     table = [(space, names.spaces.get(space, space), key, name) for (space, key), name in names.entities.items()]
-    placed = spark.sql(
+    placed = selected(
+        spark,
         ALL_PLACED,
         listed=exceptions,
         names=small(spark, table, "space string, namespace string, entity_key string, entity string"),

@@ -6,28 +6,25 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tandembus.client.addresses import SubQueue
 from tandembus.client.administration import Administration
 from tandembus.client.messages import ReceivedMessage
-from tandembus.client.service_bus import ServiceBus, connect
 from tandembus.client.topology import OpenStore, open_stores
 from tandembus.clock import SystemClock
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, NotSupported
 from tandembus.loop_thread import LoopThread
 from tandembus.security.sas import parse_connection_string
 from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, Lane, StoreRecords
-from tandembus.spark.source.link import expired_token
+from tandembus.spark.source.browser import Browser
+from tandembus.spark.source.link import Link, expired_token
+from tandembus.spark.source.options import LAST_NUMBER, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-PAGE_MESSAGES: Final = 2000
-PAGE_BYTES: Final = 4 << 20
-DEAD_LETTERS: Final = "/$deadletterqueue"
+DEAD_LETTERS: Final = "/$DeadLetterQueue"
 TRANSFERS: Final = "/$transfer"
 ANSWER_TIMEOUT_S: Final = 20.0
-LAST_NUMBER: Final = (1 << 48) - 1
 
 BROWSED_SCHEMA: Final = "target int, outcome int, sequence long, text string, at long"
 FOUND: Final = 0
@@ -42,9 +39,6 @@ Namespace = tuple[str, str | None]
 """Connection string, certificate to trust."""
 Row = tuple[int, int, int, str, int]
 Key = tuple[str, str]
-Page = tuple[list[ReceivedMessage], int | None]
-"""Messages, and the number to continue with; None at the end."""
-Fetch = Callable[[int], Coroutine[Any, Any, Page]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,63 +229,45 @@ def _browsed_batches(
 def browsed_rows(loop: LoopThread, namespace: Namespace, target: Target) -> Iterator[list[Row]]:
     """Rows page by page. A row also reports what cannot be browsed, so that the rest is browsed nevertheless."""
     connection_string, ca_path = namespace
-    try:
-        bus = loop.call(connect(connection_string, ca_path=ca_path, timeout_s=ANSWER_TIMEOUT_S))
-    except (BusError, OSError) as error:
-        yield [(target.number, UNREACHED, EVERY_FRAGMENT, str(error), 0)]
-        return
+    link = Link(SourceOptions(connection=connection_string, ca_path=ca_path, retry_for_s=0.0))
+    browser = Browser(link, loop)
     try:
         try:
-            yield from _fragment_rows(loop, bus, target)
+            yield from _fragment_rows(loop, link, browser, target)
         except NotSupported:
-            yield from _plain_rows(loop, bus, target)
+            yield from _found(target, browser.pages(browser.peeked(_address(target.entity), None, LAST_NUMBER), 1))
     except InvalidOperation:
         yield [(target.number, CLOSED, EVERY_FRAGMENT, "", 0)]
     except (BusError, OSError) as error:
         yield [(target.number, UNREACHED, EVERY_FRAGMENT, str(error), 0)]
     finally:
-        loop.call(_close(bus))
+        loop.call(link.drop())
 
 
-def _fragment_rows(loop: LoopThread, bus: ServiceBus, target: Target) -> Iterator[list[Row]]:
-    node = loop.call(bus.reservations(*_address(target.entity)))
+def _fragment_rows(loop: LoopThread, link: Link, browser: Browser, target: Target) -> Iterator[list[Row]]:
+    entity = _address(target.entity)
+
+    async def ends_of() -> dict[int, int]:
+        return await (await link.reservations(entity)).ends()
+
     try:
-        ends = loop.call(node.ends())
+        ends = loop.call(link.patiently(ends_of))
     except BusError as error:
         if not error.retryable:
             raise
         ends = {}  # a fragment is out: each is asked by itself
     for fragment in sorted({*ends, *target.fragments}):
         end = ends.get(fragment, LAST_NUMBER)
-
-        async def fetch(first: int, fragment: int = fragment, end: int = end) -> Page:
-            if first > end:
-                return [], None
-            answer = await node.browse(fragment, first, end, PAGE_MESSAGES, PAGE_BYTES)
-            return [ReceivedMessage(each) for each in answer.messages], answer.next
-
         try:
-            yield from _pages(loop, target, fetch)
+            if end:
+                yield from _found(target, browser.pages(browser.browsed(entity, fragment, end), 1))
         except (BusError, OSError) as error:
             yield [(target.number, UNREACHED, fragment, str(error), 0)]
 
 
-def _plain_rows(loop: LoopThread, bus: ServiceBus, target: Target) -> Iterator[list[Row]]:
-    node = loop.call(bus.management(*_address(target.entity)))
-
-    async def fetch(first: int) -> Page:
-        messages = await node.peek(first, PAGE_MESSAGES)
-        return messages, messages[-1].sequence_number + 1 if messages else None
-
-    return _pages(loop, target, fetch)
-
-
-def _pages(loop: LoopThread, target: Target, fetch: Fetch) -> Iterator[list[Row]]:
-    following: int | None = 1
-    while following is not None:
-        messages, following = loop.call(fetch(following))
-        if messages:
-            yield [_row(target, message) for message in messages]
+def _found(target: Target, pages: Iterable[list[bytes]]) -> Iterator[list[Row]]:
+    for page in filter(None, pages):
+        yield [_row(target, ReceivedMessage(payload)) for payload in page]
 
 
 def _row(target: Target, message: ReceivedMessage) -> Row:
@@ -299,13 +275,6 @@ def _row(target: Target, message: ReceivedMessage) -> Row:
     return target.number, FOUND, message.sequence_number, str(message.message_id or ""), at_ms
 
 
-def _address(entity: str) -> tuple[str, SubQueue | None]:
-    is_dead = entity.lower().endswith(DEAD_LETTERS)
-    return (entity[: -len(DEAD_LETTERS)], SubQueue.DEAD_LETTER) if is_dead else (entity, None)
-
-
-async def _close(bus: ServiceBus) -> None:
-    try:
-        await bus.close()
-    except OSError:
-        pass  # it is gone already
+def _address(entity: str) -> str:
+    """The address of an entity as the records name it, with dead letters in lower case."""
+    return entity[: -len(DEAD_LETTERS)] + DEAD_LETTERS if entity.lower().endswith(DEAD_LETTERS.lower()) else entity

@@ -21,7 +21,7 @@ from tandembus.spark.jobs.files import (
     shown_name,
     without_patterns,
 )
-from tandembus.spark.jobs.query import reason_of, spark_errors
+from tandembus.spark.jobs.query import reason_of, selected, spark_errors
 from tandembus.spark.jobs.reconcile_stores import Lane, Life, StoreRecords, Stream, lanes_of, stores_of
 
 if TYPE_CHECKING:
@@ -127,12 +127,12 @@ def read_listed(spark: SparkSession, paths: Sequence[AuditPath]) -> Records:
     lines = _lines(spark, paths, SCHEMA).selectExpr("*", f"{IS_LINE} AS is_line", "_metadata.file_path AS file")
     raw = lines.drop("broken", "counts").cache()
     try:
-        files = spark.sql(FILES, raw=raw).collect()
+        files = selected(spark, FILES, raw=raw).collect()
         read = {shown_name(row[0]) for row in files}
         _check(paths, max([row[1] or 0 for row in files], default=0), {shown_name(row[0]) for row in files if row[2]})
-        streams = [Stream(*row) for row in spark.sql(STREAMS, raw=raw).collect()]
-        lives = [Life(*row) for row in spark.sql(LIVES, raw=raw).collect()]
-        lanes = lanes_of(spark.sql(LANES, raw=raw).collect())
+        streams = [Stream(*row) for row in selected(spark, STREAMS, raw=raw).collect()]
+        lives = [Life(*row) for row in selected(spark, LIVES, raw=raw).collect()]
+        lanes = lanes_of(selected(spark, LANES, raw=raw).collect())
         skipped_count = sum([row[3] for row in files])
         damaged = _damaged(spark, paths) if skipped_count else []
     except BaseException:
@@ -172,7 +172,7 @@ def _lines(spark: SparkSession, paths: Sequence[AuditPath], schema: str) -> Data
 def _damaged(spark: SparkSession, paths: Sequence[AuditPath]) -> list[tuple[str, int]]:
     # With the same schema Spark would take the lines that it has in memory, which do not know their files.
     lines = _lines(spark, paths, f"{SCHEMA}, looked_again boolean").select("*", "_metadata")
-    return [(shown_name(row["file"]), row["count"]) for row in spark.sql(DAMAGED, lines=lines).collect()]
+    return [(shown_name(row["file"]), row["count"]) for row in selected(spark, DAMAGED, lines=lines).collect()]
 
 
 def check_audit_paths(paths: Iterable[str]) -> None:

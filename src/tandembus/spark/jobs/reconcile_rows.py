@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.files import address_of, without_patterns
-from tandembus.spark.jobs.query import spark_errors
+from tandembus.spark.jobs.query import selected, spark_errors
 from tandembus.spark.jobs.reconcile_browser import InFlight, Target
 from tandembus.spark.jobs.reconcile_records import Records
 from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, MAIN_LANE, Lane, Spaces
@@ -284,7 +284,8 @@ def units_of(spark: SparkSession, records: Records, in_flight: InFlight | None) 
     lines = records.lines.dropDuplicates(["store", "number", "part"]) if records.has_copies else records.lines
     last = {store.store: store.last for store in records.stores}
     keys = [(lane.number, lane.store, lane.fragment, lane.lane, last[lane.store]) for lane in records.lanes]
-    entries = spark.sql(
+    entries = selected(
+        spark,
         ENTRIES,
         lines=lines,
         lanes=small(spark, keys, "lane_number int, store string, fragment long, lane int, last long"),
@@ -294,7 +295,7 @@ def units_of(spark: SparkSession, records: Records, in_flight: InFlight | None) 
         entries = entries.unionByName(_browsed_entries(spark, records, in_flight), allowMissingColumns=True)
     lanes = small(spark, _lane_rows(records, in_flight), LANES)
     text = FOLLOWED.replace("{is_found}", "false" if in_flight is None else IS_FOUND)
-    return spark.sql(UNITS, followed=spark.sql(text, entries=entries, lanes=lanes))
+    return selected(spark, UNITS, followed=selected(spark, text, entries=entries, lanes=lanes))
 
 
 def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
@@ -312,7 +313,8 @@ def _browsed_entries(spark: SparkSession, records: Records, in_flight: InFlight)
             known.append((lane.number, target, lane.fragment_index))
         elif lane.dropped_number > _seen_until(in_flight, lane.store):
             renewed.append((target, lane.fragment_index))
-    return spark.sql(
+    return selected(
+        spark,
         BROWSED_ENTRIES,
         last_number=LAST_NUMBER,
         found=in_flight.found,
@@ -386,7 +388,8 @@ def sends_of(
     end_at = min(spaces.end_at.values(), default=ALWAYS_MS)
     is_open = end_at < ALWAYS_MS
     known = [(key, space, spaces.doubt(space), is_open or space in spaces.partial) for key, space in homes.items()]
-    rows = spark.sql(
+    rows = selected(
+        spark,
         SENDS,
         sends=lines,
         homes=small(spark, known, "entity_key string, space string, doubt_at long, is_partial boolean"),
@@ -410,14 +413,14 @@ def messages_of(
     its own, so that all of it comes together in one grouping."""
     rows = units.selectExpr("*", *[f"0 AS {name}" for name in ("reordered", *SENT)])
     if has_backlog:
-        rows = rows.unionByName(spark.sql(REORDERED, units=units), allowMissingColumns=True)
+        rows = rows.unionByName(selected(spark, REORDERED, units=units), allowMissingColumns=True)
     if sends is not None:
         rows = rows.unionByName(sends.drop("entity"), allowMissingColumns=True)
-    counted = spark.sql(COUNTED, rows=rows, late_after=late_after_ms)
-    return spark.sql(CLASSES, counted=counted, late_after=late_after_ms, cut_off=cut_off_ms)
+    counted = selected(spark, COUNTED, rows=rows, late_after=late_after_ms)
+    return selected(spark, CLASSES, counted=counted, late_after=late_after_ms, cut_off=cut_off_ms)
 
 
 def places_of(spark: SparkSession, units: DataFrame, concerned: DataFrame, lanes: Sequence[Lane]) -> DataFrame:
     table = [(lane.number, lane.namespace, lane.entity) for lane in lanes]
     shown = small(spark, table, "lane_number int, namespace string, place_entity string")
-    return spark.sql(PLACES, units=units, concerned=concerned, lanes=shown)
+    return selected(spark, PLACES, units=units, concerned=concerned, lanes=shown)

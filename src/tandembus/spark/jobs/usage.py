@@ -19,7 +19,7 @@ from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import EPOCH, Used
 from tandembus.metering.files import FORMAT_VERSION
 from tandembus.spark.jobs.files import REMOTE_PATTERN, SUFFIXES, check_paths, is_local, shown_name, without_patterns
-from tandembus.spark.jobs.query import fitted_shuffles, reason_of, spark_errors
+from tandembus.spark.jobs.query import fitted_shuffles, reason_of, selected, spark_errors
 from tandembus.spark.jobs.usage_result import Earlier, Gap, Point, SkippedLine, UsageResult
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def run_usage(spark: SparkSession, options: UsageOptions) -> UsageResult:
     grain_s = 1 if size_bytes <= FINE_BYTES else MINUTE_S
     with fitted_shuffles(spark, size_bytes):
         rows = _read(spark, files).selectExpr("value", "_metadata.file_path AS source")
-        cells = spark.sql(CELLS, lines=spark.sql(LINES, files=rows), grain_s=grain_s).persist()
+        cells = selected(spark, CELLS, lines=selected(spark, LINES, files=rows), grain_s=grain_s).persist()
         try:
             return _result(spark, cells, files, grain_s)
         finally:
@@ -129,7 +129,7 @@ def _result(spark: SparkSession, cells: DataFrame, files: Sequence[MeteringFile]
     odd = cells.where("kind IN ('note', 'skipped') AND file IS NOT NULL").collect()
     skipped = Counter({shown_name(row["file"]): int(row["lines"]) for row in odd if row["kind"] == "skipped"})
     named = _skipped_lines(spark, [each for each in files if each.shown in skipped])
-    points = spark.sql(POINTS, cells=cells, step_s=step_s).collect()
+    points = selected(spark, POINTS, cells=cells, step_s=step_s).collect()
     notes = Notes()
     for row in odd:
         if row["kind"] == "note":
@@ -199,7 +199,7 @@ def _skipped_lines(spark: SparkSession, files: Sequence[MeteringFile]) -> tuple[
         "monotonically_increasing_id() AS place",
     )
     lines = _read(spark, files).selectExpr(*place, "value")
-    found = spark.sql(LINES, files=lines).where("kind = 'skipped'").select("file", "block", "place")
+    found = selected(spark, LINES, files=lines).where("kind = 'skipped'").select("file", "block", "place")
     skipped = found.orderBy("file", "block", "place").limit(NAMED_LINES).collect()
     blocks = lines.groupBy("file", "block").agg({"*": "count", "place": "min"})
     first_lines: dict[tuple[str, int], int] = {}
