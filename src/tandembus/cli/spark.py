@@ -25,7 +25,7 @@ from tandembus.cli.failures import INTERRUPTED, Failure
 from tandembus.cli.spark_master import check_form, is_cluster, require_answer
 from tandembus.cli.spark_waiting import watch_executors
 from tandembus.cli.target import json_option
-from tandembus.spark.jobs.streaming import say_at_once
+from tandembus.spark.jobs.query import say_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,7 +146,7 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 @contextmanager
 def explained_failures(advice: str) -> Iterator[None]:
     """What Spark itself refuses, in a sentence."""
-    from tandembus.spark.jobs.streaming import java_end, reason_of, spark_errors
+    from tandembus.spark.jobs.query import java_end, reason_of, spark_errors
 
     try:
         yield
@@ -174,7 +174,7 @@ def run_to_its_end(
 ) -> NoReturn:
     """A job that goes on until Ctrl-C, unless it runs `once`; ends with its exit code. `interrupted` tells what it has
     done until then, `advice` what to do when it failed."""
-    from tandembus.spark.jobs.streaming import JobFailed
+    from tandembus.spark.jobs.query import JobFailed
 
     try:
         session = spark.session(app_name)

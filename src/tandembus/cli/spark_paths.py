@@ -9,7 +9,7 @@ import click
 
 from tandembus.cli.spark import SparkTarget
 from tandembus.errors import InvalidArgument
-from tandembus.spark.jobs.usage_files import check_shared
+from tandembus.spark.jobs.files import check_shared
 
 
 @contextmanager

@@ -17,11 +17,11 @@ from tandembus.cli.parameters import duration, past_moment
 from tandembus.cli.spark import SparkTarget, spark_options
 from tandembus.cli.spark_paths import require_shared, wrong_usage
 from tandembus.cli.target import check_certificate, checked_connection_string
-from tandembus.spark.jobs.reconcile_files import check_audit_paths
-from tandembus.spark.jobs.usage_files import check_paths
+from tandembus.spark.jobs.files import check_paths
+from tandembus.spark.jobs.reconcile_records import check_audit_paths
 
 if TYPE_CHECKING:
-    from tandembus.spark.jobs.reconcile_result import ReconcileResult
+    from tandembus.spark.jobs.reconcile import ReconcileResult
 
 COLUMNS: Final = (
     "accepted",

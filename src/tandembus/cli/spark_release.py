@@ -17,9 +17,9 @@ from tandembus.client.addresses import address_of
 from tandembus.client.reservations import OwnerInfo, Reservations
 from tandembus.errors import InvalidArgument, NotSupported
 from tandembus.spark.source.ledger import settle_stopped
-from tandembus.spark.source.offsets import COMMITS, NONE_YET, OFFSETS, done_at, newest, offsets_in
 from tandembus.spark.source.options import parse_options
 from tandembus.spark.source.ranges import FragmentRanges
+from tandembus.spark.source.stream import COMMITS, NONE_YET, OFFSETS, done_at, newest, offsets_in
 
 PLAIN: Final = (
     "Only tandembus namespaces have them, unless started with --no-reservations. With backend=azure a query defers its "

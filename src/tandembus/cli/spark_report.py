@@ -12,9 +12,8 @@ from tandembus.cli.spark import SparkTarget, spark_options
 from tandembus.cli.spark_paths import require_shared, wrong_usage
 from tandembus.cli.spark_usage import LARGEST
 from tandembus.metering.bills import PriceBook
-from tandembus.spark.jobs.report import TITLE, ReportOptions, run_report
-from tandembus.spark.jobs.report_reconciliation import read_reconciliation
-from tandembus.spark.jobs.usage_files import check_metering_paths
+from tandembus.spark.jobs.report import TITLE, ReportOptions, read_reconciliation, run_report
+from tandembus.spark.jobs.usage import check_metering_paths
 
 
 @click.command()

@@ -14,7 +14,7 @@ from tandembus.cli.spark_paths import require_shared, wrong_usage
 from tandembus.metering.bills import Bill, Group, PriceBook, largest_first
 from tandembus.metering.failover_costs import failover_bill
 from tandembus.metering.money import money
-from tandembus.spark.jobs.usage_files import check_metering_paths
+from tandembus.spark.jobs.usage import check_metering_paths
 from tandembus.spark.jobs.usage_result import UsageResult, bill_document
 
 LARGEST: Final = 10**15
@@ -68,7 +68,7 @@ def usage(
            "lines", "failover", "gaps", "skipped", "earlier"}; money stands in texts, so that it keeps its digits
     """
     from tandembus.spark.jobs.usage import UsageOptions, run_usage
-    from tandembus.spark.jobs.usage_output import keep_result
+    from tandembus.spark.jobs.usage_result import keep_result
 
     require_shared(target, paths)
     with wrong_usage():

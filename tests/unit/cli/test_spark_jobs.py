@@ -14,7 +14,7 @@ from tandembus.cli import main
 from tandembus.cli.failures import FAILED, INTERRUPTED, NOT_FOUND, TRY_LATER, UNREACHABLE, WRONG_USAGE, Failure
 from tandembus.cli.spark import NO_SOURCE, SparkTarget, run_to_its_end
 from tandembus.cli.spark_master import check_form, require_answer
-from tandembus.spark.jobs.streaming import JobFailed
+from tandembus.spark.jobs.query import JobFailed
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 

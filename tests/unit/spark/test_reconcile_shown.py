@@ -12,8 +12,8 @@ import pytest
 
 from tandembus.cli.spark_reconcile import COLUMNS, namespaces_to_browse, show
 from tandembus.security.key_file import ensure_key
-from tandembus.spark.jobs.reconcile_judging import SUMS
-from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
+from tandembus.spark.jobs.reconcile import ReconcileResult, Verdict
+from tandembus.spark.jobs.reconcile_rows import SUMS
 from tests.covers import covers
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)

@@ -16,11 +16,19 @@ from tandembus.cli import main
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook, Used, day_of
 from tandembus.metering.price_files import load_prices
-from tandembus.spark.jobs.reconcile_judging import SUMS
-from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
-from tandembus.spark.jobs.report import ReportOptions, run_report
-from tandembus.spark.jobs.report_reconciliation import read_reconciliation
-from tandembus.spark.jobs.report_timeline import LEFT, RIGHT, WIDTH, Timeline, levels, timeline
+from tandembus.spark.jobs.reconcile import ReconcileResult, Verdict
+from tandembus.spark.jobs.reconcile_rows import SUMS
+from tandembus.spark.jobs.report import (
+    LEFT,
+    RIGHT,
+    WIDTH,
+    ReportOptions,
+    Timeline,
+    levels,
+    read_reconciliation,
+    run_report,
+    timeline,
+)
 from tandembus.spark.jobs.usage_result import Earlier, Gap, UsageResult, write_result
 from tests.covers import covers
 from tests.unit.spark.reports import HOSTILE, NOON, outage, page, point, reconciliation, used_by

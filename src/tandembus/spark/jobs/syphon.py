@@ -16,7 +16,7 @@ from tandembus.client import ClientFailure
 from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings, TopicSettings
 from tandembus.pairing.syphon_rules import SyphonSettings
-from tandembus.spark.jobs.streaming import Batch, JobFailed, follow
+from tandembus.spark.jobs.query import Batch, JobFailed, follow
 from tandembus.spark.jobs.syphon_task import NAME, Pair, Work, source_of
 
 if TYPE_CHECKING:

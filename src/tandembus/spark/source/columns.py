@@ -1,4 +1,4 @@
-"""Messages as Arrow batches: some hundreds to thousands of rows each, and never many bytes at once."""
+"""Messages as Arrow batches: up to some thousand rows each, with a bound on their bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from tandembus.spark.source.decoding import NUMBER_BITS, UNREADABLE, Rows, add_message
+from tandembus.spark.source.decoder import UNREADABLE, Rows, add_message
 from tandembus.spark.source.marks import sequence_number_of
+from tandembus.spark.source.ranges import NUMBER_BITS
 from tandembus.spark.source.schema import arrow_schema
 
 log = logging.getLogger("tandembus.spark")
@@ -25,8 +26,8 @@ def batches_of(
     max_bytes: int = BATCH_BYTES,
     state: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of encoded messages of one entity, in their order. Pages stay whole where they fit. `state`: the one that
-    each row shows in place of the message's present state."""
+    """Batches of encoded messages of one entity, in their order. Pages stay whole where they fit. `state`: the state
+    that each row shows instead of the message's present one."""
     limit = min(BATCH_BYTES, max_bytes)
     chunk: list[bytes] = []
     size = 0
@@ -41,7 +42,7 @@ def batches_of(
 
 
 def _parts(pages: Iterable[list[bytes]], limit: int) -> Iterator[tuple[list[bytes], int]]:
-    """Pages with their sizes; of one that is larger than a batch, each message by itself."""
+    """Pages with their sizes; the messages of a page that is larger than a batch come one by one."""
     for page in pages:
         size = sum(map(len, page))
         if len(page) <= BATCH_ROWS and size <= limit:
@@ -107,7 +108,7 @@ def _arrays(entity: str, rows: Rows, state: str | None) -> list[pa.Array]:
 
 
 def _texts(values: list[str | None]) -> pa.Array:
-    """Most messages have few of them: a column of nothing is made at once."""
+    """Most messages have few of these fields: a column without any value is made at once."""
     if values and values[0] is None and values.count(None) == len(values):
         return pa.nulls(len(values), pa.string())
     return pa.array(values, pa.string())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandembus.spark.jobs.reconcile_names import Names, Written
+from tandembus.spark.jobs.reconcile import Names
 from tandembus.spark.jobs.reconcile_stores import (
     ALWAYS_MS,
     Lane,
@@ -131,13 +131,12 @@ def test_a_backlog_for_a_namespace_without_records_is_told() -> None:
 @covers("D5")
 def test_names_are_shown_as_they_are_written_at_home() -> None:
     written = [
-        Written("contoso", "orders", "ORDERS", is_backlog=True),
-        Written("contoso", "orders", "Orders", is_backlog=False),
-        Written("fabrikam", "orders", "orders", is_backlog=False),
+        ("contoso", "orders", "ORDERS", True),
+        ("contoso", "orders", "Orders", False),
+        ("fabrikam", "orders", "orders", False),
     ]
-    names = Names.of(written, ["Contoso", "Fabrikam"])
-    names.add([Written("contoso", "orders", "oRDERS"), Written("contoso", "new", "New")])
-    assert names.entity("contoso", "orders") == "Orders"
-    assert names.entity("contoso", "new") == "New"
-    assert names.namespace("contoso") == "Contoso"
+    names = Names(["Contoso", "Fabrikam"], written)
+    names.add([("contoso", "orders", "oRDERS"), ("contoso", "new", "New")])
+    assert names.shown("contoso", "orders") == {"namespace": "Contoso", "entity": "Orders"}
+    assert names.shown("contoso", "new") == {"namespace": "Contoso", "entity": "New"}
     assert names.homes["orders"] == "contoso", "it is the one that has a backlog"

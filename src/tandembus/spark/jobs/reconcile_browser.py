@@ -1,43 +1,40 @@
-"""What is in flight: browsed in the namespaces themselves, by tasks, so that no process holds all of it."""
+"""Browses the namespaces for what is in flight, in Spark's tasks, so that no process holds all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tandembus.client.addresses import SubQueue
 from tandembus.client.administration import Administration
 from tandembus.client.messages import ReceivedMessage
-from tandembus.client.reservations import Reservations
-from tandembus.client.service_bus import ServiceBus, connect
 from tandembus.client.topology import OpenStore, open_stores
 from tandembus.clock import SystemClock
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, NotSupported
 from tandembus.loop_thread import LoopThread
 from tandembus.security.sas import parse_connection_string
 from tandembus.spark.jobs.reconcile_stores import ALWAYS_MS, Lane, StoreRecords
-from tandembus.spark.source.link import expired_token
+from tandembus.spark.source.browser import Browser
+from tandembus.spark.source.link import Link, expired_token
+from tandembus.spark.source.options import LAST_NUMBER, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-PAGE_MESSAGES: Final = 2000
-PAGE_BYTES: Final = 4 << 20
-DEAD_LETTERS: Final = "/$deadletterqueue"
+DEAD_LETTERS: Final = "/$DeadLetterQueue"
 TRANSFERS: Final = "/$transfer"
 ANSWER_TIMEOUT_S: Final = 20.0
-LAST_NUMBER: Final = (1 << 48) - 1
 
 BROWSED_SCHEMA: Final = "target int, outcome int, sequence long, text string, at long"
 FOUND: Final = 0
 UNREACHED: Final = 1
-"""A fragment (its index stands for the sequence number) or, with -1, all of the entity."""
+"""A fragment (the sequence number is its index) or, with -1, the whole entity."""
 CLOSED: Final = 2
 """Nobody can browse it: a topic, or a queue that forwards its messages."""
 EVERY_FRAGMENT: Final = -1
 
+T = TypeVar("T")
 Namespace = tuple[str, str | None]
 """Connection string, certificate to trust."""
 Row = tuple[int, int, int, str, int]
@@ -46,13 +43,12 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be browsed."""
+    """An entity to browse, and those of its fragments that the records know."""
 
     number: int
     namespace: str
     entity: str
     fragments: tuple[int, ...] = ()
-    """Those that the records know of."""
 
     @property
     def key(self) -> Key:
@@ -65,20 +61,21 @@ class InFlight:
     """Columns: target, sequence, message_id, at (when it was enqueued, in milliseconds)."""
     targets: Sequence[Target]
     unreached: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """By target and fragment, and why."""
+    """Reasons, by target and fragment."""
     closed: frozenset[int] = frozenset()
+    """Targets that nobody can browse."""
     seen_until: Mapping[str, int] | None = None
-    """By store, the newest record that was there before browsing began. None: all of them."""
+    """By store, the newest record that was there before browsing began. None: all records."""
     open_stores: Mapping[str, Mapping[int, OpenStore]] = field(default_factory=dict)
-    """By namespace, its stores that were open, by their index; without namespaces that do not say it."""
+    """By namespace, its open stores by their index; a namespace that does not report them is missing."""
 
     def is_reached(self, target: Target, fragment: int) -> bool:
         places = ((target.number, fragment), (target.number, EVERY_FRAGMENT))
         return not any(place in self.unreached for place in places)
 
     def ends(self, store: StoreRecords, lanes: Sequence[Lane]) -> StoreRecords:
-        """Decides how far a store's records are complete: if it was open, to the last one, if they are of that life and
-        reach as far as the store said."""
+        """The store with the end of its records: an open store's records are complete up to the last one, if they are
+        of its present life and include the newest one that the store has."""
         stores = self.open_stores.get(store.namespace.lower())
         if stores is None:
             targets = {target.key: target for target in self.targets}
@@ -92,9 +89,13 @@ class InFlight:
         if store.epoch >= found.epoch and store.last >= found.audited:
             return replace(store, end_at=ALWAYS_MS)
         # A later life may have no records, if it has no audit: the mark at the end of the one before ends nothing then.
-        missing_count = store.missing_count + max(0, found.audited - store.last)
-        doubtful = replace(store, doubtful_until=store.last, doubtful_until_at=ALWAYS_MS)
-        return replace(doubtful, missing_count=missing_count, end_at=store.last_at)
+        return replace(
+            store,
+            missing_count=store.missing_count + max(0, found.audited - store.last),
+            doubtful_until=store.last,
+            doubtful_until_at=ALWAYS_MS,
+            end_at=store.last_at,
+        )
 
 
 def in_flight_of(
@@ -103,14 +104,11 @@ def in_flight_of(
     browsed: Sequence[tuple[str, str]],
     seen_until: Mapping[str, int] | None = None,
 ) -> InFlight:
-    """What the caller has browsed: namespace, entity, sequence number, message id, time of arrival in milliseconds; and
-    the namespace and name of every entity that was looked at to its end."""
+    """What the caller has browsed: namespace, entity, sequence number, message id and time of arrival in milliseconds;
+    and the namespace and name of every entity that was browsed to its end."""
     targets = [Target(number, *each) for number, each in enumerate(browsed)]
     numbers = {target.key: target.number for target in targets}
-    listed = [
-        (numbers[space.lower(), entity.lower()], sequence, message_id, at)
-        for space, entity, sequence, message_id, at in rows
-    ]
+    listed = [(numbers[space.lower(), entity.lower()], *message) for space, entity, *message in rows]
     found = spark.createDataFrame(listed, "target int, sequence long, message_id string, at long")
     return InFlight(found, targets, seen_until=seen_until)
 
@@ -118,9 +116,7 @@ def in_flight_of(
 def browse(
     spark: SparkSession, namespaces: Sequence[Namespace], lanes: Sequence[Lane], seen_until: Mapping[str, int]
 ) -> InFlight:
-    """Looks at each entity that the records know, in its own namespace, to its end."""
-    from pyspark.sql import functions as F  # noqa: N812
-
+    """Browses each entity that the records know, in its own namespace, to its end."""
     known = named(namespaces, sorted({lane.namespace for lane in lanes}))
     targets = targets_in(lanes, set(known))
     work = [(target.number, target.namespace.lower(), target.entity, list(target.fragments)) for target in targets]
@@ -130,22 +126,21 @@ def browse(
 
     table = spark.createDataFrame(work, "number int, namespace string, entity string, fragments array<int>")
     parts = max(1, min(len(work), 2 * spark.sparkContext.defaultParallelism))
-    # A checkpoint and no cache: what is lost of it must not be browsed again later, when other messages are there.
+    # A checkpoint instead of a cache: what is lost of a cache would be browsed again, when other messages are there.
     rows = table.repartition(parts).mapInArrow(look, BROWSED_SCHEMA).localCheckpoint(eager=True)
-    told = rows.where(F.col("outcome") != FOUND).collect()
-    found = rows.where(F.col("outcome") == FOUND).select("target", "sequence", F.col("text").alias("message_id"), "at")
+    others = rows.where(f"outcome != {FOUND}").collect()
     return InFlight(
-        found,
+        rows.where(f"outcome = {FOUND}").selectExpr("target", "sequence", "text AS message_id", "at"),
         targets,
-        {(row["target"], row["sequence"]): row["text"] for row in told if row["outcome"] == UNREACHED},
-        frozenset([row["target"] for row in told if row["outcome"] == CLOSED]),
+        {(row["target"], row["sequence"]): row["text"] for row in others if row["outcome"] == UNREACHED},
+        frozenset([row["target"] for row in others if row["outcome"] == CLOSED]),
         seen_until,
         stores_in(known),
     )
 
 
 def targets_in(lanes: Iterable[Lane], spaces: set[str]) -> list[Target]:
-    """Each entity once. What waits to be forwarded has no address."""
+    """Each entity once. Messages that wait to be forwarded have no address."""
     fragments: dict[Key, set[int]] = {}
     names: dict[Key, tuple[str, str]] = {}
     for lane in lanes:
@@ -158,17 +153,15 @@ def targets_in(lanes: Iterable[Lane], spaces: set[str]) -> list[Target]:
 
 
 def named(namespaces: Sequence[Namespace], recorded: Sequence[str]) -> dict[str, Namespace]:
-    """Which of the recorded namespaces each connection string leads to. In a loop of its own: a notebook has one."""
-    with LoopThread() as loop:
-        names = [loop.call(_name_of(namespace)) for namespace in namespaces]
+    """The connection strings by the name of the recorded namespace to which each leads."""
     found: dict[str, Namespace] = {}
-    for namespace, name in zip(namespaces, names, strict=True):
+    for namespace, name in zip(namespaces, _asked(namespaces, _name_of), strict=True):
         if name is None or name.lower() not in [each.lower() for each in recorded]:
-            told = f"is '{name}'" if name else "does not tell its name (that takes the right Manage)"
+            is_called = f"is '{name}'" if name else "does not tell its name (that takes the right Manage)"
             host = parse_connection_string(namespace[0]).host
             raise InvalidArgument(
-                f"The namespace at {host} {told}, and the records are of {', '.join(recorded)}. Give the data folders "
-                "and the connection strings of the same namespaces."
+                f"The namespace at {host} {is_called}, and the records are of {', '.join(recorded)}. Give the data "
+                "folders and the connection strings of the same namespaces."
             )
         if name.lower() in found:
             raise InvalidArgument(
@@ -180,9 +173,15 @@ def named(namespaces: Sequence[Namespace], recorded: Sequence[str]) -> dict[str,
 
 
 def stores_in(namespaces: Mapping[str, Namespace]) -> dict[str, dict[int, OpenStore]]:
+    """The open stores of each namespace that reports them."""
+    answers = zip(namespaces, _asked(namespaces.values(), _stores_of), strict=True)
+    return {name: stores for name, stores in answers if stores is not None}
+
+
+def _asked(namespaces: Iterable[Namespace], ask: Callable[[Namespace], Coroutine[Any, Any, T]]) -> list[T]:
+    """In a loop of its own: the caller may be a notebook, which has one already."""
     with LoopThread() as loop:
-        told = {name: loop.call(_stores_of(namespace)) for name, namespace in namespaces.items()}
-    return {name: stores for name, stores in told.items() if stores is not None}
+        return [loop.call(ask(namespace)) for namespace in namespaces]
 
 
 async def _stores_of(namespace: Namespace) -> dict[int, OpenStore] | None:
@@ -223,82 +222,52 @@ def _browsed_batches(
                 target = Target(one["number"], one["namespace"], one["entity"], tuple(one["fragments"]))
                 for rows in browsed_rows(loop, namespaces[target.namespace], target):
                     columns = zip(*rows, strict=True)
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)], names
-                    )
+                    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+                    yield pa.RecordBatch.from_arrays(arrays, names)
 
 
 def browsed_rows(loop: LoopThread, namespace: Namespace, target: Target) -> Iterator[list[Row]]:
-    """Page by page. What cannot be looked at is told in a row, too: the rest is browsed nevertheless."""
+    """Rows page by page. A row also reports what cannot be browsed, so that the rest is browsed nevertheless."""
     connection_string, ca_path = namespace
-    try:
-        bus = loop.call(connect(connection_string, ca_path=ca_path, timeout_s=ANSWER_TIMEOUT_S))
-    except (BusError, OSError) as error:
-        yield [(target.number, UNREACHED, EVERY_FRAGMENT, str(error), 0)]
-        return
-    try:
-        yield from _entity_rows(loop, bus, target)
-    finally:
-        loop.call(_closed(bus))
-
-
-def _entity_rows(loop: LoopThread, bus: ServiceBus, target: Target) -> Iterator[list[Row]]:
+    link = Link(SourceOptions(connection=connection_string, ca_path=ca_path, retry_for_s=0.0))
+    browser = Browser(link, loop)
     try:
         try:
-            yield from _fragment_rows(loop, bus, target)
+            yield from _fragment_rows(loop, link, browser, target)
         except NotSupported:
-            yield from _plain_rows(loop, bus, target)
+            yield from _found(target, browser.pages(browser.peeked(_address(target.entity), None, LAST_NUMBER), 1))
     except InvalidOperation:
         yield [(target.number, CLOSED, EVERY_FRAGMENT, "", 0)]
     except (BusError, OSError) as error:
         yield [(target.number, UNREACHED, EVERY_FRAGMENT, str(error), 0)]
+    finally:
+        loop.call(link.drop())
 
 
-def _fragment_rows(loop: LoopThread, bus: ServiceBus, target: Target) -> Iterator[list[Row]]:
-    path, sub_queue = _address(target.entity)
-    node = loop.call(bus.reservations(path, sub_queue))
+def _fragment_rows(loop: LoopThread, link: Link, browser: Browser, target: Target) -> Iterator[list[Row]]:
+    entity = _address(target.entity)
+
+    async def ends_of() -> dict[int, int]:
+        return await (await link.reservations(entity)).ends()
+
     try:
-        ends = loop.call(node.ends())
+        ends = loop.call(link.patiently(ends_of))
     except BusError as error:
         if not error.retryable:
             raise
         ends = {}  # a fragment is out: each is asked by itself
     for fragment in sorted({*ends, *target.fragments}):
+        end = ends.get(fragment, LAST_NUMBER)
         try:
-            yield from _pages(loop, target, _fetching(node, fragment, ends.get(fragment, LAST_NUMBER)))
+            if end:
+                yield from _found(target, browser.pages(browser.browsed(entity, fragment, end), 1))
         except (BusError, OSError) as error:
             yield [(target.number, UNREACHED, fragment, str(error), 0)]
 
 
-Fetch = Callable[[int], Awaitable[tuple[list[ReceivedMessage], int | None]]]
-
-
-def _fetching(node: Reservations, fragment: int, end: int) -> Fetch:
-    async def fetch(first: int) -> tuple[list[ReceivedMessage], int | None]:
-        if first > end:
-            return [], None
-        answer = await node.browse(fragment, first, end, PAGE_MESSAGES, PAGE_BYTES)
-        return [ReceivedMessage(each) for each in answer.messages], answer.next
-
-    return fetch
-
-
-def _plain_rows(loop: LoopThread, bus: ServiceBus, target: Target) -> Iterator[list[Row]]:
-    node = loop.call(bus.management(*_address(target.entity)))
-
-    async def fetch(first: int) -> tuple[list[ReceivedMessage], int | None]:
-        messages = await node.peek(first, PAGE_MESSAGES)
-        return messages, messages[-1].sequence_number + 1 if messages else None
-
-    return _pages(loop, target, fetch)
-
-
-def _pages(loop: LoopThread, target: Target, fetch: Any) -> Iterator[list[Row]]:
-    following: int | None = 1
-    while following is not None:
-        messages, following = loop.call(fetch(following))
-        if messages:
-            yield [_row(target, message) for message in messages]
+def _found(target: Target, pages: Iterable[list[bytes]]) -> Iterator[list[Row]]:
+    for page in filter(None, pages):
+        yield [_row(target, ReceivedMessage(payload)) for payload in page]
 
 
 def _row(target: Target, message: ReceivedMessage) -> Row:
@@ -306,13 +275,6 @@ def _row(target: Target, message: ReceivedMessage) -> Row:
     return target.number, FOUND, message.sequence_number, str(message.message_id or ""), at_ms
 
 
-def _address(entity: str) -> tuple[str, SubQueue | None]:
-    is_dead = entity.lower().endswith(DEAD_LETTERS)
-    return (entity[: -len(DEAD_LETTERS)], SubQueue.DEAD_LETTER) if is_dead else (entity, None)
-
-
-async def _closed(bus: ServiceBus) -> None:
-    try:
-        await bus.close()
-    except OSError:
-        pass  # it is gone already
+def _address(entity: str) -> str:
+    """The address of an entity as the records name it, with dead letters in lower case."""
+    return entity[: -len(DEAD_LETTERS)] + DEAD_LETTERS if entity.lower().endswith(DEAD_LETTERS.lower()) else entity

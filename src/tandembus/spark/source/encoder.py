@@ -1,4 +1,5 @@
-"""Application properties as texts and back: every AMQP type has a name and a form, so that nothing is changed."""
+"""Encodes rows as messages, the innermost step of writing, compiled where possible; and application properties as texts
+and back: every AMQP type has a name and a form, so that nothing is changed."""
 
 from __future__ import annotations
 
@@ -10,9 +11,19 @@ from typing import Final
 
 from tandembus.amqp.encoding import values
 from tandembus.amqp.encoding.codec import decode, encode
-from tandembus.amqp.encoding.values import Typed
+from tandembus.amqp.encoding.descriptors import HEADER
+from tandembus.amqp.encoding.sections import (
+    application_properties_section,
+    data_section,
+    message_annotations_section,
+    properties_section,
+    section,
+)
+from tandembus.amqp.encoding.time_to_live import header_ttl, times_of
+from tandembus.amqp.encoding.values import Typed, uint
 from tandembus.errors import BusError, InvalidArgument
 
+PARTITION_KEY: Final = "x-opt-partition-key"
 NAMES: Final = {
     values.UBYTE: "ubyte",
     values.USHORT: "ushort",
@@ -40,10 +51,65 @@ _INTEGERS: Final = frozenset(
     ("ubyte", "ushort", "uint", "ulong", "byte", "short", "int", "timestamp")  # a long is Python's own int
 )
 _DECIMAL_BYTES: Final = {"decimal32": 4, "decimal64": 8, "decimal128": 16}
+_DURABLE: Final = section(HEADER, [True])
+
+
+def encode_message(
+    body: bytes,
+    message_id: str,
+    session_id: str | None,
+    partition_key: str | None,
+    texts: tuple[str | None, ...],
+    ttl_ms: int | None,
+    now_s: float,
+    properties: dict[str, object] | None,
+) -> bytes:
+    """`texts`: subject, content type, correlation id, reply to, to."""
+    created_at, expires_at = times_of(ttl_ms, now_s)
+    parts: list[bytes] = []
+    if ttl_ms is None:
+        parts.append(_DURABLE)
+    else:
+        parts.append(section(HEADER, [True, None, uint(max(1, header_ttl(ttl_ms)))]))
+    if partition_key is not None:
+        parts.append(message_annotations_section({PARTITION_KEY: partition_key}))
+    parts.append(
+        properties_section(
+            message_id=message_id,
+            to=texts[4],
+            subject=texts[0],
+            reply_to=texts[3],
+            correlation_id=texts[2],
+            content_type=texts[1],
+            absolute_expiry_time=expires_at,
+            creation_time=created_at,
+            group_id=session_id,
+        )
+    )
+    if properties:
+        parts.append(application_properties_section(properties))
+    parts.append(data_section(body))
+    return b"".join(parts)
+
+
+def properties_of(
+    texts: list[tuple[str, str | None]] | None, types: list[tuple[str, str | None]] | None
+) -> dict[str, object] | None:
+    """Typed properties of a row's two maps. Raises InvalidArgument."""
+    if not texts:
+        return None
+    names = dict(types) if types else {}
+    properties: dict[str, object] = {}
+    for name, text in texts:
+        try:
+            properties[name] = from_text(text, names.get(name))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"the property {name!r} cannot be sent: {error}") from None
+    return properties
 
 
 def to_text(value: object) -> tuple[str | None, str]:
-    """Text and name of the type, of a value as the codec's typed decoding gives it."""
+    """The text of a value as the codec's typed decoding returns it, and the name of its type."""
     if isinstance(value, str):
         return value, "string"
     if value is None:
@@ -65,13 +131,13 @@ def to_text(value: object) -> tuple[str | None, str]:
 
 
 def _is_half_a_character(value: object) -> bool:
-    """A char may hold a surrogate, which no text can."""
+    """A char may hold a surrogate, which a text cannot."""
     return isinstance(value, str) and len(value) == 1 and 0xD800 <= ord(value) <= 0xDFFF
 
 
 def from_text(text: str | None, name: str | None) -> object:
-    """The value that `to_text` made this of; without a type it is a string. Raises InvalidArgument,
-    which does not repeat the text: that may be somebody's secret."""
+    """The inverse of `to_text`; without a type it is a string. Raises InvalidArgument, which does not repeat the text:
+    it may be a secret."""
     if name is None or name == "string":
         return text
     if text is None or name == "null":

@@ -12,7 +12,7 @@ from tandembus.clock import SystemClock
 from tandembus.errors import InvalidArgument, Unauthorized
 from tandembus.loop_thread import LoopThread
 from tandembus.security.sas import make_token, parse_connection_string
-from tandembus.spark.jobs.reconcile_in_flight import (
+from tandembus.spark.jobs.reconcile_browser import (
     CLOSED,
     EVERY_FRAGMENT,
     FOUND,

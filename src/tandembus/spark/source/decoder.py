@@ -1,7 +1,7 @@
-"""From encoded messages to columns, message by message: the innermost step of reading, and compiled where possible.
+"""Decodes messages into columns, the innermost step of reading, compiled where possible.
 
-Values are taken where they stand; what is rare is decoded in general ways. Messages come from strangers: of one that
-cannot be read there is a row all the same, with what is certain and the bytes that came.
+Common values are read in place; rare ones are decoded in general ways. Messages come from strangers: one that cannot be
+read becomes a row, too, with what is certain and its bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from tandembus.amqp.encoding.descriptors import (
 )
 from tandembus.amqp.encoding.time_to_live import LAST_MS, MAX_HEADER_TTL_MS
 from tandembus.errors import MalformedData
+from tandembus.spark.source.encoder import to_text
 from tandembus.spark.source.marks import Marks, elements, integer_at, marks_of, read_marks, section_at
-from tandembus.spark.source.property_values import to_text
 
-NUMBER_BITS: Final = 48
-NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 STATES: Final = ("active", "deferred", "scheduled")
 UNREADABLE: Final = "tandembus:unreadable"
 """The property that marks the row of a message that cannot be read; its text says why."""
@@ -99,12 +97,12 @@ class Rows:
         self.map_types: Final[list[str]] = []
         self.bodies: Final[list[bytes]] = []
         self.unreadable: Final[list[str]] = []
-        """Why, for each message that could not be read."""
+        """A reason for each message that could not be read."""
 
 
 @final
 class _Envelope:
-    """What stands in front of a message's body; nothing of it is in the columns before all of it was read."""
+    """The sections before a message's body; they are added to the columns when the whole message has been read."""
 
     __slots__ = ("created_ms", "delivery_count", "expires_ms", "marks", "texts", "ttl_ms")
 
@@ -118,11 +116,11 @@ class _Envelope:
 
 
 def add_message(rows: Rows, payload: bytes) -> None:
-    """One more row, whatever the bytes are."""
+    """Adds a row, whatever the bytes are."""
     map_end = len(rows.map_names)
     try:
         _add_readable(rows, payload)
-    except Exception as error:  # whatever a stranger's bytes bring about: it must not be in the way of all others
+    except Exception as error:  # one bad message must not keep the others from being read
         del rows.map_names[map_end:]
         del rows.map_values[map_end:]
         del rows.map_types[map_end:]
@@ -170,7 +168,7 @@ def _add_readable(rows: Rows, payload: bytes) -> None:
 
 
 def _add_unreadable(rows: Rows, payload: bytes, why: str) -> None:
-    """What the service has written, those of the message's own fields that can be read, the mark, and all bytes."""
+    """Adds a row with the service's annotations, the fields that can be read, the mark, and all bytes."""
     envelope = _Envelope()
     partition_key: str | None = None
     try:
@@ -181,7 +179,7 @@ def _add_unreadable(rows: Rows, payload: bytes, why: str) -> None:
             at = skip_value(payload, value_at, end)
             if code == HEADER or code == PROPERTIES:
                 _read_fields(envelope, payload, code, value_at, at, True)
-    except Exception:  # what has been read up to here is certain
+    except Exception:  # the fields read so far are certain
         pass
     envelope.marks = marks_of(payload)
     if envelope.marks.key_at > 0:
@@ -197,14 +195,14 @@ def _add_unreadable(rows: Rows, payload: bytes, why: str) -> None:
 
 
 def _why(error: Exception) -> str:
-    """Without any of the content."""
+    """The reason, without any of the message's content."""
     if isinstance(error, MalformedData):
         return str(error)
     return "text that is not UTF-8" if isinstance(error, UnicodeError) else type(error).__name__
 
 
 def _add_envelope(rows: Rows, envelope: _Envelope, partition_key: str | None) -> None:
-    """Nothing here can fail: all columns get their row, or none."""
+    """Cannot fail: either all columns get a value for the row, or none does."""
     marks = envelope.marks
     texts = envelope.texts
     rows.numbers.append(int(marks.number))
@@ -240,7 +238,7 @@ def _read_section(envelope: _Envelope, payload: bytes, code: i64, at: i64, end: 
 
 
 def _read_fields(envelope: _Envelope, payload: bytes, code: i64, at: i64, end: i64, is_lenient: bool) -> None:
-    """Header or properties. Lenient: fields that cannot be read are passed over."""
+    """Reads header or properties. Lenient: fields that cannot be read are skipped."""
     if payload[at] == _EMPTY_LIST:
         return
     position, count = elements(payload, at, end, 0xC0)
@@ -306,7 +304,7 @@ def _text_if_any(payload: bytes, at: i64, end: i64) -> str | None:
 
 
 def _add_properties(rows: Rows, payload: bytes, at: i64, end: i64) -> str | None:
-    """Returns the reason of a dead letter."""
+    """Adds the application properties, and returns the reason of a dead letter."""
     reason: str | None = None
     first = len(rows.map_names)
     position, count = elements(payload, at, end, 0xC1)

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming import StreamingQuery
 
-from tandembus.spark.jobs.streaming import FINISH_LOOKS, Batch, JobFailed, follow, reason_of
+from tandembus.spark.jobs.query import FINISH_LOOKS, Batch, JobFailed, follow, reason_of
 
 TEXT = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_RUNTIME_ERROR] \
 Failed when Python streaming data source perform latestOffset: Traceback (most recent call last):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tandembus.spark.jobs.reconcile_files import address_of, audit_roots, unread_files
+from tandembus.spark.jobs.files import address_of
+from tandembus.spark.jobs.reconcile_records import audit_roots, unread_files
 from tests.covers import covers
 
 
