@@ -19,11 +19,10 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from tandembus.client import ReceivedMessage, connect
 from tandembus.clock import SystemClock
 from tandembus.pairing import EntityState
-from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
-from tandembus.pairing.runtime import Runtime
-from tandembus.pairing.syphon import Syphon
-from tandembus.pairing.syphon_observer import SyphonFigures
-from tandembus.pairing.syphon_rules import SyphonSettings
+from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
+from tandembus.pairing.syphon.engine import Syphon
+from tandembus.pairing.syphon.observer import SyphonFigures
+from tandembus.pairing.syphon.settings import SyphonSettings
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.integration.pairs import Form, Pair
@@ -183,7 +182,7 @@ class Chain:
         primary = SharedConnection(partial(connect, self._primary.connection_string))
         figures, settings = SyphonFigures(SystemClock()), SyphonSettings(quiet_s=0.1)
         backlog = [ClientBacklog(secondary, queue) for queue in self._pair.queues]
-        assert await Syphon(backlog, ClientPrimary(primary), settings, figures, Runtime(SystemClock())).run(once=True)
+        assert await Syphon(backlog, ClientPrimary(primary), settings, figures, SystemClock()).run(once=True)
         return figures.moved_count
 
     async def compare(self) -> Compared:

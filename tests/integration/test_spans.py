@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from tandembus.node.tracing import trace
-from tandembus.pairing.client_ports import ClientPrimary
+from tandembus.pairing.syphon.client_port import ClientPrimary
 from tandembus.testing import AsyncEmbeddedNamespace
 from tandembus.tracing.spans import Spans
 from tandembus.tracing.syphon_spans import TracedPrimary

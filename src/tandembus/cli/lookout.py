@@ -16,9 +16,9 @@ from tandembus.client import ClientFailure
 from tandembus.client.administration import Administration
 from tandembus.errors import EntityDisabled, EntityNotFound, InvalidOperation, OperationTimeout
 from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES, backlog_path
-from tandembus.pairing.client_ports import SharedConnection
 from tandembus.pairing.primary_name import chosen_name, disagreement
 from tandembus.pairing.status import backlogs_in
+from tandembus.pairing.syphon.client_port import SharedConnection
 from tandembus.security.sas import parse_connection_string
 
 log: Final = logging.getLogger("tandembus.syphon")

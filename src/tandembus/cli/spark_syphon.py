@@ -85,7 +85,7 @@ async def syphon(
     JSON, at the end: {"moved", "moved_bytes", "dead_lettered", "left", "dead_destinations", "troubles", "batches"}
     """
     require_spark()
-    from tandembus.pairing.syphon_rules import SyphonSettings
+    from tandembus.pairing.syphon.settings import SyphonSettings
     from tandembus.spark.jobs.syphon import SyphonOptions, guarantee
     from tandembus.spark.jobs.syphon_task import Pair
 
@@ -106,7 +106,7 @@ async def syphon(
 async def _queues(target: PairTarget, primary_name: str | None, count: int | None) -> tuple[str, list[str]]:
     from tandembus.cli.lookout import Lookout
     from tandembus.client import connect
-    from tandembus.pairing.client_ports import SharedConnection
+    from tandembus.pairing.syphon.client_port import SharedConnection
 
     secondary = SharedConnection(
         partial(connect, target.secondary, ca_path=target.secondary_ca, timeout_s=ANSWER_TIMEOUT_S)

@@ -52,7 +52,7 @@ def _run_fast(work: Coroutine[Any, Any, None]) -> None:
     type=duration,
     default="1s",
     show_default=True,
-    help="How long to wait before a destination that takes no messages is tried again; 1s to 2m.",
+    help="How long to wait before a destination that takes no messages is tried again; 1s to 2m; doubles up to 1m.",
 )
 @click.option(
     "--metrics-port",
@@ -85,8 +85,8 @@ async def syphon(
     Runs until Ctrl-C, which lets it finish what is in its hands. Needs Send on the primary, Listen on the secondary.
 
     A message is completed in the backlog only after the primary has accepted it. Messages for a destination that takes
-    none wait there, in order, and are tried again; malformed ones, and those that their destination refuses for good,
-    go to the backlog queue's dead-letter queue. Any number of syphons may run at once.
+    none wait there and are tried again; malformed ones, and those that their destination refuses for good, go to the
+    backlog queue's dead-letter queue. Any number of syphons may run at once.
 
     With --once the exit code is 7 if messages were left, because their destination took none or another syphon held
     them.
@@ -103,7 +103,7 @@ async def syphon(
     """
     from tandembus.cli.syphoning import Wanted, run
     from tandembus.config import ConfigurationError
-    from tandembus.pairing.syphon_rules import SyphonSettings
+    from tandembus.pairing.syphon.settings import SyphonSettings
     from tandembus.tracing.exporting import check_can_trace
 
     try:

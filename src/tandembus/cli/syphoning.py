@@ -23,12 +23,11 @@ from tandembus.cli.pair_target import PairTarget
 from tandembus.client import ClientFailure, ServiceBus, connect
 from tandembus.clock import SystemClock
 from tandembus.pairing.aliases import backlog_path
-from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
-from tandembus.pairing.runtime import Runtime
-from tandembus.pairing.syphon import Syphon
-from tandembus.pairing.syphon_observer import SyphonFigures
-from tandembus.pairing.syphon_ports import PrimaryPort
-from tandembus.pairing.syphon_rules import SyphonSettings
+from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
+from tandembus.pairing.syphon.engine import Syphon
+from tandembus.pairing.syphon.observer import SyphonFigures
+from tandembus.pairing.syphon.ports import PrimaryPort
+from tandembus.pairing.syphon.settings import SyphonSettings
 from tandembus.prometheus import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -126,7 +125,6 @@ class Crew:
         self._wanted: Final = wanted
         self._figures: Final = figures
         self._lookout: Final = Lookout(wanted.target, wanted.primary_name, secondary, ANSWER_TIMEOUT_S)
-        self._runtime: Final = Runtime(SystemClock())
         self._at_work: Final[dict[asyncio.Future[bool], Syphon]] = {}
         self._is_stopping: Final = asyncio.Event()
 
@@ -201,7 +199,7 @@ class Crew:
             return
         for queue in queues:
             backlog = ClientBacklog(self._secondary, queue)
-            syphon = Syphon([backlog], self._primary, self._wanted.settings, self._figures, self._runtime)
+            syphon = Syphon([backlog], self._primary, self._wanted.settings, self._figures, SystemClock())
             self._at_work[asyncio.ensure_future(syphon.run(self._wanted.once))] = syphon
         if queues:
             log.info("bringing home messages of '%s' from %d backlog queues", self._lookout.name, len(self._at_work))
@@ -264,7 +262,7 @@ def _tell_end(figures: SyphonFigures, wanted: Wanted, is_empty: bool) -> None:
     if is_empty:
         return
     if figures.stuck_paths:
-        say(("messages are left for destinations that take none now; they keep their order", "yellow"))
+        say(("messages are left for destinations that take none now", "yellow"))
     else:
         say(("messages are left, some of them in the hands of another syphon", "yellow"))
 

@@ -20,7 +20,7 @@ from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from tandembus.pairing.primary_entity import PrimaryEntity
 from tandembus.pairing.runtime import Runtime, together
 from tandembus.pairing.sender import PairedSender
-from tandembus.pairing.syphon_host import HostedSyphon
+from tandembus.pairing.syphon.host import HostedSyphon
 from tandembus.pairing.transfer import why_not_a_path
 
 SYPHON_PATIENCE_S: Final = 4.0

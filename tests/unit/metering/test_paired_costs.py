@@ -22,7 +22,7 @@ from tandembus.metering.paired_costs import (
 )
 from tandembus.metering.price_files import load_prices
 from tandembus.metering.prices import Counting
-from tandembus.pairing.syphon_hands import USUAL_LOCK_S, _Lock
+from tandembus.pairing.syphon.hold import USUAL_LOCK_S, HeldLock
 from tests.covers import covers
 
 US = load_prices()
@@ -122,4 +122,4 @@ def test_the_lock_of_what_is_held_is_renewed_three_times_a_minute() -> None:
 
 
 def test_the_syphon_renews_a_lock_as_soon_as_the_formula_says() -> None:
-    assert _Lock(since=0.0, lasts_s=USUAL_LOCK_S).renew_at == RENEWAL_S
+    assert HeldLock(since=0.0, lasts_s=USUAL_LOCK_S).renew_at == RENEWAL_S

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tandembus.client import ClientFailure
 from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings, TopicSettings
-from tandembus.pairing.syphon_rules import SyphonSettings
+from tandembus.pairing.syphon.settings import SyphonSettings
 from tandembus.spark.jobs.query import Batch, JobFailed, follow
 from tandembus.spark.jobs.syphon_task import NAME, Pair, Work, source_of
 

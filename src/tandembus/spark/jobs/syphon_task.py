@@ -18,11 +18,10 @@ from tandembus.client import ClientFailure, ServiceBus, connect
 from tandembus.clock import SystemClock
 from tandembus.errors import InvalidArgument
 from tandembus.loop_thread import LoopThread
-from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
-from tandembus.pairing.runtime import Runtime
-from tandembus.pairing.syphon_observer import SyphonFigures
-from tandembus.pairing.syphon_queue import QueueSyphon
-from tandembus.pairing.syphon_rules import LONG_POLL_S, SyphonSettings
+from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
+from tandembus.pairing.syphon.engine import QueueSyphon
+from tandembus.pairing.syphon.observer import SyphonFigures
+from tandembus.pairing.syphon.settings import LONG_POLL_S, SyphonSettings
 from tandembus.spark.source.marks import sequence_number_of
 
 NAME: Final = "servicebus-backlog"
@@ -130,11 +129,11 @@ class _Figures(SyphonFigures):
 
 async def work_on(work: Work, queues: Sequence[str], slice_s: float = SLICE_S) -> list[Row]:
     """One batch of one task."""
-    figures, runtime = _Figures(work.most), Runtime(SystemClock())
+    figures = _Figures(work.most)
     secondary = SharedConnection(work.pair.connect_secondary)
     primary = ClientPrimary(SharedConnection(work.pair.connect_primary))
     backlogs = [ClientBacklog(secondary, queue) for queue in queues]
-    syphons = [QueueSyphon(each, primary, work.settings, figures, runtime) for each in backlogs]
+    syphons = [QueueSyphon(each, primary, work.settings, figures, SystemClock()) for each in backlogs]
     stopping = asyncio.ensure_future(_stop_when_due(figures.is_enough, syphons, None if work.is_drain else slice_s))
     try:
         ends = await asyncio.gather(*[each.run(work.is_drain) for each in syphons], return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The syphon's ports on `tandembus.client`."""
+"""The syphon's two ports on `tandembus.client`: a backlog queue on the secondary, and the paired primary."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from tandembus.client import (
 from tandembus.client.errors import ConnectionLost, SomeLocksLost
 from tandembus.errors import EntityNotFound, MessageLockLost, MessageNotFound
 from tandembus.pairing.aliases import IS_HOME
-from tandembus.pairing.syphon_messages import Delivery, LocksLost
-from tandembus.pairing.syphon_rules import PrimaryUnreachable
-from tandembus.pairing.syphon_senders import SenderPool
+from tandembus.pairing.syphon.ports import Delivery, LocksLost, PrimaryUnreachable
 
 Connect: TypeAlias = Callable[[], Coroutine[Any, Any, ServiceBus]]
 ByToken: TypeAlias = Callable[[Management, list[UUID]], Coroutine[Any, Any, None]]
@@ -87,12 +85,10 @@ class ClientBacklog:
         self._opening: Final = asyncio.Lock()
         self._polling: asyncio.Task[list[ReceivedMessage]] | None = None
         self._is_interrupted = False
-        self._is_woken = False
 
     async def receive(self, max_count: int, wait_s: float) -> Sequence[Delivery]:
         receiver = await self._open_receiver()
-        if self._is_interrupted or self._is_woken:
-            self._is_woken = False
+        if self._is_interrupted:
             return []
         self._polling = asyncio.ensure_future(receiver.receive(max_count, wait_s))
         try:
@@ -103,18 +99,12 @@ class ClientBacklog:
             raise
         finally:
             self._polling = None
-            self._is_woken = False
         return [Delivery(message.payload, Origin(message, receiver)) for message in messages]
 
     async def interrupt(self) -> None:
         self._is_interrupted = True
         if self._polling is not None:
             self._polling.cancel()
-
-    async def wake(self) -> None:
-        self._is_woken = True
-        if self._polling is not None and self._receiver is not None:
-            self._receiver.wake()
 
     def has_lost(self, deliveries: Sequence[Delivery]) -> bool:
         ways = {each.origin.link or each.origin.node for each in deliveries}
@@ -126,8 +116,8 @@ class ClientBacklog:
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         await self._settle(deliveries, Receiver.release, Disposition.ABANDON)
 
-    async def abandon(self, deliveries: Sequence[Delivery], are_home: bool) -> None:
-        on_link = partial(Receiver.abandon, properties={IS_HOME: True} if are_home else None)
+    async def abandon(self, deliveries: Sequence[Delivery], is_home: bool) -> None:
+        on_link = partial(Receiver.abandon, properties={IS_HOME: True} if is_home else None)
         await self._settle(deliveries, on_link, Disposition.ABANDON)
 
     async def defer(self, deliveries: Sequence[Delivery]) -> None:
@@ -223,18 +213,17 @@ class ClientBacklog:
         await do(await self._open_management(), tokens)
 
 
-class _Destination:
-    """A link to a destination. Opens itself when it is used, and anew when it was lost."""
+class _DestinationLink:
+    """A link to a destination. It opens when it is used, and again when it was lost."""
 
     def __init__(self, primary: SharedConnection, path: str) -> None:
         self._primary: Final = primary
         self._path: Final = path
         self._opening: Final = asyncio.Lock()
         self._sender: Sender | None = None
+        self.user_count = 0
 
     async def open(self) -> Sender:
-        if self._sender is not None and self._sender.failure is None:
-            return self._sender
         async with self._opening:
             if self._sender is None or self._sender.failure is not None:
                 self._sender = None
@@ -254,16 +243,23 @@ class _Destination:
 
 
 class ClientPrimary:
-    """The paired primary: one connection, and a link for each destination in use."""
+    """The paired primary: one connection, and a link for each destination in use.
+
+    Messages decide how many destinations there are, so the links used longest ago are closed when there are many; never
+    one that is sending, since nobody would know what became of its messages.
+    """
 
     def __init__(self, primary: SharedConnection, max_senders: int = MAX_SENDERS) -> None:
         self._primary: Final = primary
-        self._destinations: Final = SenderPool(partial(_Destination, primary), max_senders)
+        self._max_senders: Final = max_senders
+        self._links: Final[dict[str, _DestinationLink]] = {}
+        """The one used last comes last."""
 
     async def send(self, path: str, payloads: Sequence[bytes]) -> None:
-        destination = self._destinations.borrow(path)
+        link = self._links[path] = self._links.pop(path, _DestinationLink(self._primary, path))
+        link.user_count += 1
         try:
-            sender = await destination.open()
+            sender = await link.open()
             if len(payloads) == 1:
                 await sender.send(payloads[0])
             else:
@@ -273,11 +269,17 @@ class ClientPrimary:
                 raise
             raise PrimaryUnreachable(str(error)) from error
         finally:
-            for unused in self._destinations.give_back(path):
-                await unused.close()
+            link.user_count -= 1
+            await self._close_unused()
 
     async def close(self) -> None:
         await self._primary.close()
+
+    async def _close_unused(self) -> None:
+        too_many = max(len(self._links) - self._max_senders, 0)
+        unused = [path for path, link in self._links.items() if not link.user_count][:too_many]
+        for link in [self._links.pop(path) for path in unused]:
+            await link.close()
 
 
 async def _renew(link_name: str | None, management: Management, tokens: list[UUID]) -> None:

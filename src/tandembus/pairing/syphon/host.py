@@ -10,15 +10,15 @@ from azure.servicebus.aio import ServiceBusClient
 
 from tandembus.clock import Clock
 from tandembus.errors import Unauthorized
-from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
 from tandembus.pairing.closing import PrimaryKey, Refusals
 from tandembus.pairing.events import Listeners, SyphonMoved
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from tandembus.pairing.runtime import Runtime, pause
 from tandembus.pairing.sdk_connection import connect
-from tandembus.pairing.syphon import Syphon
-from tandembus.pairing.syphon_observer import SyphonFigures
-from tandembus.pairing.syphon_rules import SyphonSettings
+from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
+from tandembus.pairing.syphon.engine import Syphon
+from tandembus.pairing.syphon.observer import SyphonFigures
+from tandembus.pairing.syphon.settings import SyphonSettings
 
 MAX_SEND_S: Final = 20.0
 """Below the lock duration of a backlog queue: what a send without an answer held is still ours then."""
@@ -114,7 +114,7 @@ class HostedSyphon:
             ClientPrimary(SharedConnection(partial(connect, primary, send_timeout_s))),
             settings,
             self.figures,
-            runtime,
+            runtime.clock,
         )
 
     def start(self) -> None:

@@ -70,8 +70,6 @@ class SyphonObserver(Protocol):
 
     def retried(self, queue: str, path: str, error: BaseException) -> None: ...
 
-    def freed(self, queue: str, path: str) -> None: ...
-
     def lost(self, queue: str, count: int) -> None:
         """The locks of messages in hand: they come again, and those that are home already arrive twice."""
 
@@ -137,12 +135,16 @@ class SyphonFigures:
         self._moved_bytes[queue] += size_bytes
         self._last_moved_at = self._clock.now()
         self._last_troubles.pop(queue, None)
+        if self._stuck and self._is_free(queue, path):
+            log.info("%s: %s takes messages again", queue, path)
         log.debug("%s: moved %d to %s", queue, count, path)
 
     def dead_lettered(
         self, queue: str, path: str | None, numbers: Sequence[int | None], reason: str, description: str
     ) -> None:
         self._dead_lettered[queue, reason] += len(numbers)
+        if path is not None and self._stuck:
+            self._is_free(queue, path)
         which = "a message" if numbers[0] is None else f"message {numbers[0]}"
         if (count := self._count_to_tell((queue, path, reason), len(numbers))) == 0:
             return
@@ -175,9 +177,11 @@ class SyphonFigures:
         self._retried[queue] += 1
         log.debug("%s: %s still does not take messages: %s", queue, path, error)
 
-    def freed(self, queue: str, path: str) -> None:
-        self._stuck.discard((queue, path))
-        log.info("%s: %s takes messages again, and has all that waited for it", queue, path)
+    def _is_free(self, queue: str, path: str) -> bool:
+        """Whether the destination was stuck until now."""
+        stuck = [each for each in self._stuck if each[0] == queue and each[1].lower() == path.lower()]
+        self._stuck.difference_update(stuck)
+        return bool(stuck)
 
     def lost(self, queue: str, count: int) -> None:
         self._lost[queue] += count
