@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from tandembus.cli.parameters import duration
+from tandembus.cli.arguments import duration
 from tandembus.client.entities import Settings
 
 T = TypeVar("T", bound=Callable[..., Any])

@@ -38,17 +38,22 @@ class ReconcileOptions:
     """Data folders, audit folders or audit files, of both namespaces."""
     cut_off: datetime | None = None
     """What was first accepted later is left out."""
-    late_after_s: float = 300.0
+    late_after_s: float = field(default=300.0, metadata={"help": "What is settled later than this is late."})
     namespaces: Sequence[tuple[str, str | None]] = field(default=(), repr=False)
     """Where to browse what is in flight: connection strings, each with a certificate to trust or None. Without any,
     the records say what is."""
     in_flight: InFlight | None = None
     """What was browsed already, by whoever calls this."""
-    sends: str | None = None
-    """A sender's own record of its sends, JSON lines."""
-    output: str | None = None
-    """A folder; the whole list of exceptions goes to `exceptions` in it."""
-    max_exceptions: int = 1000
+    sends: str | None = field(
+        default=None, metadata={"help": "A sender's own record of its sends, JSON lines.", "metavar": "FILE"}
+    )
+    output: str | None = field(
+        default=None,
+        metadata={"help": "Keep all exceptions in FOLDER/exceptions, as JSON lines.", "metavar": "FOLDER"},
+    )
+    max_exceptions: int = field(
+        default=1000, metadata={"help": "In JSON, at most.", "option": "--exceptions", "range": (0, 100_000)}
+    )
 
 
 def run_reconcile(spark: SparkSession, options: ReconcileOptions) -> ReconcileResult:
