@@ -37,7 +37,7 @@ up: $(STAMPS)/runtime ## a primary and a secondary namespace in the foreground, 
 	@$(BIN)/python -m tools.install_package --at-once
 	@exec $(BIN)/tandembus up $(UP_ARGS)
 
-demo: $(STAMPS)/runtime $(STAMPS)/spark ## watch an outage: a primary is killed under load, and every message is accounted for; then the jobs on Spark
+demo: $(STAMPS)/runtime $(STAMPS)/demo $(STAMPS)/spark ## watch an outage: a primary is killed under load, and every message is accounted for; then the jobs on Spark
 	@$(BIN)/python -m tools.install_package --at-once
 	@exec $(BIN)/python -m demo $(DEMO_ARGS)
 
@@ -145,7 +145,11 @@ $(STAMPS)/runtime: pyproject.toml tools/install_dependencies.py $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/tools: $(STAMPS)/runtime
-	@$(INSTALL_DEPENDENCIES) build tests otel check
+	@$(INSTALL_DEPENDENCIES) build tests otel check demo
+	@touch $@
+
+$(STAMPS)/demo: $(STAMPS)/runtime
+	@$(INSTALL_DEPENDENCIES) demo
 	@touch $@
 
 $(STAMPS)/spark: $(STAMPS)/runtime

@@ -176,6 +176,6 @@ async def test_traces_of_messages_that_are_never_settled_are_not_remembered_for_
 @covers("B5")
 def test_where_tracing_is_off_nothing_of_it_is_loaded() -> None:
     loaded = "[one for one in sys.modules if 'opentelemetry' in one]"
-    code = f"import sys, tandembus.node.wiring, tandembus.cli.serving; print({loaded})"
+    code = f"import sys, tandembus.node.wiring, tandembus.cli.serve; print({loaded})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -10,10 +10,8 @@ from typing import Final, TypeVar
 
 import click
 
-from tandembus.cli.administering import administration, creating
-from tandembus.cli.failures import FAILED
+from tandembus.cli.failures import FAILED, creating
 from tandembus.cli.output import print_json, say
-from tandembus.cli.printable import printable_json
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client.access_policies import AccessPolicy, new_key
 from tandembus.client.administration import Administration
@@ -38,6 +36,7 @@ from tandembus.limits import Limits
 from tandembus.node.emulator import EmulatorConfig, read_emulator_config, write_emulator_config
 from tandembus.node.emulator.document import Wanted
 from tandembus.node.emulator.writing import properties_of, rules_of
+from tandembus.printable import printable_json
 from tandembus.security.sas import ROOT_POLICY, parse_connection_string
 
 ANY_LIMITS: Final = replace(
@@ -90,7 +89,7 @@ async def export(target: Target) -> None:
       tandembus export "$CONNECTION_STRING" > Config.json
       tandembus serve --config Config.json
     """
-    async with administration(target) as namespace:
+    async with target.administration() as namespace:
         found = await _read(namespace)
         name = await namespace.namespace_name() or parse_connection_string(target.connection_string).host.split(".")[0]
     document = write_emulator_config(name, found.policies, found.queues, found.topics)
@@ -122,7 +121,7 @@ async def import_(target: Target, file: Path) -> None:
         config = read_emulator_config(file, ANY_LIMITS)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    async with administration(target) as namespace:
+    async with target.administration() as namespace:
         work = _Import(namespace, await _read(namespace))
         await creating(work.carry_out(config))
     if target.as_json:

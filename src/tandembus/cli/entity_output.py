@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Final
 
-from tandembus.cli.output import print_fields, print_json, print_table, say
-from tandembus.cli.parameters import count_words, duration_words, moment_text
+from tandembus.cli.output import (
+    Size,
+    count_words,
+    duration_words,
+    moment_text,
+    print_fields,
+    print_json,
+    print_table,
+    say,
+)
 from tandembus.cli.settings import MB_PER_GB
 from tandembus.cli.target import Target
 from tandembus.client.durations import NEVER
@@ -55,8 +62,11 @@ def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]
     if entity.fragment_count is not None:
         shown["fragments"] = entity.fragment_count
     shown["availability"] = entity.availability_status
-    for name, count in _counts(entity).items():
-        shown["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = _known(entity, count)
+    for name, value in _counts(entity).items():
+        is_size = name == "size_bytes"
+        shown["size" if is_size else f"{name.replace('_', ' ')} messages"] = _known(
+            entity, _size(value) if is_size else value
+        )
     if _is_topic(entity.settings):
         shown["subscriptions"] = entity.subscription_count
     return {**shown, "created": entity.created_at, "updated": entity.updated_at, "accessed": entity.accessed_at}
@@ -77,6 +87,10 @@ def _known(entity: Entity, count: int | None) -> object:
     return count_words(count, entity.is_limited)
 
 
+def _size(count: int | None) -> int | None:
+    return None if count is None else Size(count)
+
+
 def _counts(entity: Entity) -> dict[str, int | None]:
     """A subscription has no size of its own: its messages are stored with its topic."""
     counts = asdict(entity.counts)
@@ -92,17 +106,6 @@ def show_entity(target: Target, entity: Entity, said: str = "", topic: str | Non
     if said:
         say((said, "green"), " ", (entity.name, "bold"))
     print_fields(entity_fields(entity, topic))
-
-
-def show_created(target: Target, entity: Entity, look: str, topic: str | None = None) -> None:
-    """On a terminal only what was done: the settings of something new are mostly defaults. `look` shows them."""
-    if target.as_json or not sys.stdout.isatty():
-        show_entity(target, entity, "created", topic)
-        return
-    say(("created", "green"), " ", (entity.name, "bold"))
-    if topic is not None:
-        say((f"`tandembus receive {topic}/subscriptions/{entity.name}` receives from it", "dim"))
-    say((f"`tandembus {look}` tells its settings", "dim"))
 
 
 def show_entities(target: Target, noun: str, found: Sequence[Entity], topic: str | None = None) -> None:
@@ -133,7 +136,7 @@ def _print_entities(noun: str, found: Sequence[Entity], has_size: bool) -> None:
     if _is_topic(found[0].settings):
         columns["subscriptions"] = [each.subscription_count for each in found]
     if has_size:
-        columns["size (bytes)"] = [_known(each, each.counts.size_bytes) for each in found]
+        columns["size"] = [_known(each, _size(each.counts.size_bytes)) for each in found]
     print_table(list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 

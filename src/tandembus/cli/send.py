@@ -6,17 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import click
 
-from tandembus.cli.arguments import entity as entity_argument
+from tandembus.cli.arguments import (
+    PROPERTY,
+    content_of,
+    duration,
+    entity_argument,
+    input_option,
+    moment,
+    typed_property,
+)
 from tandembus.cli.failures import ACCEPTED
-from tandembus.cli.output import counted, print_json, progress_bar, say
-from tandembus.cli.parameters import content_of, duration, moment, typed_property
+from tandembus.cli.output import Progress, counted, print_json, say
 from tandembus.cli.target import Target, namespace_options
-from tandembus.client import Management, OutgoingMessage, Sender, connect
+from tandembus.client import Management, OutgoingMessage, Sender
 from tandembus.clock import SystemClock
 
 SCHEDULE_BATCH: Final = 100
@@ -49,20 +56,10 @@ class Order:
         return self.message_id if self.total == 1 else f"{self.message_id}-{number}"
 
 
-def bodies_of(body: str | None, file: Path | None, lines: bool) -> tuple[bytes, ...]:
-    """The bodies named by argument, file or standard input."""
-    content = content_of("body", body, file)
-    return tuple(content.splitlines()) if lines else (content,)
-
-
 @click.command()
 @entity_argument
 @click.argument("body", required=False)
-@click.option(
-    "--file",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Read the body from here.",
-)
+@input_option("body")
 @click.option("--lines", is_flag=True, help="Every line of the input is a message of its own.")
 @click.option(
     "--count",
@@ -76,7 +73,7 @@ def bodies_of(body: str | None, file: Path | None, lines: bool) -> tuple[bytes, 
     "--property",
     "properties",
     type=typed_property,
-    metavar="NAME[:TYPE]=VALUE",
+    metavar=PROPERTY,
     multiple=True,
     help="Application property; may be repeated. Types: string (default), int, long, double, bool, uuid, timestamp.",
 )
@@ -92,8 +89,10 @@ def bodies_of(body: str | None, file: Path | None, lines: bool) -> tuple[bytes, 
 @click.option("--to", help="To address, for the application's own use.")
 @click.option("--reply-to", help="Where answers are expected.")
 @click.option("--reply-to-session-id", help="Session in which answers are expected.")
-@click.option("--ttl", type=duration, help="Time to live, such as 30s or 14d.")
-@click.option("--schedule", type=moment, help="Enqueue later: a duration from now (10m) or 2030-01-31T08:00:00Z.")
+@click.option("--ttl", "time_to_live_s", type=duration, help="Time to live, such as 30s or 14d.")
+@click.option(
+    "--schedule", "scheduled_at", type=moment, help="Enqueue later: a duration from now (10m) or 2030-01-31T08:00:00Z."
+)
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
@@ -120,19 +119,10 @@ async def send(
     count: int,
     properties: tuple[tuple[str, object], ...],
     message_id: str | None,
-    subject: str | None,
-    content_type: str | None,
-    correlation_id: str | None,
-    session_id: str | None,
-    partition_key: str | None,
-    to: str | None,
-    reply_to: str | None,
-    reply_to_session_id: str | None,
-    ttl: float | None,
-    schedule: float | None,
     batch: int,
     window: int,
-) -> None:  # fmt: skip
+    **described: Any,
+) -> None:
     """Send messages to a queue or topic.
 
     BODY is the text to send; `-`, or none at all with something piped in, reads standard input.
@@ -144,30 +134,15 @@ async def send(
       tandembus send orders --count 100000 --batch 100 "load"
       seq 1000 | tandembus send orders --lines
       tandembus send orders "later" --schedule 10m
-      tandembus send orders "first of its session" --session-id customer-7
-
-    \b
-    JSON: {"entity", "sent", "seconds", "sequence_numbers": [...] with --schedule, else null}
     """
-    template = OutgoingMessage(
-        subject=subject,
-        content_type=content_type,
-        correlation_id=correlation_id,
-        session_id=session_id,
-        partition_key=partition_key,
-        to=to,
-        reply_to=reply_to,
-        reply_to_session_id=reply_to_session_id,
-        time_to_live_s=ttl,
-        scheduled_at=schedule,
-        properties=dict(properties),
-    )
-    order = Order(template, bodies_of(body, file, lines), count, message_id)
+    content = content_of("body", body, file)
+    template = OutgoingMessage(**described, properties=dict(properties))
+    order = Order(template, tuple(content.splitlines()) if lines else (content,), count, message_id)
     clock = SystemClock()
     numbers: list[int] | None = None
-    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
+    async with await target.connect() as namespace:
         began_at = clock.monotonic()
-        if schedule is not None:
+        if template.scheduled_at is not None:
             numbers = await _schedule(target, await namespace.management(entity), order)
         else:
             await _send(target, await namespace.sender(entity), order, batch, window)
@@ -177,13 +152,13 @@ async def send(
 
 async def _send(target: Target, sender: Sender, order: Order, batch: int, window: int) -> None:
     accepted = 0
-    with progress_bar() as progress:
-        task = progress.add_task("sending", total=order.total, visible=order.total >= PROGRESS_FROM)
+    with Progress("sending", order.total) as progress:
+        progress.is_shown = progress.is_shown and order.total >= PROGRESS_FROM
 
         def advance(messages: int) -> None:
             nonlocal accepted
             accepted += messages
-            progress.advance(task, messages)
+            progress.advance(messages)
 
         try:
             if batch == 1:
@@ -191,12 +166,12 @@ async def _send(target: Target, sender: Sender, order: Order, batch: int, window
             else:
                 await sender.send_batches(order.messages(), batch, window, advance)
         except BaseException:
-            # Whatever ends it early: how far it came is what a person needs to know then.
-            _tell_progress(target, accepted, order.total)
+            # Whatever ends it early: a person needs to know how far it came.
+            _report_progress(target, accepted, order.total)
             raise
 
 
-def _tell_progress(target: Target, accepted: int, total: int) -> None:
+def _report_progress(target: Target, accepted: int, total: int) -> None:
     """At least so many: the answers to those under way were not waited for."""
     if target.as_json:
         click.get_current_context().find_root().meta[ACCEPTED] = accepted
@@ -211,7 +186,7 @@ async def _schedule(target: Target, management: Management, order: Order) -> lis
         while waiting := list(islice(messages, SCHEDULE_BATCH)):
             numbers += await management.schedule(waiting)
     except BaseException:
-        _tell_progress(target, len(numbers), order.total)
+        _report_progress(target, len(numbers), order.total)
         raise
     return numbers
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from tandembus.cli.parameters import duration
+from tandembus.cli.arguments import duration
 from tandembus.client.entities import Settings
 from tandembus.descriptions.settings import EntityStatus, Kind, Setting, settings_of
 

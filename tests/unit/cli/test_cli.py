@@ -17,8 +17,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tandembus.cli import COMMANDS, SECTIONS, main
+from tandembus.cli import main
 from tandembus.cli.failures import Failure, failure_from
+from tandembus.cli.main import COMMANDS
 from tandembus.cli.spark import JOBS
 from tandembus.client import ConnectionLost
 from tandembus.client.entities import QueueSettings, Settings, SubscriptionSettings, TopicSettings
@@ -87,6 +88,8 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "backup",
         "restore",
         "check",
+        "completion",
+        "man",
     ]
     groups = {
         "queue": ["create", "list", "show", "update", "delete", "purge"],
@@ -162,12 +165,8 @@ def test_the_overview_says_what_the_command_says_of_itself(name: str) -> None:
     assert COMMANDS[name][2] == ALL[f"tandembus {name}"].get_short_help_str(200)
 
 
-def test_the_overview_tells_of_every_command_once() -> None:
-    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(COMMANDS)
-
-
 def test_the_overview_loads_no_command() -> None:
-    heavy = "aiohttp", "rich", "lmdb", "tandembus.client"
+    heavy = "aiohttp", "lmdb", "tandembus.client"
     script = f"""import sys; from tandembus.cli import main; main(["--help"], standalone_mode=False)
 print([module for module in {heavy} if module in sys.modules])"""
     root = DOCUMENT.parents[1]
@@ -235,7 +234,7 @@ def test_wrong_usage_is_told_to_a_program_in_json_too(runner: CliRunner, line: l
     error = json.loads(result.stderr)["error"]
     assert (error["kind"], error["exit_code"]) == ("WrongUsage", 2)
     assert told in error["message"]
-    assert "--help` tells the options" in error["advice"]
+    assert "--help` lists the options" in error["advice"]
 
 
 def test_an_error_for_a_program_is_one_line_of_json(runner: CliRunner) -> None:
@@ -490,5 +489,5 @@ def test_a_failure_can_be_raised_by_a_command_itself(capsys: pytest.CaptureFixtu
 
 
 def test_every_command_module_says_what_it_is_for() -> None:
-    for module, _, _ in COMMANDS.values():
-        assert importlib.import_module(module).__doc__
+    for _, module, _ in COMMANDS.values():
+        assert importlib.import_module(f"tandembus.cli.{module}").__doc__

@@ -6,7 +6,8 @@ import click
 import pytest
 
 from tandembus.amqp.encoding.values import int_, timestamp
-from tandembus.cli.parameters import duration, duration_words, moment, moment_text, typed_property
+from tandembus.cli.arguments import duration, moment, typed_property
+from tandembus.cli.output import duration_words, moment_text
 from tandembus.client.durations import NEVER
 from tandembus.clock import SystemClock
 

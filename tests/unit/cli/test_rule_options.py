@@ -7,7 +7,7 @@ import pytest
 
 from tandembus.amqp.encoding.values import int_
 from tandembus.cli.entity_output import action_text, filter_text, rule_record
-from tandembus.cli.rule_options import rule_from_options
+from tandembus.cli.rules import rule_from_options
 from tandembus.descriptions import (
     CorrelationFilter,
     FalseFilter,

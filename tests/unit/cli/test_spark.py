@@ -6,22 +6,32 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from tandembus.cli.spark import SparkTarget, checkpoint_option, signals_held, spark_options
-from tandembus.cli.spark_waiting import ExecutorWatch
+from tandembus.cli.options import options_of
+from tandembus.cli.spark import ExecutorWatch, SparkTarget, signals_held, spark_options
 from tests.covers import covers
 
 
+@dataclass(frozen=True)
+class Options:
+    entity: str
+    checkpoint: str = field(metadata={"help": "Where."})
+    every_s: float = field(default=90.0, metadata={"help": "How often."})
+    max_rows: int | None = field(default=None, metadata={"help": "Bound.", "option": "--rows", "range": (1, 5)})
+    once: bool = field(default=False, metadata={"help": "End."})
+
+
 @click.command()
+@options_of(Options)
 @spark_options
-@checkpoint_option
-def job(target: SparkTarget, checkpoint: str) -> None:
-    click.echo(f"{target.master} {dict(target.conf)} {target.as_json} {checkpoint}")
+def job(target: SparkTarget, chosen: Callable[..., Options]) -> None:
+    click.echo(f"{target.master} {dict(target.conf)} {target.as_json} {chosen(entity='orders')}")
 
 
 def test_the_shared_options_reach_a_job_as_one_target() -> None:
@@ -37,7 +47,18 @@ def test_the_shared_options_reach_a_job_as_one_target() -> None:
         "--json",
     ]
     result = CliRunner().invoke(job, arguments)
-    assert result.output == "local[2] {'spark.a': '1=2', 'spark.b': ''} True there\n"
+    options = Options("orders", "there")
+    assert result.output == f"local[2] {{'spark.a': '1=2', 'spark.b': ''}} True {options}\n"
+
+
+def test_the_fields_of_a_class_are_options() -> None:
+    result = CliRunner().invoke(job, ["--checkpoint", "there", "--every", "5m", "--rows", "3", "--once"])
+    assert result.output.endswith(f"{Options('orders', 'there', 300.0, 3, True)}\n")
+    for wrong in (["--rows", "6"], ["--every", "soon"], []):
+        assert CliRunner().invoke(job, wrong).exit_code == 2
+    text = " ".join(CliRunner().invoke(job, ["--help"]).output.split())
+    assert "--every DURATION How often. [default: 90s]" in text
+    assert "--rows INTEGER RANGE Bound. [1<=x<=5]" in text
 
 
 @pytest.mark.parametrize("setting", ["executor.memory=4g", "spark.executor.memory"])

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from tandembus.cli import main
 from tandembus.cli.failures import FAILED, INTERRUPTED, NOT_FOUND, TRY_LATER, UNREACHABLE, WRONG_USAGE, Failure
-from tandembus.cli.spark import NO_SOURCE, SparkTarget, run_to_its_end
-from tandembus.cli.spark_master import check_form, require_answer
+from tandembus.cli.spark import NO_SOURCE, SparkTarget, check_form, require_answer, run_to_its_end
 from tandembus.spark.jobs.query import JobFailed
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tandembus.cli import main
-from tandembus.cli.command_process import described
+from tandembus.cli.processes import described
 from tandembus.cli.up import Side
 
 

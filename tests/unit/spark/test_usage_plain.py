@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tandembus.cli import main
 from tandembus.cli.failures import WRONG_USAGE
-from tandembus.cli.spark_usage import show_bill
+from tandembus.cli.spark_reports import show_bill
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook, Used
 from tandembus.metering.price_files import list_text, load_prices, parse_prices, shipped_lists

@@ -45,12 +45,12 @@ class CaptureOptions:
     connection: str = field(repr=False)
     entity: str
     """A queue, or TOPIC/subscriptions/NAME."""
-    output: str
+    output: str = field(metadata={"help": "The folder for the Parquet files.", "metavar": "PATH"})
     checkpoint: str
-    once: bool = False
-    """End when all messages that were there at the start are captured."""
-    every_s: float = DEFAULT_EVERY_S
-    """How often new messages are written: each time makes files."""
+    once: bool = field(default=False, metadata={"help": "End when all that was there at the start is captured."})
+    every_s: float = field(
+        default=DEFAULT_EVERY_S, metadata={"help": "How often messages that came are written: each time makes files."}
+    )
     source_options: dict[str, str] = field(default_factory=dict)
     """Further options of the data source."""
 

@@ -61,18 +61,23 @@ class ReconcileOptions:
     paths: Sequence[str]
     """Data folders, audit folders or audit files, of both namespaces."""
     cut_off: datetime | None = None
-    """Messages that were first accepted later are left out."""
-    late_after_s: float = 300.0
+    """What was first accepted later is left out."""
+    late_after_s: float = field(default=300.0, metadata={"help": "What is settled later than this is late."})
     namespaces: Sequence[tuple[str, str | None]] = field(default=(), repr=False)
     """Where to browse what is in flight: connection strings, each with a certificate to trust or None. Without any, the
     records decide what is in flight."""
     in_flight: InFlight | None = None
-    """What the caller has browsed already."""
-    sends: str | None = None
-    """A sender's own record of its sends, JSON lines."""
-    output: str | None = None
-    """A folder: the whole list of exceptions is written to `exceptions` in it."""
-    max_exceptions: int = 1000
+    """What was browsed already, by whoever calls this."""
+    sends: str | None = field(
+        default=None, metadata={"help": "A sender's own record of its sends, JSON lines.", "metavar": "FILE"}
+    )
+    output: str | None = field(
+        default=None,
+        metadata={"help": "Keep all exceptions in FOLDER/exceptions, as JSON lines.", "metavar": "FOLDER"},
+    )
+    max_exceptions: int = field(
+        default=1000, metadata={"help": "In JSON, at most.", "option": "--exceptions", "range": (0, 100_000)}
+    )
 
 
 class Verdict(Enum):
