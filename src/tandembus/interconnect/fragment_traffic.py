@@ -32,10 +32,6 @@ class FragmentTraffic(Traffic):
         fault = self.fault
         return None if fault is None else fault.outage()
 
-    def has_outage(self) -> bool:
-        fault = self.fault
-        return fault is not None and fault.is_out()
-
     def cut_off(self, error: BusError) -> None:
         """A fault puts the fragment out of reach: its receivers stay attached and get nothing, drains are over, what
         was delivered stays locked, and sessions are lost."""

@@ -87,7 +87,7 @@ class LocalTraffic(FragmentTraffic):
         return self.outage() or self.fragment.failure
 
     def is_out(self) -> bool:
-        return self.fragment.failure is not None or self.has_outage()
+        return self.fragment.failure is not None or (self.fault is not None and self.fault.is_out())
 
     def cut_off(self, error: BusError) -> None:
         lose_reach(self.fragment, error)

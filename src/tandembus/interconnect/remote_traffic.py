@@ -32,7 +32,7 @@ class RemoteTraffic(FragmentTraffic):
         return self.outage() or self._core.failure()
 
     def is_out(self) -> bool:
-        return self._core.is_out() or self.has_outage()
+        return self._core.is_out() or (self.fault is not None and self.fault.is_out())
 
     def cut_off(self, error: BusError) -> None:
         self._core.sessions.lose(self.fragment_key, error)
@@ -77,7 +77,7 @@ class RemoteTraffic(FragmentTraffic):
         receiver = self._core.add_consumer(self.fragment_key, consumer, lane)
         self._receivers[consumer] = receiver
         self._core.introduce(receiver)
-        if self.has_outage():
+        if self.fault is not None and self.fault.is_out():
             self._core.withdraw(receiver)
 
     def feed(self, consumer: Consumer, lane: i64, is_draining: bool) -> None:

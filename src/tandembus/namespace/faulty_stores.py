@@ -17,11 +17,11 @@ def place_of(entry: Entry, index: int) -> FragmentPlace:
 
 @final
 class FaultyStorePort:
-    """Implements `StorePort`: a broker that a fault makes unreachable cannot be asked either, and nothing of an entity
-    changes while a part of it is out."""
+    """Implements `StorePort`: a broker that a fault makes unreachable cannot be asked, and an entity does not change
+    while a part of it is out."""
 
     def __init__(self, inner: StorePort, board: FaultBoard, change_within_s: float) -> None:
-        """`change_within_s`: what is slower than this has not changed."""
+        """`change_within_s`: a change that takes longer fails."""
         self._inner = inner
         self._board = board
         self._change_within_s = change_within_s

@@ -11,9 +11,9 @@ from tandembus.faults.fault import Fault, read_fault
 from tandembus.node.remote_administration import Ask
 
 FAULTS: Final = "faults"
-"""All that stand: told to every process."""
+"""All faults that stand: sent to every process."""
 ASK_FAULT: Final = "fault"
-"""A front end's wish for one."""
+"""A front end asks for a change."""
 ASK_TIMEOUT_S: Final = 60.0
 
 
@@ -22,10 +22,10 @@ def faults_to_wire(board: FaultBoard) -> str:
 
 
 def take_faults(board: FaultBoard, value: object) -> None:
-    """What another process's board says holds here from now on."""
+    """Take over the faults of another process."""
     records = json.loads(value) if isinstance(value, str) else None
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
-        raise MalformedData("no faults where faults must be")
+        raise MalformedData("faults must be a list of records")
     board.replace(records)
 
 
@@ -48,7 +48,7 @@ class RemoteDesk(FaultDesk):
     async def _ask(self, operation: str, *arguments: object) -> Any:
         answer = await self._ask_supervisor(ASK_FAULT, [operation, json.dumps(arguments)], ASK_TIMEOUT_S)
         if not isinstance(answer, str):
-            raise MalformedData("an answer about faults that is none")
+            raise MalformedData("the answer about faults is not text")
         return json.loads(answer)
 
 

@@ -60,7 +60,7 @@ def test_a_fault_concerns_just_its_target(target: str, hit: str) -> None:
 
 @covers("B3")
 @pytest.mark.parametrize(("kind", "count"), [("unavailable", 0), ("disk-full", 0), ("throttled", 1)])
-def test_what_a_store_does_itself_is_not_done_again_at_the_gate(kind: str, count: int) -> None:
+def test_a_fault_of_a_store_hits_its_fragments_only_by_throttling(kind: str, count: int) -> None:
     board = FaultBoard(ManualClock(), SPREAD)
     put(board, "store/3", kind)
     assert len(board.faults_of(FragmentPlace("orders", 3, 3))) == count
