@@ -32,6 +32,7 @@ from tandembus.descriptions.names import (
     validate_subscription_name,
 )
 from tandembus.descriptions.records import (
+    description_of,
     from_record,
     rule_from_record,
     rule_to_record,
@@ -76,6 +77,7 @@ __all__ = [
     "check_new_keys",
     "check_update",
     "default_rule",
+    "description_of",
     "from_record",
     "rule_from_record",
     "rule_to_record",

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from tandembus.clock import Clock
 from tandembus.descriptions import (
     AuthorizationRule,
+    EntityDescription,
     EntityKind,
     QueueDescription,
     RuleDescription,
@@ -70,6 +71,30 @@ class Administration:
         self._families: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._forsaken: list[Entry] = []
         """Creations that failed, when that could not be written down."""
+
+    # Entities of any kind.
+
+    async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
+        if isinstance(description, QueueDescription):
+            return await self.create_queue(description)
+        if isinstance(description, TopicDescription):
+            return await self.create_topic(description)
+        return await self.create_subscription(description, default_rule)
+
+    async def update(self, description: EntityDescription) -> Entry:
+        if isinstance(description, QueueDescription):
+            return await self.update_queue(description)
+        if isinstance(description, TopicDescription):
+            return await self.update_topic(description)
+        return await self.update_subscription(description)
+
+    async def delete(self, description: EntityDescription) -> None:
+        if isinstance(description, QueueDescription):
+            await self.delete_queue(description.name)
+        elif isinstance(description, TopicDescription):
+            await self.delete_topic(description.name)
+        else:
+            await self.delete_subscription(description.topic_name, description.name)
 
     # Queues.
 
