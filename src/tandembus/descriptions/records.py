@@ -1,6 +1,6 @@
-"""Descriptions as plain values, for a store that knows only those (JSON).
+"""Descriptions as JSON documents, as the catalog stores them.
 
-What an older record does not have gets its default, and what a newer one has beside it is left out.
+A field that an older record does not have gets its default; a field of a newer version is ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What front ends ask of administration: in their process, or over the connection to the one that has the catalog."""
+"""Administration as front ends use it: in their process, or over a connection to the process that has the catalog."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandembus.namespace.entries import Entry
 
 
 class AdministrationPort(Protocol):
-    """What returns is in effect everywhere; what raises has changed nothing, unless the outcome is unknown."""
+    """A call that returns took effect everywhere; one that raises changed nothing, unless the outcome is unknown."""
 
     async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
         """A subscription gets what is sent from now on and its default rule lets through; without one, everything."""

@@ -47,7 +47,7 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 _FIRST_TICKS = -EPOCH_TICKS
 _LAST_TICKS = 2_534_023_007_999_999_999
-"""Of the calendar, counted from 1970."""
+"""The first and last tick of the calendar, counted from 1970."""
 
 Answer = tuple[int, str | None, object]
 Count = Callable[[str, int, int, int], None]
@@ -164,7 +164,7 @@ def own_value(value: object) -> object:
 
 
 def encoded_rules(rules: Sequence[RuleDescription]) -> list[Encoded]:
-    """As many of them as one answer may hold, and at least one."""
+    """Encodes as many rules as one answer may hold, and at least one."""
     encoded: list[Encoded] = []
     size = 0
     for rule in rules:
