@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from tandembus.descriptions.entities import (
     EntityDescription,
     QueueDescription,
+    SubscriptionDescription,
     TopicDescription,
 )
 from tandembus.descriptions.settings import settings_of
@@ -15,8 +16,6 @@ from tandembus.errors import InvalidArgument
 
 FRAGMENT_COUNT: Final = 16
 """Number of fragments of a partitioned entity."""
-
-_Sized = TypeVar("_Sized", QueueDescription, TopicDescription)
 
 
 def check_update(old: EntityDescription, new: EntityDescription) -> None:
@@ -32,8 +31,10 @@ def check_update(old: EntityDescription, new: EntityDescription) -> None:
             )
 
 
-def with_size_as_created(old: _Sized, new: _Sized) -> _Sized:
+def with_size_as_created(old: EntityDescription, new: EntityDescription) -> EntityDescription:
     """Takes back the shown size of a partitioned entity, that of all its fragments, as no change."""
+    if isinstance(old, SubscriptionDescription) or isinstance(new, SubscriptionDescription):
+        return new
     if old.enable_partitioning and new.max_size_in_megabytes == shown_size_in_megabytes(old):
         return replace(new, max_size_in_megabytes=old.max_size_in_megabytes)
     return new
