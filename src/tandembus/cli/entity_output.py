@@ -73,7 +73,7 @@ def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]
 
 
 def _size_words(size_mb: int, fragment_count: int) -> str:
-    """A partitioned entity's is that of all its fragments together."""
+    """The size of a partitioned entity is that of all its fragments together."""
     if fragment_count == 1:
         return _gb(size_mb)
     return f"{_gb(size_mb)} ({fragment_count} fragments of {_gb(size_mb // fragment_count)})"

@@ -1,4 +1,4 @@
-"""Administration over HTTP: create, look at, change, list and delete queues, topics, subscriptions and rules."""
+"""Administration over HTTP: creates, reads, updates, lists and deletes queues, topics, subscriptions and rules."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Administration:
         return await self._update(await self.get_topic(name), name, changes)
 
     async def delete_topic(self, name: str) -> None:
-        """With all its subscriptions and their messages."""
+        """Deletes the topic with all its subscriptions and their messages."""
         await self._found(name, is_wanted_topic=True)
         await self.requests.entry("DELETE", name)
 
@@ -151,7 +151,7 @@ class Administration:
         return _rule_of(await self.requests.entry("GET", rule_path(topic, subscription, name)))
 
     async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
-        """Put this in the place of the rule of the same name."""
+        """Replaces the filter and action of the rule of the same name."""
         return await self._put_rule(topic, subscription, rule, UPDATE)
 
     async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
@@ -194,7 +194,7 @@ class Administration:
         return _rule_of(await self.requests.entry("PUT", path, entry_with(write_rule(rule)), headers))
 
     def _forward_tokens(self, settings: Settings) -> dict[str, str]:
-        """Who forwards must be allowed to send there: a token for each target goes along."""
+        """Returns a token for each forwarding target, which proves the right to send there."""
         targets = {
             FORWARD_TOKEN: getattr(settings, "forward_to", None),
             DEAD_LETTER_FORWARD_TOKEN: getattr(settings, "forward_dead_lettered_messages_to", None),

@@ -1,4 +1,4 @@
-"""Requests to the HTTP front end of a namespace: who asks, how an answer is read, page after page."""
+"""Requests to the HTTP front end of a namespace: tokens, answers and pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who may do what: the policies of a queue or topic, or of the whole namespace, with their keys.
+"""The shared access policies of a queue or topic, or of the whole namespace, with their keys.
 
-Those of an entity stand in its description, so every Service Bus has them. The namespace's own are asked for in a
-way that only a tandembus namespace knows.
+Policies of an entity are part of its description, so every Service Bus has them. Policies of the namespace are
+read and changed by requests that only tandembus has.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NAMESPACE_POLICIES: Final = "$policies"
 
 
 class Policies(Protocol):
-    """The policies of one place. What is changed counts at once for whoever connects anew.
+    """The policies of one place. A change takes effect at once for new connections.
 
-    What is about a policy that is not there raises `EntityNotFound`.
+    An operation on a policy that does not exist raises `EntityNotFound`.
     """
 
     async def all(self) -> Sequence[AccessPolicy]: ...
@@ -33,10 +33,10 @@ class Policies(Protocol):
         """A key that is not given is made. `EntityAlreadyExists` if the name is taken."""
 
     async def allow(self, name: str, rights: tuple[str, ...]) -> AccessPolicy:
-        """These rights in place of those it has; its keys stay."""
+        """Replaces the rights of a policy and keeps its keys."""
 
     async def regenerate(self, name: str, secondary: bool) -> AccessPolicy:
-        """Make one of the two keys anew; tokens of the old one are worth nothing from then on."""
+        """Replaces one of the two keys; tokens made with the old key stop working."""
 
     async def remove(self, name: str) -> None: ...
 

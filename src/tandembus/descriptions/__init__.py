@@ -1,4 +1,4 @@
-"""What entities and rules are asked to be: plain data, its defaults, and what of it is allowed.
+"""Settings of entities, rules and policies as plain data: names, defaults, ranges, and their forms on the wire.
 
 Below the broker on purpose, which needs these settings and may not know of namespaces. Nothing here looks
 anything up: whether a name is taken is the catalog's to say.
@@ -32,6 +32,7 @@ from tandembus.descriptions.names import (
     validate_subscription_name,
 )
 from tandembus.descriptions.records import (
+    description_of,
     from_record,
     rule_from_record,
     rule_to_record,
@@ -76,6 +77,7 @@ __all__ = [
     "check_new_keys",
     "check_update",
     "default_rule",
+    "description_of",
     "from_record",
     "rule_from_record",
     "rule_to_record",

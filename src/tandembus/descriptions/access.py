@@ -19,13 +19,13 @@ _RULE_KEY: Final = re.compile(r"[!-:<-~]{1,256}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRule:
-    """A SAS policy; one that belongs to an entity is worth nothing outside of it."""
+    """A SAS policy. The policy of an entity grants nothing outside that entity."""
 
     key_name: str
     primary_key: str = dataclasses.field(repr=False)
     secondary_key: str = dataclasses.field(repr=False)
     rights: frozenset[str] = frozenset()
-    """Of 'Send', 'Listen' and 'Manage'."""
+    """Any of 'Send', 'Listen' and 'Manage'."""
     created_at: float = 0.0
     modified_at: float = 0.0
 

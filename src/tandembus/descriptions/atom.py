@@ -123,7 +123,7 @@ def content_of(root: Element) -> Element:
 
 
 def children_of(parent: Element) -> dict[str, Element]:
-    """Children by name. One that says nil counts as absent; one that stands twice is refused."""
+    """Children by name. One that says nil counts as absent; a child that is there twice is refused."""
     fields: dict[str, Element] = {}
     for child in parent.children:
         if child.namespace != SERVICE_BUS or child.attributes.get(_NIL) in ("true", "1"):
@@ -135,7 +135,7 @@ def children_of(parent: Element) -> dict[str, Element]:
 
 
 def type_of(element: Element) -> str:
-    """The type attribute without its prefix, which is anybody's choice; "" without one."""
+    """Returns the type attribute without its prefix, which each client chooses itself; "" if there is none."""
     return element.attributes.get(_TYPE, "").rpartition(":")[2]
 
 
@@ -148,7 +148,7 @@ def has_element(name: str, api_version: str) -> bool:
 
 
 def write_setting(setting: Setting, value: Any, host: str) -> str:
-    """The setting's element; nothing for a text or target that is None."""
+    """Returns the setting's element; "" for a text, number or target that is None."""
     match setting.kind:
         case Kind.POLICIES:
             return write_authorization_rules(value)

@@ -40,7 +40,7 @@ def write_rule(rule: RuleDescription) -> str:
 
 
 def rule_elements(rule: RuleDescription) -> list[str]:
-    """All four elements, always: the Python SDK looks below Action without asking whether it is there."""
+    """Always writes all four elements: the Python SDK reads below Action without checking that it is there."""
     return [
         _write_filter(rule.filter),
         _write_action(rule.action),
@@ -97,7 +97,7 @@ def _write_value(value: object) -> str:
 
 
 def read_rule(root: Element, name: str = "") -> RuleDescription:
-    """The rule in an entry; it has this name, or the one that the description says."""
+    """Reads the rule in an entry. Its name is `name`, or else the one in the description."""
     description = content_of(root)
     if description.name != ROOT:
         raise MalformedData(f"The description '{description.name[:64]}' is not one of a rule.")
@@ -105,7 +105,7 @@ def read_rule(root: Element, name: str = "") -> RuleDescription:
 
 
 def read_description(description: Element, name: str = "") -> RuleDescription:
-    """A rule without a name is called as the service calls a subscription's first one."""
+    """Reads a rule; without a name it gets the one of a subscription's first rule."""
     fields = children_of(description)
     texts = {key: field.text.strip() for key, field in fields.items()}
     wanted, action = fields.get("Filter"), fields.get("Action")

@@ -1,22 +1,21 @@
-"""What of a description can change later."""
+"""Checks of updates, and the size that a partitioned entity shows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from tandembus.descriptions.entities import (
     EntityDescription,
     QueueDescription,
+    SubscriptionDescription,
     TopicDescription,
 )
 from tandembus.descriptions.settings import settings_of
 from tandembus.errors import InvalidArgument
 
 FRAGMENT_COUNT: Final = 16
-"""Of a partitioned entity."""
-
-_Sized = TypeVar("_Sized", QueueDescription, TopicDescription)
+"""Number of fragments of a partitioned entity."""
 
 
 def check_update(old: EntityDescription, new: EntityDescription) -> None:
@@ -32,14 +31,16 @@ def check_update(old: EntityDescription, new: EntityDescription) -> None:
             )
 
 
-def with_size_as_created(old: _Sized, new: _Sized) -> _Sized:
-    """A partitioned entity shows the size of all its fragments together; sent back, it means no change."""
+def with_size_as_created(old: EntityDescription, new: EntityDescription) -> EntityDescription:
+    """Takes back the shown size of a partitioned entity, that of all its fragments, as no change."""
+    if isinstance(old, SubscriptionDescription) or isinstance(new, SubscriptionDescription):
+        return new
     if old.enable_partitioning and new.max_size_in_megabytes == shown_size_in_megabytes(old):
         return replace(new, max_size_in_megabytes=old.max_size_in_megabytes)
     return new
 
 
 def shown_size_in_megabytes(description: QueueDescription | TopicDescription) -> int:
-    """How much the entity can hold: each of its fragments as much as was asked for."""
+    """Returns how much the entity can hold: the requested size for each of its fragments."""
     count = FRAGMENT_COUNT if description.enable_partitioning else 1
     return description.max_size_in_megabytes * count

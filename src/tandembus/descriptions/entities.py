@@ -1,4 +1,4 @@
-"""Queues, topics and subscriptions as they are asked for. Durations are seconds; None is never.
+"""The settings of queues, topics and subscriptions. Durations are seconds; None is never.
 
 What a field means, and what else it is called, stands in `settings`.
 """
@@ -55,7 +55,7 @@ class QueueDescription:
 
     @property
     def path(self) -> str:
-        """What it is addressed by."""
+        """The address of the entity."""
         return self.name
 
     def validated(self, limits: Limits) -> QueueDescription:
@@ -69,7 +69,7 @@ class QueueDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic's settings; what its subscribers see is set at each subscription."""
+    """A topic's settings; each subscription has its own."""
 
     name: str
     default_message_time_to_live_s: float | None = None
@@ -94,7 +94,7 @@ class TopicDescription:
 
     @property
     def path(self) -> str:
-        """What it is addressed by."""
+        """The address of the entity."""
         return self.name
 
     def validated(self, limits: Limits) -> TopicDescription:
@@ -108,7 +108,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionDescription:
-    """What one subscriber of a topic asks for. Its rules stand beside it: they change on their own."""
+    """The settings of one subscriber of a topic. Its rules are kept separately, because they change on their own."""
 
     topic_name: str
     name: str
@@ -131,7 +131,7 @@ class SubscriptionDescription:
 
     @property
     def path(self) -> str:
-        """What it is addressed by: `topic/Subscriptions/name`."""
+        """The address of the entity: `topic/Subscriptions/name`."""
         return subscription_path(self.topic_name, self.name)
 
     def validated(self, limits: Limits) -> SubscriptionDescription:
@@ -150,7 +150,7 @@ CLASSES: Final[Mapping[EntityKind, type[EntityDescription]]] = {
 
 
 def message_size_bytes(kilobytes: int | None, limits: Limits) -> int:
-    """What an entity takes: its own limit, and never more than the namespace does now."""
+    """Returns the largest message of an entity: its own limit, at most the namespace's present one."""
     if kilobytes is None:
         return limits.max_message_size_bytes
     return min(kilobytes * 1024, limits.largest_message_bytes)

@@ -1,4 +1,4 @@
-"""What entities, subscriptions and rules may be called.
+"""The names that entities, subscriptions and rules may have.
 
 Entity names are ASCII, so that 'the same name in other letters' has one meaning only: A-Z are a-z. Rule names
 stand in no address, so more characters are allowed in them.
@@ -27,7 +27,7 @@ def out_of_range(name: str, value: object, allowed: str) -> InvalidArgument:
 
 
 def subscription_path(topic: str, subscription: str) -> str:
-    """How a subscription is addressed, and what it is found by (in lower case)."""
+    """Returns the address of a subscription, which in lower case is also its key."""
     return f"{topic}/{SUBSCRIPTIONS}/{subscription}"
 
 
@@ -67,7 +67,7 @@ def validate_subscription_name(name: str) -> None:
 
 
 def validate_rule_name(name: str) -> None:
-    """Printable, without what separates the parts of a URI. Raises InvalidArgument."""
+    """Accepts printable characters that do not separate the parts of a URI. Raises InvalidArgument."""
     _check_length("rule", name, MAX_RULE_NAME_LENGTH)
     is_clean = name.isprintable() and name == name.strip() and not _NOT_IN_RULE_NAMES & set(name)
     if not is_clean or name in (".", ".."):

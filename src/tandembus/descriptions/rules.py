@@ -31,7 +31,7 @@ CORRELATED: Final = {
 }
 """The system properties that a correlation filter compares: the name in XML, and that of the field."""
 _LONGEST_SPAN: Final = timedelta(microseconds=2**63 // 10)
-"""AMQP, and .NET, count spans of time in 100 ns, in 64 bits."""
+"""AMQP and .NET count durations in ticks of 100 ns with 64 bits."""
 _PLAIN: Final = (str, bool, int, float, datetime, timedelta, UUID, bytes)
 
 
@@ -67,7 +67,7 @@ class CorrelationFilter:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The system properties that are asked for, by their name in a description."""
+        """The system properties to compare, by their name in XML."""
         named = {element: getattr(self, name) for element, name in CORRELATED.items()}
         return {element: value for element, value in named.items() if value is not None}
 
@@ -101,7 +101,7 @@ class RuleDescription:
 
 
 def default_rule(name: str = DEFAULT_RULE_NAME) -> RuleDescription:
-    """What a new subscription has unless it is told otherwise: it gets everything."""
+    """The rule of a new subscription that names none: it takes every message."""
     return RuleDescription(name, TrueFilter())
 
 

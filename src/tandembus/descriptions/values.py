@@ -9,12 +9,15 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
+from functools import partial
 from typing import Final
 
 from tandembus.amqp.encoding.values import (
+    BYTE,
     DATETIME_OFFSET,
     DECIMAL32,
     DECIMAL64,
@@ -26,7 +29,10 @@ from tandembus.amqp.encoding.values import (
     SHORT,
     TIMESPAN,
     TIMESTAMP,
+    UBYTE,
+    UINT,
     ULONG,
+    USHORT,
     Described,
     Typed,
     decimal_text,
@@ -173,15 +179,17 @@ def _long(text: str, name: str) -> int:
     return number
 
 
-def _int(text: str, name: str) -> object:
-    """Some clients call a large negative number an int: it is a long."""
+def _integer(code: int, least: int, most: int, text: str, name: str) -> object:
+    """Some clients call a large negative number an int: what its type cannot hold is a long."""
     number = _long(text, name)
-    return Typed(INT, number) if -(2**31) <= number < 2**31 else number
+    return Typed(code, number) if least <= number <= most else number
 
 
-def _short(text: str, name: str) -> object:
-    number = _long(text, name)
-    return Typed(SHORT, number) if -(2**15) <= number < 2**15 else _int(text, name)
+def _uuid(text: str, name: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise InvalidArgument(f"{name}: '{text[:64]}' is not a uuid.") from None
 
 
 def _double(text: str, name: str) -> float:
@@ -251,9 +259,13 @@ def _bytes(text: str, name: str) -> bytes:
 
 _READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "string": lambda text, _name: text,
-    "int": _int,
+    "int": partial(_integer, INT, -(2**31), 2**31 - 1),
     "long": _long,
-    "short": _short,
+    "short": partial(_integer, SHORT, -(2**15), 2**15 - 1),
+    "byte": partial(_integer, BYTE, -(2**7), 2**7 - 1),
+    "unsignedByte": partial(_integer, UBYTE, 0, 2**8 - 1),
+    "unsignedShort": partial(_integer, USHORT, 0, 2**16 - 1),
+    "unsignedInt": partial(_integer, UINT, 0, 2**32 - 1),
     "double": _double,
     "float": _float,
     "decimal": _decimal,
@@ -261,5 +273,6 @@ _READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "dateTime": _moment,
     "duration": _span,
     "base64Binary": _bytes,
+    "guid": _uuid,
 }
 VALUE_KINDS: Final = tuple(_READERS)

@@ -1,4 +1,4 @@
-"""XML from strangers, read into a small tree or refused.
+"""Reads untrusted XML into a small tree, or refuses it.
 
 What has hurt other servers cannot be written here: no document type, so no entities to expand and nothing to
 fetch; sizes, depth and counts are capped while reading. The text goes to expat in one piece, because older
@@ -47,7 +47,7 @@ def attribute_key(namespace: str, name: str) -> str:
 
 
 def old_parser_note() -> str | None:
-    """What an administrator should know about the expat that Python was built with, if anything."""
+    """Returns a warning about an outdated expat, if Python was built with one."""
     if expat.version_info >= SAFER_EXPAT:
         return None
     return (

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from typing import cast
 
 from tandembus.clock import Clock
 from tandembus.descriptions import (
@@ -199,55 +200,43 @@ class Namespace:
 
     async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
         """Creates an entity of any kind; `default_rule` is a subscription's first."""
-        if isinstance(description, QueueDescription):
-            return await self.create_queue(description)
-        if isinstance(description, TopicDescription):
-            return await self.create_topic(description)
-        return await self.create_subscription(description, default_rule)
+        return await self.administration.create(description, default_rule)
 
     async def update(self, description: EntityDescription) -> Entry:
-        if isinstance(description, QueueDescription):
-            return await self.update_queue(description)
-        if isinstance(description, TopicDescription):
-            return await self.update_topic(description)
-        return await self.update_subscription(description)
+        return await self.administration.update(description)
 
     async def delete(self, description: EntityDescription) -> None:
-        if isinstance(description, QueueDescription):
-            await self.delete_queue(description.name)
-        elif isinstance(description, TopicDescription):
-            await self.delete_topic(description.name)
-        else:
-            await self.delete_subscription(description.topic_name, description.name)
+        """Deletes the entity of this name and kind."""
+        await self.administration.delete(description)
 
     async def create_queue(self, description: QueueDescription) -> QueueEntry:
-        return await self.administration.create_queue(description)
+        return cast(QueueEntry, await self.create(description))
 
     async def update_queue(self, description: QueueDescription) -> QueueEntry:
-        return await self.administration.update_queue(description)
+        return cast(QueueEntry, await self.update(description))
 
     async def delete_queue(self, name: str) -> None:
-        await self.administration.delete_queue(name)
+        await self.delete(QueueDescription(name))
 
     async def create_topic(self, description: TopicDescription) -> TopicEntry:
-        return await self.administration.create_topic(description)
+        return cast(TopicEntry, await self.create(description))
 
     async def update_topic(self, description: TopicDescription) -> TopicEntry:
-        return await self.administration.update_topic(description)
+        return cast(TopicEntry, await self.update(description))
 
     async def delete_topic(self, name: str) -> None:
-        await self.administration.delete_topic(name)
+        await self.delete(TopicDescription(name))
 
     async def create_subscription(
         self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
     ) -> SubscriptionEntry:
-        return await self.administration.create_subscription(description, default_rule)
+        return cast(SubscriptionEntry, await self.create(description, default_rule))
 
     async def update_subscription(self, description: SubscriptionDescription) -> SubscriptionEntry:
-        return await self.administration.update_subscription(description)
+        return cast(SubscriptionEntry, await self.update(description))
 
     async def delete_subscription(self, topic: str, name: str) -> None:
-        await self.administration.delete_subscription(topic, name)
+        await self.delete(SubscriptionDescription(topic, name))
 
     def rules(self, topic: str, subscription: str, skip: int = 0, top: int | None = None) -> Sequence[RuleDescription]:
         """Sorted by name, one page. Raises EntityNotFound for a subscription that is not there."""

@@ -238,7 +238,9 @@ def test_types_that_xml_does_not_have_become_the_nearest(value: object, kind: st
     ("kind", "text", "value"),
     [
         ("int", str(-(2**40)), -(2**40)),
-        ("short", str(2**20), int_(2**20)),
+        ("short", str(2**20), 2**20),
+        ("unsignedInt", str(2**32 - 1), Typed(0x70, 2**32 - 1)),
+        ("guid", "00000000-0000-0000-0000-000000000005", uuid.UUID(int=5)),
         ("float", "1e300", 1e300),
         ("double", "-1E3", -1000.0),
         ("decimal", "15E-1", DECIMAL_15),
@@ -295,6 +297,7 @@ def test_values_are_read_in_every_form_that_clients_send(kind: str, text: str, v
         one_value("duration", "P999999999Y"),
         one_value("duration", "-P10675200D"),
         one_value("base64Binary", "*"),
+        one_value("guid", "x"),
         request("").replace(b"RuleDescription", b"QueueDescription"),
         request("").replace(SERVICE_BUS.encode(), b"urn:x"),
         b"<entry/>",

@@ -10,17 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tandembus.amqp.encoding.encoder import encode
-from tandembus.amqp.encoding.values import EPOCH_TICKS, Described, Encoded, int_, timestamp
+from tandembus.amqp.encoding.values import EPOCH_TICKS, Encoded
 from tandembus.descriptions import (
     CorrelationFilter,
-    FalseFilter,
     Filter,
     RuleDescription,
     SqlAction,
     SqlFilter,
-    TrueFilter,
 )
-from tandembus.descriptions.values import wire_value
+from tandembus.descriptions.amqp_rules import described_rule
 from tandembus.errors import InvalidArgument, InvalidOperation
 from tandembus.metering.slot import RULES
 from tandembus.namespace.paths import SubQueue, split_subscription
@@ -33,21 +31,13 @@ if TYPE_CHECKING:
     from tandembus.namespace.namespace import Namespace
     from tandembus.namespace.paths import EntityAddress
 
-RULE_DESCRIPTION = 0x0000_0137_0000_0004
-EMPTY_RULE_ACTION = 0x0000_0137_0000_0005
-SQL_RULE_ACTION = 0x0000_0137_0000_0006
-SQL_FILTER = 0x0000_0013_7000_0006
-TRUE_FILTER = 0x0000_0013_7000_0007
-FALSE_FILTER = 0x0000_0013_7000_0008
-CORRELATION_FILTER = 0x0000_0013_7000_0009
-COMPATIBILITY_LEVEL = 20
 LARGEST_INT = 2**31 - 1
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Some clients ask for all rules at once and do not come back for more, so an answer may be large; but not any size."""
 
 _FIRST_TICKS = -EPOCH_TICKS
 _LAST_TICKS = 2_534_023_007_999_999_999
-"""Of the calendar, counted from 1970."""
+"""The first and last tick of the calendar, counted from 1970."""
 
 Answer = tuple[int, str | None, object]
 Count = Callable[[str, int, int, int], None]
@@ -164,43 +154,13 @@ def own_value(value: object) -> object:
 
 
 def encoded_rules(rules: Sequence[RuleDescription]) -> list[Encoded]:
-    """As many of them as one answer may hold, and at least one."""
+    """Encodes as many rules as one answer may hold, and at least one."""
     encoded: list[Encoded] = []
     size = 0
     for rule in rules:
-        one = encode(_described_rule(rule))
+        one = encode(described_rule(rule))
         size += len(one)
         if encoded and size > MAX_ANSWER_BYTES:
             break
         encoded.append(Encoded(one))
     return encoded
-
-
-def _described_rule(rule: RuleDescription) -> Described:
-    action = rule.action
-    described_action = Described(EMPTY_RULE_ACTION, [])
-    if action is not None:
-        described_action = Described(SQL_RULE_ACTION, [action.expression, int_(COMPATIBILITY_LEVEL)])
-    created_at = timestamp(int(rule.created_at * 1000))
-    return Described(RULE_DESCRIPTION, [_described_filter(rule.filter), described_action, rule.name, created_at])
-
-
-def _described_filter(wanted: Filter) -> Described:
-    if isinstance(wanted, SqlFilter):
-        return Described(SQL_FILTER, [wanted.expression, int_(COMPATIBILITY_LEVEL)])
-    if isinstance(wanted, TrueFilter):
-        return Described(TRUE_FILTER, [])
-    if isinstance(wanted, FalseFilter):
-        return Described(FALSE_FILTER, [])
-    fields: list[object] = [
-        wanted.correlation_id,
-        wanted.message_id,
-        wanted.to,
-        wanted.reply_to,
-        wanted.label,
-        wanted.session_id,
-        wanted.reply_to_session_id,
-        wanted.content_type,
-        {name: wire_value(value) for name, value in wanted.properties},
-    ]
-    return Described(CORRELATION_FILTER, fields)

@@ -47,7 +47,7 @@ STANDARD_MESSAGE_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back."""
+    """Status and body of an answer."""
 
     status: int
     content_type: str = ""
@@ -55,7 +55,7 @@ class Answer:
 
 
 Checked = Callable[[EntityDescription, EntityDescription | None], None]
-"""Called with what is wanted and what is there before anything is changed; raises what forbids it."""
+"""Called with the wanted and the present description before anything is changed; raises if that is forbidden."""
 
 
 class EntityAdministration:
@@ -223,7 +223,7 @@ class EntityAdministration:
             return self._view_of_unknown(entry)
 
     def _completed(self, description: EntityDescription, known: EntityDescription | None) -> EntityDescription:
-        """With the keys and times of its policies."""
+        """Returns the description with the keys and times of its policies."""
         if isinstance(description, SubscriptionDescription):
             return description
         by_name = {rule.key_name: rule for rule in getattr(known, "authorization_rules", ())}
@@ -237,7 +237,7 @@ def not_found(path: str, origin: Origin) -> EntityNotFound:
 
 
 def slice_of(query: Mapping[str, str], limits: Limits) -> tuple[int, int]:
-    """Which page of a list is asked for."""
+    """Returns how many entries to skip and how many to return."""
     largest = limits.max_page_size
     skip = parse_integer(query.get("$skip", "0"), "$skip")
     top = parse_integer(query.get("$top", str(largest)), "$top")
@@ -247,7 +247,7 @@ def slice_of(query: Mapping[str, str], limits: Limits) -> tuple[int, int]:
 
 
 def _completed_rule(rule: AuthorizationRule, known: AuthorizationRule | None, now: float) -> AuthorizationRule:
-    """A rule gets its times from us, not from the client, and the keys that it came without."""
+    """Sets a policy's times, which clients cannot choose, and generates the keys that it came without."""
     completed = replace(
         rule,
         primary_key=rule.primary_key or random_key(),

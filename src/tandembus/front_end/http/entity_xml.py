@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tandembus.descriptions import (
     EntityDescription,
@@ -33,26 +33,10 @@ from tandembus.descriptions.xml_reader import Element
 from tandembus.errors import BusError, InvalidArgument, MalformedData
 from tandembus.front_end.http.atom import COUNTS, Origin
 from tandembus.limits import Limits
+from tandembus.namespace.entity import EntityCounts
 
 UNKNOWN: Final = "-1"
 """A count that nobody knows, as the SDKs can read it: they take only numbers."""
-
-
-class Counts(Protocol):
-    """What the messages of an entity add up to at the moment."""
-
-    @property
-    def active(self) -> int: ...
-    @property
-    def dead_letter(self) -> int: ...
-    @property
-    def scheduled(self) -> int: ...
-    @property
-    def transfer(self) -> int: ...
-    @property
-    def transfer_dead_letter(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +44,7 @@ class EntityView:
     """An entity as an answer shows it: its description, and its state at the moment."""
 
     description: EntityDescription
-    counts: Counts | None
+    counts: EntityCounts | None
     """None while no fragment of it can be asked."""
     created_at: float
     updated_at: float
@@ -128,7 +112,7 @@ _STATE: Final[Mapping[str, Callable[[EntityView], str]]] = {
 }
 """What only answers say; clients that send it back change nothing by it."""
 
-_COUNTS: Final[Mapping[str, Callable[[Counts], int]]] = {
+_COUNTS: Final[Mapping[str, Callable[[EntityCounts], int]]] = {
     "ActiveMessageCount": lambda counts: counts.active,
     "DeadLetterMessageCount": lambda counts: counts.dead_letter,
     "ScheduledMessageCount": lambda counts: counts.scheduled,
@@ -137,7 +121,7 @@ _COUNTS: Final[Mapping[str, Callable[[Counts], int]]] = {
 }
 
 
-def write_counts(counts: Counts | None) -> str:
+def write_counts(counts: EntityCounts | None) -> str:
     """CountDetails.
 
     Its prefix must be declared right here and nothing else may be: the JS SDK looks no further.

@@ -49,7 +49,7 @@ D = TypeVar("D", bound=EntityDescription)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an entity has to be, and where that is said."""
+    """An entity that the file describes, and its place in the file."""
 
     place: Place
     given: frozenset[str]
@@ -132,7 +132,7 @@ def read_emulator_config(path: Path, limits: Limits) -> EmulatorConfig:
 
 
 class _Reading:
-    """One pass over a document; mistakes are gathered, so that they can be mended together."""
+    """One pass over a document. All mistakes are collected, so that they can be fixed together."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -295,7 +295,7 @@ class _Reading:
         return WantedRule(place, rule)
 
     def _checked_rule(self, rule: RuleDescription, place: Place) -> RuleDescription:
-        """Compiled, to see whether it can be."""
+        """Compiles the rule, to find mistakes in its expressions."""
         try:
             checked = rule.validated(self._limits)
             compile_rule(checked)

@@ -1,4 +1,4 @@
-"""Brings about what a Config.json asks for: creates what is missing, changes what differs, deletes nothing.
+"""Applies a Config.json: creates missing entities, updates different ones, deletes nothing.
 
 A namespace with a data folder starts with the same file again and again. So everything is compared with what is there
 first, and a demand that cannot be met ends the start before anything is changed.
@@ -36,7 +36,7 @@ Act = Callable[[], Awaitable[object]]
 
 @dataclass
 class Provisioned:
-    """What was done, by the paths of entities; a new subscription's rules are part of it."""
+    """Paths of the entities created, updated and left unchanged; rules of new subscriptions are not listed."""
 
     created: list[str] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Descriptions as a Config.json: what `document` reads back to the same.
+"""Writes descriptions as a Config.json, which `document` reads back to the same descriptions.
 
 The emulator's own keys are always written, since its defaults differ from the service's; further ones only where they
 say something, so that the emulator takes the file of a namespace that uses nothing more.
@@ -58,7 +58,7 @@ def write_emulator_config(
 
 
 def properties_of(description: EntityDescription, attributes: frozenset[str] | None = None) -> Json:
-    """All that has to be said, or all `attributes`."""
+    """The settings that the file must name, or those in `attributes`."""
     defaults = defaults_of(type(description))
     found: Json = {}
     for key, setting in keys_of(type(description)).items():
@@ -70,7 +70,7 @@ def properties_of(description: EntityDescription, attributes: frozenset[str] | N
 
 
 def rules_of(rules: Sequence[RuleDescription]) -> dict[str, Json]:
-    """By name. Where there is none, one that takes nothing stands for them: a file that lists none means all."""
+    """Rules by name. A subscription without rules gets one that takes nothing: a file without rules means all."""
     return {rule.name: _rule(rule) for rule in rules} or {DEFAULT_RULE_NAME: NOTHING}
 
 

@@ -1,4 +1,4 @@
-"""Which entities there are, a page at a time, and all there is to know of one of them."""
+"""Lists entities page by page, and shows one with all its details."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EntityRoutes:
         self._documents = documents
 
     def routes(self) -> list[Route]:
-        """Told also while a fault says that the namespace is out: that is when people look."""
+        """These routes also answer while an injected fault makes the namespace unavailable."""
         return [
             Route("GET", "entities", self._list, is_about_itself=True),
             Route("GET", "entity", self._get, is_about_itself=True),
@@ -107,7 +107,7 @@ def parse_listing(request: web.Request) -> Listing:
 
 
 def _keys(catalog: CatalogView, listing: Listing) -> list[str]:
-    """Of all that are asked for, in order: names are looked through, entities are not touched."""
+    """Returns the keys of all matching entities in order, without opening the entities."""
     if listing.topic is not None:
         return catalog.subscription_keys(listing.topic, listing.search)
     if listing.kind is not None:

@@ -1,4 +1,4 @@
-"""Creating, changing and deleting queues, topics and subscriptions, described in JSON."""
+"""Creates, updates and deletes queues, topics and subscriptions from JSON."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class EntityChanges:
         return document
 
     def _default_rule(self, wanted: EntityDescription, document: object) -> RuleDescription | None:
-        """None: the one that takes everything."""
+        """Returns None where a subscription begins with the rule that takes everything."""
         if document is None:
             return None
         if not isinstance(wanted, SubscriptionDescription) or not isinstance(document, dict):
@@ -110,7 +110,7 @@ class EntityChanges:
         return read_rule(document, name, self._namespace.limits.max_rule_values)
 
     def _charge(self, path: str) -> None:
-        """One operation of management, as over every other way."""
+        """Meters one management operation."""
         entry = self._namespace.catalog.find(path)
         self._meter.count(NAMESPACE_ENTITY if entry is None else entry.key, MANAGE, NORMAL, 0, 1, 0)
 

@@ -67,7 +67,7 @@ class EntityDocuments:
         }
 
     async def counts_of(self, entry: Entry) -> list[Counts | None]:
-        """Of each fragment; None for those that cannot be asked."""
+        """Returns the counts of each fragment; None for a fragment that cannot be reached."""
         try:
             opening = self._namespace.entity(entry.description.path)
             entity = await asyncio.wait_for(opening, COUNTED_WITHIN_S)
@@ -106,7 +106,7 @@ class EntityDocuments:
         }
 
     async def _places(self, entry: Entry) -> tuple[int, list[dict[str, object]]]:
-        """How many receive from it, and where each of its fragments is, and how."""
+        """Returns the number of receivers, and the store, broker and state of each fragment."""
         places: list[dict[str, object]] = [
             {"index": index, "store": store, "broker": None, "state": "available", "reason": None}
             for index, store in enumerate(entry.stores)
@@ -135,7 +135,7 @@ def _figures(counts: Counts | None) -> dict[str, object]:
 
 
 def _max_size_bytes(description: EntityDescription) -> int | None:
-    """A subscription has none: its topic's is what is limited."""
+    """None for a subscription: its messages count towards its topic's size."""
     if isinstance(description, SubscriptionDescription):
         return None
     return shown_size_in_megabytes(description) * MIB

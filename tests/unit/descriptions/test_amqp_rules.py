@@ -1,18 +1,8 @@
-"""Rules as the management node of a subscription has them."""
+"""Rules as the management node of a subscription sends them."""
 
 import pytest
 
 from tandembus.amqp.encoding.values import Described
-from tandembus.client.rule_values import (
-    CORRELATION_FILTER,
-    FALSE_FILTER,
-    RULE,
-    SQL_ACTION,
-    SQL_FILTER,
-    TRUE_FILTER,
-    rule_from,
-    rule_map,
-)
 from tandembus.descriptions import (
     CorrelationFilter,
     FalseFilter,
@@ -21,6 +11,16 @@ from tandembus.descriptions import (
     SqlAction,
     SqlFilter,
     TrueFilter,
+)
+from tandembus.descriptions.amqp_rules import (
+    CORRELATION_FILTER,
+    FALSE_FILTER,
+    RULE,
+    SQL_ACTION,
+    SQL_FILTER,
+    TRUE_FILTER,
+    rule_from,
+    rule_map,
 )
 from tandembus.errors import InvalidArgument, MalformedData
 
