@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tandembus.spark.jobs.query import SHUFFLE_PARTITIONS, fitted_shuffles
+from tandembus.spark.jobs.query import SHUFFLE_PARTITIONS, fitted_shuffles, selected
 from tests.covers import covers
 
 if TYPE_CHECKING:
@@ -38,3 +38,14 @@ def test_shuffles_fit_the_input_unless_the_user_has_set_their_number(spark: Spar
         assert spark.conf.get(SHUFFLE_PARTITIONS) == "200"
     finally:
         spark.conf.set(SHUFFLE_PARTITIONS, own)
+
+
+@covers("D5")
+def test_sql_text_leaves_its_tables_in_memory(spark: SparkSession) -> None:
+    """Otherwise the tables of a reconciliation would come from several readings of files that grow."""
+    table = spark.range(3).cache()
+    found = selected(spark, "SELECT sum(id) FROM {table} WHERE id < {limit}", table=table, limit=2).collect()
+    assert [row[0] for row in found] == [1]
+    assert table.storageLevel.useMemory
+    table.unpersist()
+    assert not [each for each in spark.catalog.listTables() if each.name.startswith("tandembus")]

@@ -85,7 +85,7 @@ ENTRIES: Final = """
     FROM (
         SELECT lane_number, number, code, at, ids, sessions, keys, paths, posexplode(numbers) AS (position, sequence)
         FROM {lines} JOIN {lanes} USING (store, fragment, lane) JOIN {codes} USING (kind)
-        WHERE is_line AND number <= last)"""
+        WHERE number <= last)"""
 # Browsed messages are entries after all records of the same place. A lane that was dropped before browsing has none of
 # them. For one that was dropped meanwhile they prove nothing: they may be of the old or the new entity of this name.
 BROWSED_ENTRIES: Final = """
@@ -281,7 +281,9 @@ IDENTITY: Final = "space string, entity_key string, message_id string"
 
 def units_of(spark: SparkSession, records: Records, in_flight: InFlight | None) -> DataFrame:
     """One row for each time that a message took a place."""
-    lines = records.lines.dropDuplicates(["store", "number", "part"]) if records.has_copies else records.lines
+    lines = records.lines.where("is_line")
+    if records.has_copies:
+        lines = lines.dropDuplicates(["store", "number", "part"])
     last = {store.store: store.last for store in records.stores}
     keys = [(lane.number, lane.store, lane.fragment, lane.lane, last[lane.store]) for lane in records.lanes]
     entries = selected(

@@ -59,24 +59,24 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a query does."""
+    """The work of one query."""
 
     pair: Pair
     primary_name: str
     queues: tuple[str, ...]
     settings: SyphonSettings
     is_drain: bool
-    """A batch ends when nothing more can be moved, not after a while."""
+    """A batch ends when nothing more can be moved, instead of after some seconds."""
     task_count: int
     most: int
-    """Messages that a task moves, some more or less, before its batch ends."""
+    """The approximate number of messages that a task moves before its batch ends."""
     idle_file: str = ""
-    """In which the job notes, beside the reader, how many batches in a row have moved nothing."""
+    """A file in which the job writes how many batches in a row have moved nothing."""
 
 
 @dataclass(slots=True)
 class Row:
-    """What became of messages of a backlog queue; without a path it is about the queue as a whole."""
+    """The outcome of messages of a backlog queue for one destination; without a path, of the queue as a whole."""
 
     queue: str
     path: str = ""
@@ -93,7 +93,7 @@ class Row:
 
 
 class _Figures(SyphonFigures):
-    """Counts by destination, and says when it is enough for a batch."""
+    """Counts by destination, and sets `is_enough` when a batch has moved enough."""
 
     def __init__(self, most: int) -> None:
         super().__init__(SystemClock())
@@ -102,7 +102,7 @@ class _Figures(SyphonFigures):
         self.homes: Final[dict[tuple[str, str], Row]] = {}
         self.buried: Final[Counter[str]] = Counter()
         self.troubles: Final[dict[str, str]] = {}
-        """Of queues that have moved nothing since."""
+        """Errors of queues that have moved nothing since."""
 
     def moved(self, queue: str, path: str, count: int, size_bytes: int) -> None:
         super().moved(queue, path, count, size_bytes)
@@ -162,7 +162,7 @@ async def _stop_when_due(is_enough: asyncio.Event, syphons: Sequence[QueueSyphon
 
 
 async def _row_of(backlog: ClientBacklog, end: bool | BaseException, is_done: bool) -> Row:
-    """`end`: whether nothing is left behind, or what went wrong."""
+    """`end`: whether nothing is left behind, or the error."""
     try:
         if isinstance(end, BaseException):
             raise end
@@ -173,7 +173,7 @@ async def _row_of(backlog: ClientBacklog, end: bool | BaseException, is_done: bo
 
 
 async def _count(backlog: ClientBacklog) -> int:
-    """Of messages that wait, put aside and in others' hands included."""
+    """The number of messages that wait, including deferred and locked ones."""
     count, first = 0, 0
     while page := await backlog.browse(first, PAGE):
         count += len(page)
@@ -182,8 +182,8 @@ async def _count(backlog: ClientBacklog) -> int:
 
 
 def source_of(work: Work) -> type[DataSource]:
-    """A source whose batches are what tasks did. Spark copies the class with what it works on, so that no option, which
-    Spark would show, holds a key."""
+    """A source whose batches are the outcome of the tasks' work. Spark copies the class together with the work, so that
+    no key is in an option, which Spark would show."""
 
     class BacklogDataSource(DataSource):
         @classmethod
@@ -209,7 +209,7 @@ class Share(InputPartition):
 
 
 class BacklogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets only count batches: what is home is completed in the backlog, and nowhere else noted."""
+    """Offsets only count batches: a message that is home is completed in the backlog, and logged nowhere else."""
 
     def __init__(self, work: Work) -> None:
         self._work: Final = work

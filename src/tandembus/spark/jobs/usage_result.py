@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from decimal import Context, Decimal
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import Bill, PriceBook, Used
-from tandembus.metering.failover_costs import FailoverBill, failover_bill
+from tandembus.metering.failover_costs import failover_bill
 from tandembus.metering.price_files import parse_prices
 from tandembus.metering.price_texts import prices_text
 from tandembus.spark.jobs.files import Folder, is_local, write_whole
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 FILE_NAME: Final = "usage.json"
+COUNTS: Final = ("messages", "operations", "size_bytes")
 LINES: Final = "lines"
 LINES_FILE: Final = "part-0.parquet"
 COST_DIGITS: Final = 38
@@ -225,33 +225,20 @@ def read_kept(path: Path) -> Kept:
 
 
 def bill_document(result: UsageResult, bill: Bill) -> dict[str, object]:
-    """The bill for programs. Money stands in texts: a JSON number would not keep its digits."""
-    failover = failover_bill(bill)
+    """The bill as JSON. Money is written as text: a JSON number would not keep its digits."""
+    made = failover_bill(bill)
+    use = made.use
     return {
-        "prices": [
-            {"name": each.name, "as_of": each.as_of.isoformat(), "currency": each.currency, "seen": each.seen}
-            for each in bill.book.lists
-        ],
-        "files": result.files,
-        "records": result.records,
+        "prices": [_picked(each, "name", "as_of", "currency", "seen") for each in bill.book.lists],
+        **_picked(result, "files", "records"),
         "period": None if result.period is None else list(result.period),
-        "total": {
-            "operations": bill.operations,
-            "charged": bill.charged,
-            "operations_cost": f"{bill.operations_cost:f}",
-            "base_hours": bill.base_hours,
-            "base_cost": f"{bill.base_cost:f}",
-            "cost": f"{bill.cost:f}",
-        },
+        "total": _picked(bill, "operations", "charged", "operations_cost", "base_hours", "base_cost", "cost"),
         "months": [
             {
                 "month": f"{each.month:%Y-%m}",
                 "prices": each.prices.name,
                 "other_operations": each.others,
-                "charged": each.charged,
-                "cost": f"{each.cost:f}",
-                "base_hours": each.base_hours,
-                "base_cost": f"{each.base_cost:f}",
+                **_picked(each, "charged", "cost", "base_hours", "base_cost"),
             }
             for each in bill.stretches
         ],
@@ -260,15 +247,21 @@ def bill_document(result: UsageResult, bill: Bill) -> dict[str, object]:
         "operations": _groups(bill, "namespace", "operation", "reason"),
         "days": _groups(bill, "namespace", "day"),
         "lines": [
-            {
-                **asdict(line.used),
-                "day": line.used.day.isoformat(),
-                "charged": line.charged,
-                "cost": f"{line.cost:f}",
-            }
+            {**asdict(line.used), **_picked(line.used, "day"), **_picked(line, "charged", "cost")}
             for line in bill.lines
         ],
-        "failover": _failover_document(failover),
+        "failover": {
+            "messages_diverted": use.to_backlog.messages,
+            "messages_home": use.to_primary.messages,
+            "messages_waiting": use.waiting,
+            "missing": use.missing,
+            "lines": [
+                {"what": line.what, **_picked(line.count, *COUNTS), **_picked(line, "cost")} for line in made.lines
+            ],
+            "further_operations": use.further_operations,
+            **_picked(made, "cost"),
+            "bandwidth": {"size_bytes": use.left_secondary_bytes, "cost": _plain(made.bandwidth_cost)},
+        },
         "gaps": [asdict(each) for each in result.gaps],
         "skipped": {
             "count": result.skipped,
@@ -279,41 +272,19 @@ def bill_document(result: UsageResult, bill: Bill) -> dict[str, object]:
     }
 
 
-def _groups(bill: Bill, *names: str) -> list[Mapping[str, object]]:
+def _groups(bill: Bill, *names: str) -> list[dict[str, object]]:
     return [
-        {
-            **dict(zip(names, group.key, strict=True)),
-            "calls": group.calls,
-            "messages": group.messages,
-            "operations": group.operations,
-            "size_bytes": group.size_bytes,
-            "cost": f"{group.cost:f}",
-        }
+        {**dict(zip(names, group.key, strict=True)), **_picked(group, "calls", *COUNTS, "cost")}
         for group in bill.by(*names)
     ]
 
 
-def _failover_document(made: FailoverBill) -> dict[str, object]:
-    use = made.use
-    return {
-        "messages_diverted": use.to_backlog.messages,
-        "messages_home": use.to_primary.messages,
-        "messages_waiting": use.waiting,
-        "missing": use.missing,
-        "lines": [
-            {
-                "what": line.what,
-                "messages": line.count.messages,
-                "operations": line.count.operations,
-                "size_bytes": line.count.size_bytes,
-                "cost": f"{line.cost:f}",
-            }
-            for line in made.lines
-        ],
-        "further_operations": use.further_operations,
-        "cost": f"{made.cost:f}",
-        "bandwidth": {
-            "size_bytes": use.left_secondary_bytes,
-            "cost": None if made.bandwidth_cost is None else f"{made.bandwidth_cost:f}",
-        },
-    }
+def _picked(one: object, *names: str) -> dict[str, object]:
+    """These attributes, for JSON."""
+    return {name: _plain(getattr(one, name)) for name in names}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return value.isoformat() if isinstance(value, date) else value
