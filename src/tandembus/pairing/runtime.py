@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 import math
 import weakref
 from asyncio import current_task
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, final
 
 from tandembus.clock import Clock
@@ -159,52 +157,6 @@ class Attempt:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-@final
-class Turns:
-    """One at a time, in the order in which they came; nobody waits longer than they want to."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._is_taken = False
-        self._waiting: collections.deque[asyncio.Future[bool]] = collections.deque()
-
-    async def take(self, limit_s: float | None) -> bool:
-        """Whether it is our turn; False if it did not come in time."""
-        if not self._is_taken:
-            self._is_taken = True
-            return True
-        waiter: asyncio.Future[bool] = self._runtime.loop.create_future()
-        self._waiting.append(waiter)
-        timer = None if limit_s is None else self._runtime.call_later(limit_s, partial(_refuse, waiter))
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled() and waiter.result():
-                self.give_back()
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-
-    def give_back(self) -> None:
-        while self._waiting:
-            if _give(self._waiting.popleft()):
-                return
-        self._is_taken = False
-
-
-def _give(waiter: asyncio.Future[bool]) -> bool:
-    if waiter.done():
-        return False
-    waiter.set_result(True)
-    return True
-
-
-def _refuse(waiter: asyncio.Future[bool]) -> None:
-    if not waiter.done():
-        waiter.set_result(False)
 
 
 @final

@@ -1,4 +1,4 @@
-"""Looks like the SDK's sender, and does not stop where that would (N17)."""
+"""Looks like the SDK's sender, and goes on sending while the primary is unavailable (N17)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusSender
 
 from tandembus.pairing.backlog_sender import BacklogSender
-from tandembus.pairing.batch import PairedMessageBatch
+from tandembus.pairing.batch import AnyMessage, PairedMessageBatch
 from tandembus.pairing.closing import Gate, PrimaryKey
 from tandembus.pairing.errors import SchedulingUnavailable
 from tandembus.pairing.failures import Verdict, verdict_on
 from tandembus.pairing.links import Link
 from tandembus.pairing.primary_entity import PrimaryEntity
-from tandembus.pairing.runtime import Attempt, FailedOver, Retired, Runtime, Stopped, together
+from tandembus.pairing.runtime import Attempt, FailedOver, Retired, Runtime, Stopped
 from tandembus.pairing.sdk import Sendable, can_be_encoded, outgoing, ping_key_of, rereadable
-from tandembus.pairing.transfer import AnyMessage
 
 T = TypeVar("T")
 NOTHING: Final[Mapping[str, object]] = {}
@@ -30,7 +29,7 @@ _log = logging.getLogger("tandembus.pairing")
 
 
 class GoesToBacklog(Exception):
-    """The primary did not take it, and the entity is failed over by now: the backlog is to take it."""
+    """The primary did not take the message, and the entity is failed over now: it goes to the backlog."""
 
     def __init__(self, error: BaseException | None) -> None:
         super().__init__(str(error))
@@ -66,7 +65,7 @@ class PairedSender:
     # As the SDK's sender.
 
     async def __aenter__(self) -> PairedSender:
-        """Opens the link as the SDK does. A primary that is away is no reason to fail here: the sends will tell."""
+        """Opens the link as the SDK does. A primary that is away raises nothing here: the sends will."""
         self._check()
         try:
             await self._on_primary(lambda sdk, _: sdk.__aenter__(), (), None, False)
@@ -153,7 +152,7 @@ class PairedSender:
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """On the primary, failed over or not: only it knows these numbers. Says nothing about its health."""
+        """On the primary, failed over or not: only it knows these numbers. The outcome does not affect its health."""
         self._check(timeout, kwargs)
         limit_s = self._timeout_s if timeout is None else timeout
         is_failed_over = self._entity.is_failed_over
@@ -183,13 +182,12 @@ class PairedSender:
         return await self._backlog.create_message_batch(max_size_in_bytes)
 
     async def close(self) -> None:
-        """Closes its links to both namespaces. What is being sent is given up, and raises `PairClosed`: whether it was
-        stored nobody knows."""
+        """Closes its link. Sends under way are given up and raise `PairClosed`: their messages may have been stored."""
         self.stop()
-        await together([self._link.close, self._backlog.close])
+        await self._link.close()
 
     def stop(self) -> None:
-        """Gives up what is being sent. From now on every call is answered with what the gate says."""
+        """Gives up sends under way. From now on every call raises what the gate says."""
         self._is_closed = True
         for attempt in tuple(self._beside_failover):
             attempt.give_up(Stopped())
@@ -230,11 +228,11 @@ class PairedSender:
         timeout: float | None,
         is_send: bool = True,
     ) -> T:
-        """Make a call on the primary, and judge the primary by how it ends. Raises `GoesToBacklog` where the entity is
-        failed over when it is over, because of this call or of others.
+        """Makes a call on the primary and judges the primary by its outcome. Raises `GoesToBacklog` if the entity is
+        failed over afterwards, because of this call or of others.
 
-        A call on an open link is given no time-out but the caller's: ours bounds it as well, and the SDK's costs more
-        than all the rest of pairing.
+        A call on an open link gets only the caller's time-out: pairing bounds it anyway, and the SDK's time-out costs
+        more than all the rest of pairing.
         """
         limit_s = self._timeout_s if timeout is None else timeout
         while not self._entity.is_failed_over:
@@ -267,7 +265,7 @@ class PairedSender:
     def _failed(
         self, link: Link, attempt: Attempt, failure: BaseException, message: Sendable, limit_s: float | None = None
     ) -> BaseException:
-        """What to raise: the failure itself, or `GoesToBacklog`."""
+        """Returns the error to raise, or `GoesToBacklog`."""
         error = link.failed(attempt, failure, self._timeout_s if limit_s is None else limit_s)
         link.close_if_unused()
         if isinstance(failure, Stopped):
@@ -279,7 +277,7 @@ class PairedSender:
         return error
 
     def _speaks_against_the_primary(self, error: BaseException, message: Sendable) -> bool:
-        """Counts it if so; whether the entity is failed over now. An answer of the entity's own stops the timer."""
+        """Whether the failure counts and the entity is failed over now. An answer of the entity stops the timer."""
         verdict = verdict_on(error)
         if verdict is Verdict.UNCLEAR and can_be_encoded(message):
             verdict = Verdict.COUNTS
@@ -291,7 +289,7 @@ class PairedSender:
         return self._entity.is_failed_over
 
     def _fresh_link(self) -> Link:
-        """Connections from before a failover, or with a call on them that was given up, are not used again."""
+        """Replaces a link from before a failover, and one on which a call was given up."""
         if self._is_closed:
             raise self._gate.gone()
         link = self._link

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tandembus.clock import SystemClock
-from tandembus.pairing.runtime import Attempt, FailedOver, OutOfTime, Runtime, Timer, Turns
+from tandembus.pairing.runtime import Attempt, FailedOver, OutOfTime, Runtime, Timer
 from tests.covers import covers
 from tests.unit.pairing.scripted import ManualRuntime
 
@@ -199,25 +199,6 @@ async def test_an_answer_at_the_last_moment_counts_and_leaves_the_caller_uncance
     await runtime.settle()
     attempt.give_up(FailedOver())
     assert await sending == "stored"
-
-
-async def test_turns_come_in_order_and_who_cancels_or_is_late_takes_none() -> None:
-    runtime = ManualRuntime()
-    turns = Turns(runtime)
-    assert await turns.take(None)
-    waiting = [asyncio.ensure_future(turns.take(limit_s)) for limit_s in (None, 5.0, None, None)]
-    await runtime.advance(5.0)
-    assert waiting[1].done()
-    assert waiting[1].result() is False
-    waiting[0].cancel()
-    await runtime.settle()
-    turns.give_back()
-    await runtime.settle()
-    assert [task.done() for task in waiting] == [True, True, True, False]
-    waiting[3].cancel()
-    await runtime.settle()
-    turns.give_back()
-    assert await turns.take(0.0)
 
 
 async def test_what_fails_in_the_background_is_logged(caplog: pytest.LogCaptureFixture) -> None:

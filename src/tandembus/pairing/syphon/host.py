@@ -1,4 +1,4 @@
-"""A syphon in the application's own process (`enable_syphon`), and what it tells (N16) and notices (N14)."""
+"""A syphon in the application's own process (`enable_syphon`): its events (N16), and refused keys (N14)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tandembus.pairing.syphon.observer import SyphonFigures
 from tandembus.pairing.syphon.settings import SyphonSettings
 
 MAX_SEND_S: Final = 20.0
-"""Below the lock duration of a backlog queue: what a send without an answer held is still ours then."""
+"""Below the lock duration of a backlog queue, so that the messages of a send without an answer are still locked."""
 ANSWER_TIMEOUT_S: Final = 30.0
 STOP_PATIENCE_S: Final = 10.0
 LOOK_AGAIN_S: Final = 0.05
@@ -30,11 +30,11 @@ WINDOW: Final = 200
 
 @final
 class HostedFigures(SyphonFigures):
-    """Also tells events, and when the key of a namespace is refused for good (N14): the secondary's for every queue,
-    the primary's for an entity that the application itself sends to; again and again, with no message taken meanwhile.
+    """Also reports events, and a key that is refused for good (N14): the secondary's by every queue, the primary's by
+    an entity that the application itself sends to; again and again, with no message accepted in between.
 
-    What stands in messages decides where the syphon sends, and a key may be good for some entities only. So being
-    refused elsewhere says nothing about the application's client: nobody must be able to have it closed by a message.
+    Messages decide where the syphon sends, and a key may be good for some entities only. So a refusal elsewhere says
+    nothing about the application's client: no message may cause it to be closed.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class HostedSyphon:
         self._runtime.start(self._run)
 
     async def stop(self, patience_s: float = STOP_PATIENCE_S) -> None:
-        """Finishes what is in hand, but does not wait for ever for a namespace that does not answer."""
+        """Finishes what is held, but does not wait forever for a namespace that does not answer."""
         await self._syphon.stop()
         ends_at = self._runtime.clock.monotonic() + patience_s
         while not self._is_over and self._runtime.clock.monotonic() < ends_at:
