@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, final
@@ -21,7 +22,7 @@ from tandembus.pairing.aliases import backlog_path
 from tandembus.pairing.errors import PairingFailed
 from tandembus.pairing.events import BacklogQueueDropped, Listeners
 from tandembus.pairing.rotation import Rotation
-from tandembus.pairing.runtime import Attempt, OutOfTime, Runtime, pause
+from tandembus.pairing.runtime import Attempt, GivenUp, Runtime
 
 T = TypeVar("T")
 TRIES: Final = 3
@@ -107,11 +108,11 @@ async def _ask(call: Callable[[], Coroutine[Any, Any, T]], what: str, limit_s: f
         left -= 1
         try:
             return await Attempt(runtime).run(call, limit_s)
-        except (AzureError, OSError, OutOfTime) as error:
+        except (AzureError, OSError, GivenUp) as error:
             if left == 0 or _is_refusal(error):
                 raise PairingFailed(f"{what}: {error!r}{advice_on(error)}") from error
             _log.warning("%s, trying again: %r", what, error)
-        await pause(PAUSE_S)
+        await asyncio.sleep(PAUSE_S)
 
 
 async def _try_to_create(admin: ServiceBusAdministrationClient, queue: str) -> None:

@@ -14,7 +14,7 @@ from tandembus.pairing.batch import PairedMessageBatch
 from tandembus.pairing.closing import Gate
 from tandembus.pairing.errors import BacklogMessageTooLarge, PairingError, SendAvailabilityBacklogError
 from tandembus.pairing.payloads import to_backlog
-from tandembus.pairing.runtime import Attempt, OutOfTime, Runtime, Stopped
+from tandembus.pairing.runtime import Attempt, Ending, GivenUp, Runtime
 from tandembus.pairing.sdk import BATCH_OVERHEAD_BYTES, Outgoing
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ class BacklogSender:
         """Gives up what is under way. It and all that follows is answered with what the gate says."""
         self._is_stopped = True
         for attempt in tuple(self._attempts):
-            attempt.give_up(Stopped())
+            attempt.give_up(Ending.STOPPED)
 
     def _grouped(self, diverted: Pack) -> list[tuple[str | None, Pack]]:
         """Messages for the same queue together, in their order."""
@@ -198,9 +198,9 @@ class BacklogSender:
         self._attempts.add(attempt)
         try:
             return await attempt.run(call, limit_s)
-        except Stopped:
-            raise self._gate.gone() from None
-        except OutOfTime:
+        except GivenUp as given_up:
+            if given_up.ending is Ending.STOPPED:
+                raise self._gate.gone() from None
             raise OperationTimeout(f"{queue} did not answer within {limit_s:g} s") from None
         finally:
             self._attempts.discard(attempt)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, TypeVar, final
 
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from tandembus.pairing.runtime import (
-    Attempt,
-    Calls,
-    FailedOver,
-    GivenUp,
-    OutOfTime,
-    Retired,
-    Runtime,
-    Signal,
-    Stopped,
-)
+from tandembus.pairing.runtime import Attempt, Calls, Ending, Runtime, ending_of
 
 T = TypeVar("T")
 ABANDONED_FOR_S: Final = 120.0
@@ -48,14 +40,14 @@ class Link:
         self._abandoned: list[Attempt] = []
         self._is_stopped = False
         self._is_closing = False
-        self._closed = Signal(runtime)
+        self._closed = asyncio.Event()
 
-    def refusal(self) -> GivenUp | None:
+    def refusal(self) -> Ending | None:
         if self._is_stopped:
-            return Stopped()
+            return Ending.STOPPED
         if self.is_outdated:
-            return FailedOver()
-        return Retired() if self.is_retired else None
+            return Ending.FAILED_OVER
+        return Ending.RETIRED if self.is_retired else None
 
     async def call(self, call: Callable[[], Coroutine[Any, Any, T]], limit_s: float) -> T:
         """Makes a call on the SDK's sender. One that takes too long raises the SDK's own time-out error. A call that
@@ -77,10 +69,10 @@ class Link:
     def failed(self, attempt: Attempt, error: BaseException, limit_s: float) -> BaseException:
         """Returns the error to raise instead."""
         self.is_ready = False
-        if isinstance(error, GivenUp) or not isinstance(error, Exception):
+        if ending_of(error) is not None or not isinstance(error, Exception):
             self._abandoned.append(attempt)
             self.is_retired = True
-        if isinstance(error, OutOfTime):
+        if ending_of(error) is Ending.OUT_OF_TIME:
             return OperationTimeoutError(message=f"{self.sdk.entity_name} did not answer within {limit_s:g} s.")
         return error
 
@@ -88,7 +80,7 @@ class Link:
         """The entity fails over: calls under way are given up, and their messages go to the backlog."""
         self.is_outdated, self.is_ready = True, False
         for attempt in self._runtime.calls_on(self):
-            attempt.give_up(FailedOver())
+            attempt.give_up(Ending.FAILED_OVER)
 
     def retire(self) -> None:
         """Begins no more calls. The link is closed when the last call on it is over."""
@@ -100,13 +92,15 @@ class Link:
         self._is_stopped = self.is_retired = True
         self.is_ready = False
         for attempt in self._runtime.calls_on(self):
-            attempt.give_up(Stopped())
+            attempt.give_up(Ending.STOPPED)
         self.close_if_unused()
 
     async def close(self, patience_s: float = CLOSE_PATIENCE_S) -> None:
         """Returns when it is closed, or after a few seconds; then closing goes on in the background."""
         self.stop()
-        await self._closed.wait(patience_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._closed.wait()
 
     def close_if_unused(self) -> None:
         """Called when a call on it is over."""
@@ -128,4 +122,4 @@ class Link:
         except Exception as error:
             _log.debug("closing a sender of %s failed: %r", self.sdk.entity_name, error)
         finally:
-            self._closed.give()
+            self._closed.set()

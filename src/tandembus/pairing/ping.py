@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusMessage
 
 from tandembus.errors import OperationTimeout
 from tandembus.pairing.events import Listeners, PingFailed, PingSent
-from tandembus.pairing.runtime import Attempt, OutOfTime, Runtime, Stopped, Timer
+from tandembus.pairing.runtime import Attempt, Ending, GivenUp, Runtime, Timer
 from tandembus.pairing.sdk import PingKey, outgoing
 
 SendPing: TypeAlias = Callable[[str, bytes, float], Coroutine[Any, Any, None]]
@@ -71,16 +71,16 @@ class Pinger:
         if self._timer is not None:
             self._timer.cancel()
         if self._attempt is not None:
-            self._attempt.give_up(Stopped())
+            self._attempt.give_up(Ending.STOPPED)
 
     async def _ping(self) -> None:
+        if self._is_stopped:
+            return
         clock = self._runtime.clock
         next_at = clock.monotonic() + self._interval_s
         self._listeners.tell(PingSent(clock.now(), self._path))
         try:
             await self._send()
-        except Stopped:
-            return
         except Exception as error:
             if not self._is_stopped:
                 self._listeners.tell(PingFailed(clock.now(), self._path, error))
@@ -91,10 +91,8 @@ class Pinger:
 
     async def _send(self) -> None:
         attempt = self._attempt = Attempt(self._runtime)
-        if self._is_stopped:
-            raise Stopped
         (ping,) = outgoing(make_ping(self._key))
         try:
             await attempt.run(lambda: self._send_ping(self._path, ping.payload, self._limit_s), self._limit_s)
-        except OutOfTime:
+        except GivenUp:
             raise OperationTimeout(f"{self._path} did not answer a ping within {self._limit_s:g} s") from None

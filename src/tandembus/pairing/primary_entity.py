@@ -45,7 +45,7 @@ class PrimaryEntity:
         self._timer: Timer | None = None
         self._pinger: Pinger | None = None
         self._ping_key: PingKey | None = None
-        self._last_error: BaseException | None = None
+        self.last_error: BaseException | None = None
         self._failed_over_at = 0.0
         self._is_closed = False
 
@@ -71,7 +71,7 @@ class PrimaryEntity:
     def send_failed(self, error: BaseException, ping_key: PingKey | None) -> None:
         """A failure that counts. Pings take the key of the first message that failed and had one: opening a link fails
         without a message."""
-        self._last_error = error
+        self.last_error = error
         if self._is_closed:
             return
         is_first = self._health.send_failed()
@@ -111,7 +111,7 @@ class PrimaryEntity:
         self._links.clear()
         for link in links:
             link.outdate()
-        self._listeners.tell(FailoverEngaged(now, self.path, failing_for_s, self._last_error))
+        self._listeners.tell(FailoverEngaged(now, self.path, failing_for_s, self.last_error))
         pinger.start()
 
     def _engage(self) -> Pinger:
