@@ -18,7 +18,7 @@ from tandembus.client import (
     Sender,
     ServiceBus,
 )
-from tandembus.client.errors import ConnectionLost, SomeLocksLost
+from tandembus.client.errors import SomeLocksLost
 from tandembus.errors import EntityNotFound, MessageLockLost, MessageNotFound
 from tandembus.pairing.aliases import IS_HOME
 from tandembus.pairing.syphon.ports import Delivery, LocksLost, PrimaryUnreachable
@@ -31,6 +31,8 @@ DEFERRED_AT_ONCE: Final = 50
 """Their payloads come in one answer, so not too many."""
 TOKENS_AT_ONCE: Final = 250
 MAX_SENDERS: Final = 256
+SMALLEST_LIMIT_BYTES: Final = 262_144
+"""Of a message, where the service names no limit."""
 PURPOSE: Final[dict[str, object]] = {"tandembus:purpose": "syphon"}
 """So that a tandembus primary counts these sends as the outage's (N13); other services ignore it."""
 
@@ -213,21 +215,24 @@ class ClientBacklog:
         await do(await self._open_management(), tokens)
 
 
-class _DestinationLink:
-    """A link to a destination. It opens when it is used, and again when it was lost."""
+class _PathLink:
+    """A link to send to one entity on. It opens when it is used, and again when it was lost."""
 
-    def __init__(self, primary: SharedConnection, path: str) -> None:
-        self._primary: Final = primary
+    def __init__(self, path: str) -> None:
         self._path: Final = path
         self._opening: Final = asyncio.Lock()
         self._sender: Sender | None = None
         self.user_count = 0
 
-    async def open(self) -> Sender:
+    @property
+    def is_open(self) -> bool:
+        return self._sender is not None
+
+    async def open(self, connection: SharedConnection, properties: dict[str, object] | None) -> Sender:
         async with self._opening:
             if self._sender is None or self._sender.failure is not None:
                 self._sender = None
-                self._sender = await (await self._connected()).sender(self._path, properties=PURPOSE)
+                self._sender = await (await connection.get()).sender(self._path, properties=properties)
             return self._sender
 
     async def close(self) -> None:
@@ -235,51 +240,78 @@ class _DestinationLink:
             with suppress(*ClientFailure):
                 await self._sender.close()
 
-    async def _connected(self) -> ServiceBus:
-        try:
-            return await self._primary.get()
-        except ClientFailure as error:
-            raise PrimaryUnreachable(str(error)) from error
 
-
-class ClientPrimary:
-    """The paired primary: one connection, and a link for each destination in use.
+class SenderLinks:
+    """Links to the entities of one namespace, on one connection.
 
     Messages decide how many destinations there are, so the links used longest ago are closed when there are many; never
     one that is sending, since nobody would know what became of its messages.
     """
 
-    def __init__(self, primary: SharedConnection, max_senders: int = MAX_SENDERS) -> None:
-        self._primary: Final = primary
-        self._max_senders: Final = max_senders
-        self._links: Final[dict[str, _DestinationLink]] = {}
+    def __init__(
+        self,
+        connection: SharedConnection,
+        max_links: int = MAX_SENDERS,
+        properties: dict[str, object] | None = None,
+    ) -> None:
+        self.connection: Final = connection
+        self._max_links: Final = max_links
+        self._properties: Final = properties
+        self._links: Final[dict[str, _PathLink]] = {}
         """The one used last comes last."""
 
+    def is_open(self, path: str) -> bool:
+        """Whether it was used before; whether it is still there its next use finds out."""
+        return path in self._links and self._links[path].is_open
+
+    async def max_message_bytes(self, path: str) -> int:
+        """How large a message the entity takes."""
+        return (await self._link(path).open(self.connection, self._properties)).max_message_size or SMALLEST_LIMIT_BYTES
+
     async def send(self, path: str, payloads: Sequence[bytes]) -> None:
-        link = self._links[path] = self._links.pop(path, _DestinationLink(self._primary, path))
+        """Sends all of them, in this order, or none."""
+        link = self._link(path)
         link.user_count += 1
         try:
-            sender = await link.open()
+            sender = await link.open(self.connection, self._properties)
             if len(payloads) == 1:
                 await sender.send(payloads[0])
             else:
                 await sender.send_batch(payloads)
-        except ConnectionLost as error:
-            if self._primary.is_alive:
-                raise
-            raise PrimaryUnreachable(str(error)) from error
         finally:
             link.user_count -= 1
             await self._close_unused()
 
     async def close(self) -> None:
-        await self._primary.close()
+        await self.connection.close()
+
+    def _link(self, path: str) -> _PathLink:
+        link = self._links[path] = self._links.pop(path, _PathLink(path))
+        return link
 
     async def _close_unused(self) -> None:
-        too_many = max(len(self._links) - self._max_senders, 0)
+        too_many = max(len(self._links) - self._max_links, 0)
         unused = [path for path, link in self._links.items() if not link.user_count][:too_many]
         for link in [self._links.pop(path) for path in unused]:
             await link.close()
+
+
+class ClientPrimary:
+    """The paired primary."""
+
+    def __init__(self, primary: SharedConnection, max_senders: int = MAX_SENDERS) -> None:
+        self._links: Final = SenderLinks(primary, max_senders, PURPOSE)
+
+    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
+        try:
+            await self._links.send(path, payloads)
+        except ClientFailure as error:
+            if self._links.connection.is_alive:
+                raise
+            raise PrimaryUnreachable(str(error)) from error
+
+    async def close(self) -> None:
+        await self._links.close()
 
 
 async def _renew(link_name: str | None, management: Management, tokens: list[UUID]) -> None:

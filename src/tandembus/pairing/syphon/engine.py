@@ -181,7 +181,7 @@ class QueueSyphon:
         self._dead.remove(dead)
         if dead.first_deferred is not None:
             self._is_bringing_home = True
-        if dead.first_deferred is not None or self._dead:
+        if dead.first_deferred is not None or self._dead or not self._look.is_over:
             self._look_from(1 if was_away else dead.first_number)
         self._batch_window.reset()
         self._look_interval_s = self._settings.retry_interval_s
@@ -290,7 +290,7 @@ class QueueSyphon:
         self._active_at = self._now()
         self._window.received(max([len(each.payload) for each in deliveries]), len(deliveries))
         held = await self._held.read(deliveries)
-        if any(each.is_inherited for each in held):
+        if any(each.is_inherited for each in held) and (self._look.is_over or not self._is_bringing_home):
             self._is_bringing_home = True
             self._start_walk()
         groups = by_destination(held)

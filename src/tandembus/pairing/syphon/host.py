@@ -1,8 +1,10 @@
-"""A syphon in the application's own process (`enable_syphon`), and what it tells (N16) and notices (N14)."""
+"""A syphon in the application's own process (`enable_syphon`): its events (N16), and refused keys (N14)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, final
 
@@ -13,7 +15,7 @@ from tandembus.errors import Unauthorized
 from tandembus.pairing.closing import PrimaryKey, Refusals
 from tandembus.pairing.events import Listeners, SyphonMoved
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from tandembus.pairing.runtime import Runtime, pause
+from tandembus.pairing.runtime import Runtime
 from tandembus.pairing.sdk_connection import connect
 from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
 from tandembus.pairing.syphon.engine import Syphon
@@ -21,20 +23,19 @@ from tandembus.pairing.syphon.observer import SyphonFigures
 from tandembus.pairing.syphon.settings import SyphonSettings
 
 MAX_SEND_S: Final = 20.0
-"""Below the lock duration of a backlog queue: what a send without an answer held is still ours then."""
+"""Below the lock duration of a backlog queue, so that the messages of a send without an answer are still locked."""
 ANSWER_TIMEOUT_S: Final = 30.0
 STOP_PATIENCE_S: Final = 10.0
-LOOK_AGAIN_S: Final = 0.05
 WINDOW: Final = 200
 
 
 @final
 class HostedFigures(SyphonFigures):
-    """Also tells events, and when the key of a namespace is refused for good (N14): the secondary's for every queue,
-    the primary's for an entity that the application itself sends to; again and again, with no message taken meanwhile.
+    """Also reports events, and a key that is refused for good (N14): the secondary's by every queue, the primary's by
+    an entity that the application itself sends to; again and again, with no message accepted in between.
 
-    What stands in messages decides where the syphon sends, and a key may be good for some entities only. So being
-    refused elsewhere says nothing about the application's client: nobody must be able to have it closed by a message.
+    Messages decide where the syphon sends, and a key may be good for some entities only. So a refusal elsewhere says
+    nothing about the application's client: no message may cause it to be closed.
     """
 
     def __init__(
@@ -107,7 +108,8 @@ class HostedSyphon:
             runtime.clock, options.listeners, len(queues), secondary_refused, primary_key, is_own_path
         )
         self._runtime = runtime
-        self._is_over = True
+        self._is_over = asyncio.Event()
+        self._is_over.set()
         self._secondary = SharedConnection(partial(connect, secondary, ANSWER_TIMEOUT_S))
         self._syphon = Syphon(
             [ClientBacklog(self._secondary, queue) for queue in queues],
@@ -118,19 +120,19 @@ class HostedSyphon:
         )
 
     def start(self) -> None:
-        self._is_over = False
+        self._is_over.clear()
         self._runtime.start(self._run)
 
     async def stop(self, patience_s: float = STOP_PATIENCE_S) -> None:
-        """Finishes what is in hand, but does not wait for ever for a namespace that does not answer."""
+        """Finishes what is held, but does not wait forever for a namespace that does not answer."""
         await self._syphon.stop()
-        ends_at = self._runtime.clock.monotonic() + patience_s
-        while not self._is_over and self._runtime.clock.monotonic() < ends_at:
-            await pause(LOOK_AGAIN_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._is_over.wait()
 
     async def _run(self) -> None:
         try:
             await self._syphon.run()
         finally:
             await self._secondary.close()
-            self._is_over = True
+            self._is_over.set()

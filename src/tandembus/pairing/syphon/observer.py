@@ -1,4 +1,4 @@
-"""Who hears what a syphon does, and what it counts."""
+"""What a syphon reports, and how it is counted, logged and exposed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,30 @@ from tandembus.prometheus import COUNTER, GAUGE, Exposition, Family, document
 
 log: Final = logging.getLogger("tandembus.syphon")
 TELL_AGAIN_S: Final = 60.0
-"""Dead letters of one destination for one reason are told no more often."""
+"""How often dead letters of one destination for one reason are logged."""
 MAX_TOLD: Final = 1_000
-"""Strangers decide how many destinations there are."""
+"""Messages decide how many destinations there are."""
 
 _QUEUE: Final = ("queue",)
-MOVED: Final = Family("tandembus_syphon_messages_moved_total", COUNTER, "Messages that are home.", _QUEUE)
+MOVED: Final = Family("tandembus_syphon_messages_moved_total", COUNTER, "Messages moved to the primary.", _QUEUE)
 MOVED_BYTES: Final = Family("tandembus_syphon_bytes_moved_total", COUNTER, "Their bytes.", _QUEUE)
 DEFERRED: Final = Family(
-    "tandembus_syphon_messages_deferred_total", COUNTER, "Messages put aside behind a dead destination.", _QUEUE
+    "tandembus_syphon_messages_deferred_total",
+    COUNTER,
+    "Messages deferred because they stood before live ones.",
+    _QUEUE,
 )
 DEAD_LETTERED: Final = Family(
-    "tandembus_syphon_messages_dead_lettered_total", COUNTER, "Messages that nobody will take.", ("queue", "reason")
+    "tandembus_syphon_messages_dead_lettered_total",
+    COUNTER,
+    "Messages moved to the dead-letter queue.",
+    ("queue", "reason"),
 )
-RETRIES: Final = Family("tandembus_syphon_retries_total", COUNTER, "Sends to a dead destination in vain.", _QUEUE)
+RETRIES: Final = Family(
+    "tandembus_syphon_retries_total", COUNTER, "Sends that a dead destination refused again.", _QUEUE
+)
 LOCKS_LOST: Final = Family(
-    "tandembus_syphon_locks_lost_total", COUNTER, "Messages that were lost from hand, and come again.", _QUEUE
+    "tandembus_syphon_locks_lost_total", COUNTER, "Messages whose lock was lost; they are received again.", _QUEUE
 )
 TROUBLES: Final = Family(
     "tandembus_syphon_queue_troubles_total", COUNTER, "Times that a backlog queue could not be used.", _QUEUE
@@ -51,37 +59,37 @@ FAMILIES: Final = (
 
 
 class SyphonObserver(Protocol):
-    """Hears what a syphon does."""
+    """Called with everything that a syphon does."""
 
     def received(self) -> None:
-        """Messages have come."""
+        """Messages were received."""
 
     def moved(self, queue: str, path: str, count: int, size_bytes: int) -> None: ...
 
     def dead_lettered(
         self, queue: str, path: str | None, numbers: Sequence[int | None], reason: str, description: str
     ) -> None:
-        """Messages that were refused alike; without a path if they are malformed."""
+        """Messages that were refused for one reason; malformed ones have no path."""
 
     def deferred(self, queue: str, path: str, count: int) -> None: ...
 
     def stuck(self, queue: str, path: str, error: BaseException) -> None:
-        """A destination does not take messages. Told once; then it is tried again and again."""
+        """A destination takes no messages. Called once; further refusals are `retried`."""
 
     def retried(self, queue: str, path: str, error: BaseException) -> None: ...
 
     def lost(self, queue: str, count: int) -> None:
-        """The locks of messages in hand: they come again, and those that are home already arrive twice."""
+        """Locks were lost: the messages are received again, and those already moved arrive twice."""
 
     def detached(self, queue: str, error: BaseException) -> None:
-        """While nothing was going on; it will be attached again."""
+        """The service detached an idle link; the syphon attaches again."""
 
     def troubled(self, queue: str, error: BaseException) -> None:
-        """The backlog queue itself cannot be used; it will be tried again."""
+        """The backlog queue failed; the syphon tries again."""
 
 
 class SyphonFigures:
-    """Counts, logs, and tells both as Prometheus metrics. Of a trouble that lasts only its beginning is logged."""
+    """Counts and logs, and exposes Prometheus metrics. A failure that lasts is logged once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
@@ -89,7 +97,7 @@ class SyphonFigures:
         self._moved_bytes: Final[Counter[str]] = Counter()
         self._dead_lettered: Final[Counter[tuple[str, str]]] = Counter()
         self._told: Final[dict[tuple[str, str | None, str], tuple[float, int]]] = {}
-        """When dead letters were told last, and how many there were since."""
+        """When dead letters were logged last, and how many there were since."""
         self._deferred: Final[Counter[str]] = Counter()
         self._retried: Final[Counter[str]] = Counter()
         self._lost: Final[Counter[str]] = Counter()
@@ -152,7 +160,7 @@ class SyphonFigures:
         log.warning("%s: dead-lettered %s%s: %s: %s", queue, which, others, reason, description)
 
     def _count_to_tell(self, kind: tuple[str, str | None, str], count: int) -> int:
-        """With those that were not told; none if it is too early for that."""
+        """Includes those that were not logged; 0 if it is too early to log."""
         now = self._clock.monotonic()
         told_at, untold = self._told.get(kind, (-math.inf, 0))
         if now < told_at + TELL_AGAIN_S:
