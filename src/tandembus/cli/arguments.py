@@ -92,16 +92,19 @@ def sub_queue_option(help: str, default: str | None = None) -> Callable[[T], T]:
     return click.option("--sub-queue", type=choice, default=default, show_default=default is not None, help=help)
 
 
-def limit_option(default: int | None, shown_default: str | None = None) -> Callable[[T], T]:
-    return click.option(
-        "--max",
-        "limit",
-        type=click.IntRange(min=1),
-        metavar="N",
-        default=default,
-        show_default=shown_default or True,
-        help="How many at most.",
-    )
+def number(
+    name: str, help: str, default: int | None = None, field: str | None = None, most: int | None = None, **more: Any
+) -> Callable[[T], T]:
+    """An option that is a number from 1 on."""
+    if default is not None:
+        more |= {"default": default, "show_default": True}
+    names = (name,) if field is None else (name, field)
+    return click.option(*names, type=click.IntRange(1, most), metavar="N", help=help, **more)
+
+
+def limit_option(default: int | None, shown_default: str = "") -> Callable[[T], T]:
+    more = f"  [default: {shown_default}]" if shown_default else ""
+    return number("--max", f"How many at most.{more}", default, "limit")
 
 
 def input_option(noun: str) -> Callable[[T], T]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from tandembus.cli.arguments import duration, entity_argument, limit_option, sub_queue_option
+from tandembus.cli.arguments import duration, entity_argument, limit_option, number, sub_queue_option
 from tandembus.cli.output import message_record, print_json, print_message, say
 from tandembus.cli.target import Target, namespace_options, part_of
 from tandembus.client import (
@@ -95,13 +95,7 @@ class Wanted:
 @sub_queue_option("Receive from this sub-queue.")
 @click.option("--session", "session_id", metavar="ID", help="Receive from this session.")
 @click.option("--next-session", is_flag=True, help="Receive from the next session that has messages.")
-@click.option(
-    "--deferred",
-    type=click.IntRange(min=1),
-    metavar="NUMBER",
-    multiple=True,
-    help="Receive the deferred message with this sequence number; may be repeated.",
-)
+@number("--deferred", "Receive the deferred message with this sequence number; may be repeated.", multiple=True)
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
 @namespace_options
 async def receive(

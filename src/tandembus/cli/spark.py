@@ -4,7 +4,6 @@ called, and nothing here imports Spark: help and wrong usage are answered at onc
 from __future__ import annotations
 
 import atexit
-import importlib
 import importlib.util
 import logging
 import re
@@ -338,19 +337,11 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class JobGroup(LazyGroup):
-    """Loads a job's command when it is asked for."""
+    """The jobs, each loaded when it is called. Help has whole texts."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(JOBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in JOBS:
-            return None
-        command: click.Command = getattr(importlib.import_module(f"tandembus.cli.{JOBS[cmd_name]}"), cmd_name)
-        return command
+    commands_in = JOBS
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """With whole texts."""
         commands = [(name, self.get_command(ctx, name)) for name in JOBS]
         with formatter.section("Commands"):
             formatter.write_dl([(name, one.get_short_help_str(200)) for name, one in commands if one is not None])
