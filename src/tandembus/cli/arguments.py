@@ -1,7 +1,7 @@
 """What people type: names of entities, durations, moments, typed properties; the same forms in every command.
 
 `target` looks at the names of arguments to know which entity a command is about: `entity`, or `topic` with
-`subscription`.
+`subscription`. What only some commands need is loaded when it is used: `up` and `serve` start fast.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from tandembus.clock import SystemClock
-from tandembus.descriptions import validate_name, validate_rule_name, validate_subscription_name
 from tandembus.errors import InvalidArgument, MalformedData
-from tandembus.limits import Limits
 from tandembus.printable import printable
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -55,7 +53,22 @@ def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Pa
 
 
 def _check_name(name: str) -> None:
+    from tandembus.descriptions import validate_name
+    from tandembus.limits import Limits
+
     validate_name(name, replace(Limits(), max_name_length=max(1, len(name))))
+
+
+def _check_subscription(name: str) -> None:
+    from tandembus.descriptions import validate_subscription_name
+
+    validate_subscription_name(name)
+
+
+def _check_rule(name: str) -> None:
+    from tandembus.descriptions import validate_rule_name
+
+    validate_rule_name(name)
 
 
 def _check_path(path: str) -> None:
@@ -79,12 +92,12 @@ entity_argument: Final = click.argument("entity", callback=checked_path)
 """Something to send to or receive from."""
 topic_argument: Final = click.argument("topic", callback=checked_name)
 named_subscription: Final = stacked(
-    topic_argument, click.argument("subscription", metavar="NAME", callback=checked(validate_subscription_name))
+    topic_argument, click.argument("subscription", metavar="NAME", callback=checked(_check_subscription))
 )
 subscription_arguments: Final = stacked(
-    topic_argument, click.argument("subscription", callback=checked(validate_subscription_name))
+    topic_argument, click.argument("subscription", callback=checked(_check_subscription))
 )
-rule_name: Final = click.argument("name", callback=checked(validate_rule_name))
+rule_name: Final = click.argument("name", callback=checked(_check_rule))
 
 
 def sub_queue_option(help: str, default: str | None = None) -> Callable[[T], T]:
