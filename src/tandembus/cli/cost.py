@@ -49,7 +49,7 @@ def _whole_seconds(_: click.Context, __: click.Parameter, seconds: float) -> int
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PairPlan:
     """What is asked about."""
 
     backlog_queues: int = option(10, "Backlog queues of the pair.", range=(1, MAX_BACKLOG_QUEUES))
@@ -81,7 +81,7 @@ def _print_list(context: click.Context, _: click.Parameter, name: str | None) ->
 
 
 @click.command()
-@options_of(Plan)
+@options_of(PairPlan)
 @click.option(
     "--prices",
     metavar="LIST",
@@ -100,7 +100,7 @@ def _print_list(context: click.Context, _: click.Parameter, name: str | None) ->
     help="Print one of our price lists, to copy and change.",
 )
 @json_option
-def cost(chosen: Callable[[], Plan], prices: PriceList, as_json: bool) -> None:
+def cost(chosen: Callable[[], PairPlan], prices: PriceList, as_json: bool) -> None:
     """Work out what a pair of namespaces would cost on Azure.
 
     Operations are exact. Prices come from a list with a date, which you can replace; as long as the month's included
@@ -117,17 +117,17 @@ def cost(chosen: Callable[[], Plan], prices: PriceList, as_json: bool) -> None:
     for name, seconds in (("--outage", plan.outage_s), ("--held", plan.held_s)):
         if seconds > plan.days * DAY_S:
             raise click.BadParameter(f"longer than the {plan.days} days (--days) that are asked about", param_hint=name)
-    bill = Bill(plan, prices)
+    bill = PairBill(plan, prices)
     if as_json:
         print_json(_document(bill))
     else:
         _show(bill)
 
 
-class Bill:
+class PairBill:
     """Everything that the plan comes to."""
 
-    def __init__(self, plan: Plan, prices: PriceList) -> None:
+    def __init__(self, plan: PairPlan, prices: PriceList) -> None:
         self.plan: Final = plan
         self.prices: Final = prices
         self.others: Final = prices.included_operations if plan.other_operations is None else plan.other_operations
@@ -168,7 +168,7 @@ class Bill:
         return apart == self.priced(self.operations)
 
 
-def _document(bill: Bill) -> dict[str, object]:
+def _document(bill: PairBill) -> dict[str, object]:
     prices, many = bill.prices, bill.diverted
     figures = "sends_to_backlog receives_from_backlog sends_to_primary receives_from_primary transfers normal_transfers"
     figures += " settlements operations normal_operations further_operations"
@@ -210,7 +210,7 @@ def _document(bill: Bill) -> dict[str, object]:
     }
 
 
-def _operations(bill: Bill, operations: int) -> dict[str, object]:
+def _operations(bill: PairBill, operations: int) -> dict[str, object]:
     return {"operations": operations, "cost": bill.number(operations)}
 
 
@@ -218,7 +218,7 @@ def _number(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
 
 
-def _show(bill: Bill) -> None:
+def _show(bill: PairBill) -> None:
     prices, many = bill.prices, bill.diverted
     say(f"Azure Service Bus, list prices of {prices.as_of} ({prices.name}, {prices.currency}; seen {prices.seen})")
     say((f"{bill.others:,} other operations this month; {prices.included_operations:,} are included", "dim"))

@@ -22,7 +22,7 @@ from tandembus.cli.arguments import (
     typed_property,
 )
 from tandembus.cli.failures import ACCEPTED
-from tandembus.cli.output import Progress, counted, print_json, say
+from tandembus.cli.output import ProgressLine, counted, print_json, say
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client import Management, OutgoingMessage, Sender
 from tandembus.clock import SystemClock
@@ -129,7 +129,7 @@ async def send(
 
 async def _send(target: Target, sender: Sender, order: Order, batch: int, window: int) -> None:
     accepted = 0
-    with Progress("sending", order.total) as progress:
+    with ProgressLine("sending", order.total) as progress:
         progress.is_shown = progress.is_shown and order.total >= PROGRESS_FROM
 
         def advance(messages: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tandembus.cli import entities, main, target
-from tandembus.cli.output import Progress, Size, print_table, size_words
+from tandembus.cli.output import ProgressLine, Size, print_table, size_words
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 
@@ -173,10 +173,10 @@ def test_numbers_are_aligned_to_the_right_and_texts_to_the_left(capsys: pytest.C
 
 PEOPLE = """
 import sys
-from tandembus.cli.output import Progress, print_table, say
+from tandembus.cli.output import ProgressLine, print_table, say
 say(("green", "green"), " plain")
 print_table(["message id", "body"], [["i" * 40, "b" * 70]])
-with Progress("sending", 10) as progress:
+with ProgressLine("sending", 10) as progress:
     progress.advance(5)
 """
 
@@ -200,6 +200,6 @@ def test_people_get_colours_lines_that_fit_and_progress() -> None:
 
 
 def test_progress_is_for_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress("sending", 10) as progress:
+    with ProgressLine("sending", 10) as progress:
         progress.advance(5)
     assert capsys.readouterr().err == ""
