@@ -1,7 +1,7 @@
 """What people type: names of entities, durations, moments, typed properties; the same forms in every command.
 
 `target` looks at the names of arguments to know which entity a command is about: `entity`, or `topic` with
-`subscription`.
+`subscription`. What only some commands need is loaded when it is used: `up` and `serve` start fast.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from tandembus.clock import SystemClock
-from tandembus.descriptions import validate_name, validate_rule_name, validate_subscription_name
 from tandembus.errors import InvalidArgument, MalformedData
-from tandembus.limits import Limits
 from tandembus.printable import printable
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -55,7 +53,22 @@ def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Pa
 
 
 def _check_name(name: str) -> None:
+    from tandembus.descriptions import validate_name
+    from tandembus.limits import Limits
+
     validate_name(name, replace(Limits(), max_name_length=max(1, len(name))))
+
+
+def _check_subscription(name: str) -> None:
+    from tandembus.descriptions import validate_subscription_name
+
+    validate_subscription_name(name)
+
+
+def _check_rule(name: str) -> None:
+    from tandembus.descriptions import validate_rule_name
+
+    validate_rule_name(name)
 
 
 def _check_path(path: str) -> None:
@@ -79,12 +92,12 @@ entity_argument: Final = click.argument("entity", callback=checked_path)
 """Something to send to or receive from."""
 topic_argument: Final = click.argument("topic", callback=checked_name)
 named_subscription: Final = stacked(
-    topic_argument, click.argument("subscription", metavar="NAME", callback=checked(validate_subscription_name))
+    topic_argument, click.argument("subscription", metavar="NAME", callback=checked(_check_subscription))
 )
 subscription_arguments: Final = stacked(
-    topic_argument, click.argument("subscription", callback=checked(validate_subscription_name))
+    topic_argument, click.argument("subscription", callback=checked(_check_subscription))
 )
-rule_name: Final = click.argument("name", callback=checked(validate_rule_name))
+rule_name: Final = click.argument("name", callback=checked(_check_rule))
 
 
 def sub_queue_option(help: str, default: str | None = None) -> Callable[[T], T]:
@@ -92,16 +105,19 @@ def sub_queue_option(help: str, default: str | None = None) -> Callable[[T], T]:
     return click.option("--sub-queue", type=choice, default=default, show_default=default is not None, help=help)
 
 
-def limit_option(default: int | None, shown_default: str | None = None) -> Callable[[T], T]:
-    return click.option(
-        "--max",
-        "limit",
-        type=click.IntRange(min=1),
-        metavar="N",
-        default=default,
-        show_default=shown_default or True,
-        help="How many at most.",
-    )
+def number(
+    name: str, help: str, default: int | None = None, field: str | None = None, most: int | None = None, **more: Any
+) -> Callable[[T], T]:
+    """An option that is a number from 1 on."""
+    if default is not None:
+        more |= {"default": default, "show_default": True}
+    names = (name,) if field is None else (name, field)
+    return click.option(*names, type=click.IntRange(1, most), metavar="N", help=help, **more)
+
+
+def limit_option(default: int | None, shown_default: str = "") -> Callable[[T], T]:
+    more = f"  [default: {shown_default}]" if shown_default else ""
+    return number("--max", f"How many at most.{more}", default, "limit")
 
 
 def input_option(noun: str) -> Callable[[T], T]:

@@ -49,7 +49,7 @@ def _whole_seconds(_: click.Context, __: click.Parameter, seconds: float) -> int
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PairPlan:
     """What is asked about."""
 
     backlog_queues: int = option(10, "Backlog queues of the pair.", range=(1, MAX_BACKLOG_QUEUES))
@@ -65,7 +65,6 @@ class Plan:
     batch_size: int = option(1, "How many are sent at once.", range=COUNT)
     subscriptions: int = option(1, "How many subscriptions get each; 1 for a queue.", range=COUNT)
     held_s: float = option(0.0, "How long the syphon holds each of them.", callback=_whole_seconds)
-    senders: int = option(1, "Senders of each client that fail over.", range=COUNT)
     other_operations: int | None = option(
         None,
         "Operations of the month that are there anyway.",
@@ -73,7 +72,6 @@ class Plan:
         metavar="N",
         default_text="as many as are included",
     )
-    other_connections: int = option(0, "Connections that are there anyway.", range=ANY_COUNT)
 
 
 def _print_list(context: click.Context, _: click.Parameter, name: str | None) -> None:
@@ -83,7 +81,7 @@ def _print_list(context: click.Context, _: click.Parameter, name: str | None) ->
 
 
 @click.command()
-@options_of(Plan)
+@options_of(PairPlan)
 @click.option(
     "--prices",
     metavar="LIST",
@@ -102,7 +100,7 @@ def _print_list(context: click.Context, _: click.Parameter, name: str | None) ->
     help="Print one of our price lists, to copy and change.",
 )
 @json_option
-def cost(chosen: Callable[[], Plan], prices: PriceList, as_json: bool) -> None:
+def cost(chosen: Callable[[], PairPlan], prices: PriceList, as_json: bool) -> None:
     """Work out what a pair of namespaces would cost on Azure.
 
     Operations are exact. Prices come from a list with a date, which you can replace; as long as the month's included
@@ -119,17 +117,17 @@ def cost(chosen: Callable[[], Plan], prices: PriceList, as_json: bool) -> None:
     for name, seconds in (("--outage", plan.outage_s), ("--held", plan.held_s)):
         if seconds > plan.days * DAY_S:
             raise click.BadParameter(f"longer than the {plan.days} days (--days) that are asked about", param_hint=name)
-    bill = Bill(plan, prices)
+    bill = PairBill(plan, prices)
     if as_json:
         print_json(_document(bill))
     else:
         _show(bill)
 
 
-class Bill:
+class PairBill:
     """Everything that the plan comes to."""
 
-    def __init__(self, plan: Plan, prices: PriceList) -> None:
+    def __init__(self, plan: PairPlan, prices: PriceList) -> None:
         self.plan: Final = plan
         self.prices: Final = prices
         self.others: Final = prices.included_operations if plan.other_operations is None else plan.other_operations
@@ -144,14 +142,10 @@ class Bill:
             plan.messages, plan.message_size, counting, batch_size=batch, subscriptions=subscriptions
         )
         self.renewals: Final = paired_costs.renewals(plan.messages, int(plan.held_s))
-        self.to_secondary: Final = plan.clients * plan.senders + plan.syphons
         self.operations: Final = self.idle + self.setup + self.pings + self.diverted.further_operations + self.renewals
-        self.connections_cost: Final = self._connections_cost()
         self.bandwidth_cost: Final = prices.egress_cost(self.diverted.size_bytes)
-        known = (self.connections_cost or ZERO) + (self.bandwidth_cost or ZERO)
-        self.total_cost: Final = self.priced(self.operations) + known
-        parts = {"connections": self.connections_cost, "bandwidth": self.bandwidth_cost}
-        self.not_priced: Final = [what for what, amount in parts.items() if amount is None]
+        self.total_cost: Final = self.priced(self.operations) + (self.bandwidth_cost or ZERO)
+        self.not_priced: Final = ["bandwidth"] if self.bandwidth_cost is None else []
         self.base_cost: Final = prices.base_cost(prices.month_hours)
         # Two Premium namespaces of one messaging unit each, without what is charged for replicated bytes.
         self.replicated_cost: Final = prices.premium_cost(2, prices.month_hours)
@@ -173,16 +167,8 @@ class Bill:
         apart = sum([self.priced(each) for each in rows], ZERO) - self.priced(many.normal_operations)
         return apart == self.priced(self.operations)
 
-    def _connections_cost(self) -> Decimal | None:
-        """Of connections that last for as long as the plan does, by the month."""
-        share = Decimal(self.plan.days * DAY_S // HOUR_S) / self.prices.connection_hours
-        further = (self.to_secondary + self.plan.syphons) * share
-        before = self.prices.connections_cost(Decimal(self.plan.other_connections))
-        after = self.prices.connections_cost(self.plan.other_connections + further)
-        return None if before is None or after is None else after - before
 
-
-def _document(bill: Bill) -> dict[str, object]:
+def _document(bill: PairBill) -> dict[str, object]:
     prices, many = bill.prices, bill.diverted
     figures = "sends_to_backlog receives_from_backlog sends_to_primary receives_from_primary transfers normal_transfers"
     figures += " settlements operations normal_operations further_operations"
@@ -208,11 +194,6 @@ def _document(bill: Bill) -> dict[str, object]:
         "pings": {"sent": _operations(bill, bill.pings_sent), "accepted": _operations(bill, bill.pings)},
         "diverted": diverted,
         "renewals": _operations(bill, bill.renewals),
-        "connections": {
-            "further": bill.to_secondary,
-            "to_primary": bill.plan.syphons,
-            "cost": _number(bill.connections_cost),
-        },
         "bandwidth": {"size_bytes": many.size_bytes, "cost": _number(bill.bandwidth_cost)},
         "total": {
             "operations": bill.operations,
@@ -229,7 +210,7 @@ def _document(bill: Bill) -> dict[str, object]:
     }
 
 
-def _operations(bill: Bill, operations: int) -> dict[str, object]:
+def _operations(bill: PairBill, operations: int) -> dict[str, object]:
     return {"operations": operations, "cost": bill.number(operations)}
 
 
@@ -237,7 +218,7 @@ def _number(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
 
 
-def _show(bill: Bill) -> None:
+def _show(bill: PairBill) -> None:
     prices, many = bill.prices, bill.diverted
     say(f"Azure Service Bus, list prices of {prices.as_of} ({prices.name}, {prices.currency}; seen {prices.seen})")
     say((f"{bill.others:,} other operations this month; {prices.included_operations:,} are included", "dim"))
@@ -251,11 +232,9 @@ def _show(bill: Bill) -> None:
         *zip(CHARGES, many.charges, strict=True),
         ("settlements of 2 and 4", many.settlements),
     ]
-    connections = f"{bill.to_secondary:,} connections to the secondary, {bill.plan.syphons:,} to the primary"
     after: list[tuple[str, int | None, Decimal | None]] = [
         ("less the same without an outage", -many.normal_operations, -bill.priced(many.normal_operations)),
         ("lock renewals in the backlog", bill.renewals, bill.priced(bill.renewals)),
-        (connections, None, bill.connections_cost),
         (f"{many.size_bytes:,} bytes out of the region", None, bill.bandwidth_cost),
         ("what the pair adds in all", bill.operations, bill.total_cost),
         (

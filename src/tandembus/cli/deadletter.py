@@ -11,7 +11,7 @@ import click
 
 from tandembus.cli.arguments import checked_path, entity_argument, limit_option, sub_queue_option
 from tandembus.cli.failures import FAILED, NOT_AUTHORIZED, Failure, failure_from
-from tandembus.cli.output import ID_HEADING, Progress, counted, message_record, preview, short_moment
+from tandembus.cli.output import ID_HEADING, ProgressLine, counted, message_record, preview, short_moment
 from tandembus.cli.peek import peeked
 from tandembus.cli.target import Target, namespace_options, watchable
 from tandembus.client import ConnectionLost, ReceivedMessage, Sender, ServiceBus, SubQueue
@@ -95,7 +95,7 @@ async def resubmit(target: Target, entity: str, limit: int | None, destination: 
     """
     source = Source(target, entity, SubQueue(sub_queue))
     destination = destination or (subscription_of(entity) or (entity,))[0]
-    with Progress("resubmitting", limit) as progress:
+    with ProgressLine("resubmitting", limit) as progress:
         outcome = await _resubmit_there(source, destination, limit, progress)
         if outcome is None:
             outcome = await _resubmit_here(source, destination, limit, progress)
@@ -110,7 +110,7 @@ async def resubmit(target: Target, entity: str, limit: int | None, destination: 
 
 
 async def _resubmit_there(
-    source: Source, destination: str, limit: int | None, progress: Progress
+    source: Source, destination: str, limit: int | None, progress: ProgressLine
 ) -> Resubmitted | None:
     """By the namespace itself: no message travels, and none can be in two places. None if it does not know how."""
     outcome: Resubmitted | None = None
@@ -128,7 +128,7 @@ async def _resubmit_there(
     return outcome
 
 
-async def _resubmit_here(source: Source, destination: str, limit: int | None, progress: Progress) -> Resubmitted:
+async def _resubmit_here(source: Source, destination: str, limit: int | None, progress: ProgressLine) -> Resubmitted:
     """By receiving and sending, as every Service Bus knows it."""
     async with await source.target.connect() as namespace:
         left = limit if limit is not None else await _bound(source)
@@ -172,7 +172,7 @@ async def _bound(source: Source) -> int:
 
 
 async def _resubmit(
-    namespace: ServiceBus, source: Source, destination: str, left: int, progress: Progress
+    namespace: ServiceBus, source: Source, destination: str, left: int, progress: ProgressLine
 ) -> tuple[int, list[Exception]]:
     sender = await namespace.sender(destination)
     receiver = await namespace.receiver(source.entity, source.part)

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from tandembus.cli.arguments import named_entity, named_subscription, sub_queue_option, topic_argument
+from tandembus.cli.arguments import named_entity, named_subscription, stacked, sub_queue_option, topic_argument
 from tandembus.cli.entity_output import entity_record, show_deleted, show_entities, show_entity
 from tandembus.cli.failures import EXISTS_ALREADY, Failure, creating
-from tandembus.cli.output import Progress, counted, note, print_json, say
+from tandembus.cli.output import ProgressLine, counted, note, print_json, say
 from tandembus.cli.rules import rule_from_options, rule_options
 from tandembus.cli.settings import setting_options
 from tandembus.cli.target import Target, confirmed, namespace_command, namespace_options, part_of, watchable
@@ -31,7 +31,7 @@ PURGE_WAIT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """A kind of entity and the words about it."""
+    """A kind of entity: the words about it and what its commands do."""
 
     name: str
     settings: type[Settings]
@@ -50,109 +50,97 @@ class Noun:
         """Takes the names out of the arguments of a command."""
         return tuple([arguments.pop(each) for each in self.arguments])
 
-    def shown(self, path: tuple[str, ...]) -> str:
-        return " of ".join([path[-1], *path[:-1]])
-
     def topic_of(self, path: tuple[str, ...]) -> str | None:
         return path[0] if len(path) > 1 else None
 
-    def usage(self) -> str:
-        return " ".join([*[each.upper() for each in self.arguments[:-1]], "NAME"])
-
-
-def group_of(noun: Noun) -> click.Group:
-    """Makes the commands of one kind of entity."""
-    name = noun.name
-    verbs = "list, show, update, delete" + (" and purge" if noun.kept else "")
-    of_topic = " of a topic" if len(noun.arguments) > 1 else ""
-    overview = f"Create, {verbs if noun.kept else 'list, show, update and delete'} {name}s{of_topic}."
-    group = click.Group(name, help=f"{overview}\n\n\b\n{noun.about}")
-    rules = rule_options if noun.settings is SubscriptionSettings else _unchanged
-
-    async def create(target: Target, rule: dict[str, Any] | None = None, **arguments: Any) -> None:
-        path = noun.path_of(arguments)
-        asked = [noun.settings(**arguments)]
+    async def create(self, target: Target, rule: dict[str, Any] | None = None, **arguments: Any) -> None:
+        path = self.path_of(arguments)
+        asked = [self.settings(**arguments)]
         first = [rule_from_options(DEFAULT_RULE_NAME, rule)] if rule else []
         async with target.administration() as namespace:
             made: Entity = await _creating_entity(
-                namespace, noun, path, getattr(namespace, f"create_{name}")(*path, *asked, *first)
+                namespace, self, path, getattr(namespace, f"create_{self.name}")(*path, *asked, *first)
             )
             await _note_one_store(namespace, made)
         if target.as_json:
-            print_json(entity_record(made, noun.topic_of(path)))
+            print_json(entity_record(made, self.topic_of(path)))
         else:
-            look = " ".join(["tandembus", name, "show", *path[:-1], made.name])
-            say(("created", "green"), f" {name} ", (made.name, "bold"), (f"; `{look}` shows its settings", "dim"))
+            look = " ".join(["tandembus", self.name, "show", *path[:-1], made.name])
+            say(("created", "green"), f" {self.name} ", (made.name, "bold"), (f"; `{look}` shows its settings", "dim"))
 
-    async def list_all(target: Target, **arguments: Any) -> None:
+    async def list_all(self, target: Target, **arguments: Any) -> None:
         topics = tuple(arguments.values())
         async with target.administration() as namespace:
-            found = [each async for each in getattr(namespace, f"{name}s")(*topics)]
-        show_entities(target, name, found, *topics)
+            found = [each async for each in getattr(namespace, f"{self.name}s")(*topics)]
+        show_entities(target, self.name, found, *topics)
 
-    async def show(target: Target, **arguments: Any) -> None:
-        path = noun.path_of(arguments)
+    async def show(self, target: Target, **arguments: Any) -> None:
+        path = self.path_of(arguments)
         async with target.administration() as namespace:
-            show_entity(target, await getattr(namespace, f"get_{name}")(*path), topic=noun.topic_of(path))
+            show_entity(target, await getattr(namespace, f"get_{self.name}")(*path), topic=self.topic_of(path))
 
-    async def update(target: Target, **arguments: Any) -> None:
-        path = noun.path_of(arguments)
-        changes = noun.settings(**arguments)
-        if changes == noun.settings():
+    async def update(self, target: Target, **arguments: Any) -> None:
+        path = self.path_of(arguments)
+        changes = self.settings(**arguments)
+        if changes == self.settings():
             raise click.UsageError("Nothing to change: name at least one setting.")
         async with target.administration() as namespace:
-            changed = await getattr(namespace, f"update_{name}")(*path, changes)
-            show_entity(target, changed, "updated", noun.topic_of(path))
+            changed = await getattr(namespace, f"update_{self.name}")(*path, changes)
+            show_entity(target, changed, "updated", self.topic_of(path))
 
-    async def delete(target: Target, **arguments: Any) -> None:
-        path = noun.path_of(arguments)
+    async def delete(self, target: Target, **arguments: Any) -> None:
+        path = self.path_of(arguments)
         async with target.administration() as namespace:
-            await getattr(namespace, f"delete_{name}")(*path)
-        context = dict(zip(noun.arguments[:-1], path[:-1], strict=True))
-        show_deleted(target, name, path[-1], **context)
+            await getattr(namespace, f"delete_{self.name}")(*path)
+        context = dict(zip(self.arguments[:-1], path[:-1], strict=True))
+        show_deleted(target, self.name, path[-1], **context)
 
-    async def purge(target: Target, sub_queue: str | None, **arguments: Any) -> None:
-        path = noun.path_of(arguments)
+    async def purge(self, target: Target, sub_queue: str | None, **arguments: Any) -> None:
+        path = self.path_of(arguments)
         entity = _address(path)
-        with Progress("purging") as progress:
+        with ProgressLine("purging") as progress:
             async with await target.connect() as namespace:
                 purged = await _purge(namespace, entity, part_of(sub_queue), progress)
-        names = dict(zip((*noun.arguments[:-1], name), path, strict=True))
+        names = dict(zip((*self.arguments[:-1], self.name), path, strict=True))
         whole = (_part_text(entity, sub_queue), "bold")
         record = {**names, "sub_queue": sub_queue, "purged": purged}
         target.answer(record, ("purged", "green"), f" {counted(purged, 'message')} from ", whole)
 
+    def ask_to_delete(self, **arguments: Any) -> str:
+        path = self.path_of(arguments)
+        return f"Delete the {self.name} {' of '.join([path[-1], *path[:-1]])} with all its {self.with_all}?"
+
+    def ask_to_purge(self, sub_queue: str | None, **arguments: Any) -> str:
+        return f"Delete all messages of {_part_text(_address(self.path_of(arguments)), sub_queue)}?"
+
+
+def group_of(noun: Noun) -> click.Group:
+    """Makes the commands of one kind of entity."""
+    name, a, named = noun.name, f"a {noun.name}", noun.named
+    verbs = "list, show, update, delete and purge" if noun.kept else "list, show, update and delete"
+    of_topic = " of a topic" if len(noun.arguments) > 1 else ""
+    group = click.Group(name, help=f"Create, {verbs} {name}s{of_topic}.\n\n\b\n{noun.about}")
+
     def add(verb: str, command: Callable[..., None], help: str, *options: Callable[[Any], Any]) -> None:
-        for option in reversed(options):
-            command = option(command)
-        group.add_command(click.command(verb, help=help)(command))
-
-    def ask_to_delete(**arguments: Any) -> str:
-        return f"Delete the {name} {noun.shown(noun.path_of(arguments))} with all its {noun.with_all}?"
-
-    def ask_to_purge(sub_queue: str | None, **arguments: Any) -> str:
-        return f"Delete all messages of {_part_text(_address(noun.path_of(arguments)), sub_queue)}?"
+        group.add_command(click.command(verb, help=help)(stacked(*options)(command)))
 
     creating, changing = [setting_options(noun.settings, creating=each) for each in (True, False)]
+    rules = [rule_options] if of_topic else []
+    asks = "Asks first when a person is there to answer."
+    add("create", namespace_command(noun.create, is_creating=True), noun.create_help, named, *rules, creating)
     topics = [topic_argument] if of_topic else []
-    a = f"a {name}"
-    add("create", namespace_command(create, is_creating=True), noun.create_help, noun.named, rules, creating)
-    add("list", watchable(list_all), f"List all {name}s{of_topic} with their counts.", *topics)
-    add("show", namespace_options(show), f"Show the settings, counts and times of {a}.", noun.named)
-    add("update", namespace_options(update), noun.update_help, noun.named, changing)
-    deletes = f"Delete {a} with all its {noun.with_all}.\n\nAsks first when a person is there to answer."
-    add("delete", confirmed(ask_to_delete)(delete), deletes, noun.named)
+    add("list", watchable(noun.list_all), f"List all {name}s{of_topic} with their counts.", *topics)
+    add("show", namespace_options(noun.show), f"Show the settings, counts and times of {a}.", named)
+    add("update", namespace_options(noun.update), noun.update_help, named, changing)
+    deletes = f"Delete {a} with all its {noun.with_all}.\n\n{asks}"
+    add("delete", confirmed(noun.ask_to_delete)(noun.delete), deletes, named)
     if noun.kept:
         purges = (
-            f"Delete the messages of {a} that are there now; the {name} stays.\n\n{noun.kept} messages stay as well. "
-            f"Asks first when a person is there to answer."
+            f"Delete the messages of {a} that are there now; the {name} stays.\n\n{noun.kept} messages stay as well."
         )
-        add("purge", confirmed(ask_to_purge)(purge), purges, noun.named, sub_queue_option("Purge this sub-queue."))
+        part = sub_queue_option("Purge this sub-queue.")
+        add("purge", confirmed(noun.ask_to_purge)(noun.purge), f"{purges} {asks}", named, part)
     return group
-
-
-def _unchanged(command: Callable[..., Any]) -> Callable[..., Any]:
-    return command
 
 
 def _address(path: tuple[str, ...]) -> str:
@@ -200,14 +188,14 @@ async def _note_one_store(namespace: Administration, made: Entity) -> None:
         )
 
 
-async def _purge(namespace: ServiceBus, path: str, part: SubQueue | None, progress: Progress) -> int:
+async def _purge(namespace: ServiceBus, path: str, part: SubQueue | None, progress: ProgressLine) -> int:
     try:
         return await _delete_in_batches(await namespace.management(path, part), progress)
     except NotSupported:
         return await _receive_and_delete(namespace, path, part, progress)
 
 
-async def _delete_in_batches(management: Management, progress: Progress) -> int:
+async def _delete_in_batches(management: Management, progress: ProgressLine) -> int:
     """Up to this moment: messages that keep coming in must not keep this going for ever."""
     before = SystemClock().now()
     purged = 0
@@ -217,7 +205,7 @@ async def _delete_in_batches(management: Management, progress: Progress) -> int:
     return purged
 
 
-async def _receive_and_delete(namespace: ServiceBus, path: str, part: SubQueue | None, progress: Progress) -> int:
+async def _receive_and_delete(namespace: ServiceBus, path: str, part: SubQueue | None, progress: ProgressLine) -> int:
     """For services without batch deletion."""
     receiver = await namespace.receiver(path, part, mode=ReceiveMode.RECEIVE_AND_DELETE)
     purged = 0

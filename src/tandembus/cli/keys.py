@@ -28,8 +28,6 @@ from tandembus.cli.target import (
     served_from,
 )
 from tandembus.clock import SystemClock
-from tandembus.security.key_file import write_private
-from tandembus.security.one_time_codes import FOLDER, OneTimeCodes
 from tandembus.security.sas import make_token, parse_connection_string
 
 DASHBOARD: Final = "dashboard "
@@ -72,6 +70,8 @@ def endpoint_of(connection_string: str) -> str:
 def sign_in_link(data: Path, host: str, http_port: int) -> str:
     """A new link to the dashboard, good once and for an hour. The code is behind the '#': no proxy and no log sees it
     on the way. Raises OSError where the folder cannot be written to."""
+    from tandembus.security.one_time_codes import OneTimeCodes
+
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{http_port}/#sign-in={OneTimeCodes(data).make(SystemClock().now())}"
 
@@ -137,6 +137,9 @@ def dashboard(data: Path, is_opened: bool, as_json: bool) -> None:
 
 def _page_to(link: str, data: Path) -> Path:
     """A page that only its owner can read and that leads to the link, which then stands on nobody's command line."""
+    from tandembus.security.key_file import write_private
+    from tandembus.security.one_time_codes import FOLDER
+
     page = (data / FOLDER).with_suffix(".html").absolute()
     write_private(page, f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(link)}">\n'.encode())
     return page

@@ -6,8 +6,8 @@ The table is all that `tandembus --help` needs, so neither the server nor an HTT
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final
 
 import click
 
@@ -68,6 +68,20 @@ PARAGRAPH: Final = "\b\n"
 class LazyGroup(click.Group):
     """Loads a command when it is called, and suggests one where a name is mistyped."""
 
+    commands_in: ClassVar[Mapping[str, str]] = {}
+    """Command -> module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands_in)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in self.commands_in:
+            return None
+        module = importlib.import_module(f"tandembus.cli.{self.commands_in[name]}")
+        command: click.Command = getattr(module, "import_" if name == "import" else name.replace("-", "_"))
+        return command
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -84,16 +98,7 @@ class LazyGroup(click.Group):
 class TandembusGroup(LazyGroup):
     """Turns every expected failure into a text with an exit code."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        name = ALIASES.get(cmd_name, cmd_name)
-        if name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"tandembus.cli.{COMMANDS[name][1]}")
-        command: click.Command = getattr(module, "import_" if name == "import" else name.replace("-", "_"))
-        return command
+    commands_in: ClassVar[Mapping[str, str]] = {name: module for name, (_, module, _) in COMMANDS.items()}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section in dict.fromkeys([section for section, _, _ in COMMANDS.values()]):

@@ -147,7 +147,7 @@ def _folded(cell: Cell, width: int) -> list[Cell]:
     return [[(text[first : first + width], style)] for first in range(0, len(text), width)]
 
 
-class Progress:
+class ProgressLine:
     """A line on standard error that is written over while work goes on; nothing where no person watches."""
 
     def __init__(self, label: str, total: int | None = None, shown: Callable[[int], str] = "{:,}".format) -> None:
@@ -159,7 +159,7 @@ class Progress:
         self._done = 0
         self._redrawn_at = -math.inf
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:

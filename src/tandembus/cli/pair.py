@@ -8,11 +8,13 @@ the long polls (N11). Queues behind a gap are left alone (N3) and reported.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from tandembus.cli.arguments import duration, number, stacked
 from tandembus.cli.failures import NOT_FOUND, Failure, without_tracking
 from tandembus.cli.output import count_words, duration_words, moment_text, note, print_json, print_table, say
 from tandembus.cli.target import PairTarget, pair_options
@@ -38,8 +40,10 @@ from tandembus.pairing.status import (
     backlogs_in,
 )
 from tandembus.pairing.syphon.client_port import SharedConnection
+from tandembus.pairing.syphon.settings import SyphonSettings
 from tandembus.security.sas import parse_connection_string
 
+NAME_DEFAULT: Final = "its own name, else the first label of its host, else the only one with a backlog there"
 log: Final = logging.getLogger("tandembus.syphon")
 USUAL_BACKLOG_QUEUES: Final = 10
 NO_ANSWER: Final = (OSError, OperationTimeout)
@@ -50,6 +54,37 @@ _COLOURS: Final = {
     SyphonState.AT_WORK: "green",
     SyphonState.UNKNOWN: "yellow",
 }
+
+
+def _retry_interval(_: click.Context, __: click.Parameter, seconds: float) -> float:
+    try:
+        return SyphonSettings(retry_interval_s=seconds).retry_interval_s
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def backlog_options(name_default: str, queues_help: str) -> Callable[[Any], Any]:
+    """Which backlog queues a command is about."""
+    queues_help += "  [default: all from 0 on without a gap]"
+    name_help = f"The primary's name in the paths of the queues.  [default: {name_default}]"
+    return stacked(
+        click.option("--primary-name", metavar="NAME", help=name_help),
+        number("--backlog-queues", queues_help, most=MAX_BACKLOG_QUEUES),
+    )
+
+
+syphon_options: Final = stacked(
+    click.option("--once", is_flag=True, help="End when nothing more can be moved."),
+    click.option(
+        "--retry-interval",
+        "retry_interval_s",
+        type=duration,
+        callback=_retry_interval,
+        default="1s",
+        show_default=True,
+        help="How long to wait before a destination that takes no messages is tried again; 1s to 2m.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +103,7 @@ def pair() -> None:
 
 
 @pair.command()
-@click.option(
-    "--primary-name",
-    metavar="NAME",
-    help="Name of the primary in the paths.  [default: its own name, else the first label of its host, else the only "
-    "one there]",
-)
-@click.option(
-    "--backlog-queues",
-    type=click.IntRange(1, MAX_BACKLOG_QUEUES),
-    metavar="N",
-    help="How many senders use; others are extra.  [default: all from 0 on without a gap]",
-)
+@backlog_options(NAME_DEFAULT, "How many senders use; others are extra.")
 @pair_options
 async def status(target: PairTarget, primary_name: str | None, backlog_queues: int | None) -> None:
     """Show what waits in the backlog queues, and whether a syphon is at work.

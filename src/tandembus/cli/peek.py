@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tandembus.cli.arguments import entity_argument, limit_option, sub_queue_option
+from tandembus.cli.arguments import entity_argument, limit_option, number, sub_queue_option
 from tandembus.cli.failures import Failure, failure_from
 from tandembus.cli.output import (
     ID_HEADING,
@@ -45,15 +45,7 @@ async def peeked(
 
 @click.command()
 @entity_argument
-@click.option(
-    "--from",
-    "start",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="First sequence number to look at.",
-)
+@number("--from", "First sequence number to look at.", 1, "start")
 @limit_option(20)
 @sub_queue_option("Look into this sub-queue.")
 @click.option("--session", "session_id", metavar="ID", help="Only messages of this session.")
@@ -117,14 +109,12 @@ def message() -> None:
 
 @message.command("delete")
 @entity_argument
-@click.option(
+@number(
     "--sequence-number",
-    "numbers",
-    type=click.IntRange(min=1),
-    metavar="N",
+    "Which one, as `tandembus peek` shows it; may be repeated.",
+    field="numbers",
     multiple=True,
     required=True,
-    help="Which one, as `tandembus peek` shows it; may be repeated.",
 )
 @sub_queue_option("Delete it from this sub-queue.")
 @confirmed(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from tandembus.cli.arguments import duration, entity_argument, limit_option, sub_queue_option
+from tandembus.cli.arguments import duration, entity_argument, limit_option, number, sub_queue_option
 from tandembus.cli.output import message_record, print_json, print_message, say
 from tandembus.cli.target import Target, namespace_options, part_of
 from tandembus.client import (
@@ -34,7 +34,7 @@ SHORTEST_RENEWAL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReceiveWanted:
     """What is to be received, and what happens to a message once it is printed. `action` is None where the service
     deletes on delivery."""
 
@@ -95,13 +95,7 @@ class Wanted:
 @sub_queue_option("Receive from this sub-queue.")
 @click.option("--session", "session_id", metavar="ID", help="Receive from this session.")
 @click.option("--next-session", is_flag=True, help="Receive from the next session that has messages.")
-@click.option(
-    "--deferred",
-    type=click.IntRange(min=1),
-    metavar="NUMBER",
-    multiple=True,
-    help="Receive the deferred message with this sequence number; may be repeated.",
-)
+@number("--deferred", "Receive the deferred message with this sequence number; may be repeated.", multiple=True)
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
 @namespace_options
 async def receive(
@@ -141,7 +135,7 @@ async def receive(
     if action != "dead-letter" and (reason or description):
         raise click.UsageError("--reason and --description go with --dead-letter.")
     _check_source(session_id, next_session, sub_queue, deferred, follow or limit is not None)
-    wanted = Wanted(
+    wanted = ReceiveWanted(
         entity=entity,
         part=part_of(sub_queue),
         mode=ReceiveMode(mode),
@@ -192,7 +186,7 @@ def _check_source(
 
 
 async def _from_one(
-    namespace: ServiceBus, session: SessionReceiver | None, wanted: Wanted, numbers: Sequence[int]
+    namespace: ServiceBus, session: SessionReceiver | None, wanted: ReceiveWanted, numbers: Sequence[int]
 ) -> int:
     if numbers:
         return await _by_number(namespace, session, wanted, numbers)
@@ -200,7 +194,7 @@ async def _from_one(
 
 
 async def _by_number(
-    namespace: ServiceBus, session: SessionReceiver | None, wanted: Wanted, numbers: Sequence[int]
+    namespace: ServiceBus, session: SessionReceiver | None, wanted: ReceiveWanted, numbers: Sequence[int]
 ) -> int:
     """All of these, or none: the service does not say which of them is not there."""
     management = await namespace.management(wanted.entity, wanted.part)
@@ -214,7 +208,7 @@ async def _by_number(
     return len(messages)
 
 
-async def _from_sessions(namespace: ServiceBus, wanted: Wanted) -> int:
+async def _from_sessions(namespace: ServiceBus, wanted: ReceiveWanted) -> int:
     """The next session that has messages; when following, one after the other."""
     received = 0
     while True:
@@ -230,7 +224,9 @@ async def _from_sessions(namespace: ServiceBus, wanted: Wanted) -> int:
 
 
 @asynccontextmanager
-async def _accepted(namespace: ServiceBus, wanted: Wanted, session_id: str | None) -> AsyncIterator[SessionReceiver]:
+async def _accepted(
+    namespace: ServiceBus, wanted: ReceiveWanted, session_id: str | None
+) -> AsyncIterator[SessionReceiver]:
     """A session's receiver, whose lock is renewed until the end of the block."""
     session = await namespace.accept_session(wanted.entity, session_id, wanted.wait_s, mode=wanted.mode)
     renewing = asyncio.create_task(_keep(session))
@@ -252,7 +248,7 @@ async def _keep(session: SessionReceiver) -> None:
         return
 
 
-async def _from(receiver: Receiver, wanted: Wanted) -> int:
+async def _from(receiver: Receiver, wanted: ReceiveWanted) -> int:
     """Until the limit is reached or, unless it follows, until there is nothing more right now."""
     received = 0
     given_back: set[int] = set()

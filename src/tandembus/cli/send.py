@@ -18,10 +18,11 @@ from tandembus.cli.arguments import (
     entity_argument,
     input_option,
     moment,
+    number,
     typed_property,
 )
 from tandembus.cli.failures import ACCEPTED
-from tandembus.cli.output import Progress, counted, print_json, say
+from tandembus.cli.output import ProgressLine, counted, print_json, say
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client import Management, OutgoingMessage, Sender
 from tandembus.clock import SystemClock
@@ -61,14 +62,7 @@ class Order:
 @click.argument("body", required=False)
 @input_option("body")
 @click.option("--lines", is_flag=True, help="Every line of the input is a message of its own.")
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="Send everything so many times.",
-)
+@number("--count", "Send everything so many times.", 1)
 @click.option(
     "--property",
     "properties",
@@ -77,10 +71,7 @@ class Order:
     multiple=True,
     help="Application property; may be repeated. Types: string (default), int, long, double, bool, uuid, timestamp.",
 )
-@click.option(
-    "--message-id",
-    help="Message id; with several messages, -1, -2 ... is added. Default: a new one for each.",
-)
+@click.option("--message-id", help="Message id; with several messages, -1, -2 ... is added.  [default: a new one each]")
 @click.option("--subject", help="Subject (label).")
 @click.option("--content-type", help="Content type, such as application/json.")
 @click.option("--correlation-id", help="Correlation id.")
@@ -93,22 +84,8 @@ class Order:
 @click.option(
     "--schedule", "scheduled_at", type=moment, help="Enqueue later: a duration from now (10m) or 2030-01-31T08:00:00Z."
 )
-@click.option(
-    "--batch",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="Messages per transfer; each batch is stored as a whole or not at all.",
-)
-@click.option(
-    "--window",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=500,
-    show_default=True,
-    help="Transfers under way at the same time.",
-)
+@number("--batch", "Messages per transfer; each batch is stored as a whole or not at all.", 1)
+@number("--window", "Transfers under way at the same time.", 500)
 @namespace_options
 async def send(
     target: Target,
@@ -152,7 +129,7 @@ async def send(
 
 async def _send(target: Target, sender: Sender, order: Order, batch: int, window: int) -> None:
     accepted = 0
-    with Progress("sending", order.total) as progress:
+    with ProgressLine("sending", order.total) as progress:
         progress.is_shown = progress.is_shown and order.total >= PROGRESS_FROM
 
         def advance(messages: int) -> None:

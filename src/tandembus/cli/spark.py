@@ -4,19 +4,18 @@ called, and nothing here imports Spark: help and wrong usage are answered at onc
 from __future__ import annotations
 
 import atexit
-import importlib
 import importlib.util
 import logging
 import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import click
 
@@ -32,14 +31,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOBS: Final = {
-    "release": "spark_jobs",
-    "capture": "spark_jobs",
-    "report": "spark_reports",
-    "usage": "spark_reports",
-    "reconcile": "spark_reports",
-    "syphon": "spark_jobs",
+    "release": ("spark_jobs", "Hand messages back that a retired query has reserved."),
+    "capture": ("spark_jobs", "Write an entity's messages to Parquet files, by entity and date."),
+    "report": (
+        "spark_reports",
+        "Write a report as one HTML file: the bill, what a failover cost, what happened when, whether all arrived.",
+    ),
+    "usage": (
+        "spark_reports",
+        "Make a bill of the meter's files: by namespace, entity, operation and day, and what a failover cost.",
+    ),
+    "reconcile": (
+        "spark_reports",
+        "Prove that nothing was lost: accepted messages against what became of them, over both namespaces of a pair.",
+    ),
+    "syphon": ("spark_jobs", "Bring large backlogs home to the primary, on Spark."),
 }
-"""Command -> module."""
+"""Command -> module, and the first line of its help."""
 
 ANSWERS_WITHIN_S: Final = 5.0
 STANDALONE: Final = "spark://"
@@ -338,22 +346,13 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class JobGroup(LazyGroup):
-    """Loads a job's command when it is asked for."""
+    """The jobs, each loaded when it is called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(JOBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in JOBS:
-            return None
-        command: click.Command = getattr(importlib.import_module(f"tandembus.cli.{JOBS[cmd_name]}"), cmd_name)
-        return command
+    commands_in: ClassVar[Mapping[str, str]] = {name: module for name, (module, _) in JOBS.items()}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """With whole texts."""
-        commands = [(name, self.get_command(ctx, name)) for name in JOBS]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(200)) for name, one in commands if one is not None])
+            formatter.write_dl([(name, help) for name, (_, help) in JOBS.items()])
 
 
 @click.command(cls=JobGroup)

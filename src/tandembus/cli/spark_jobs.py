@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tandembus.cli.arguments import duration, entity_argument, sub_queue_option
+from tandembus.cli.arguments import entity_argument, sub_queue_option
 from tandembus.cli.failures import NOT_FOUND, TRY_LATER, Failure
 from tandembus.cli.options import options_of
 from tandembus.cli.output import counted, print_json, say
+from tandembus.cli.pair import BacklogDiscovery, backlog_options, syphon_options
 from tandembus.cli.spark import (
     SparkTarget,
     cluster_options,
@@ -36,7 +37,7 @@ from tandembus.client import subscription_path
 from tandembus.client.addresses import address_of
 from tandembus.client.reservations import Reservations
 from tandembus.errors import EntityAlreadyExists, InvalidArgument, NotSupported, StoreUnavailable
-from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES, backlog_path
+from tandembus.pairing.aliases import backlog_path
 from tandembus.spark.jobs.capture import CaptureOptions, CaptureResult, run_capture
 from tandembus.spark.source.ledger import settle_stopped
 from tandembus.spark.source.options import parse_options
@@ -204,26 +205,8 @@ def _prepare_then_run(preparing: Coroutine[Any, Any, Callable[[], None]]) -> Non
 
 
 @click.command()
-@click.option(
-    "--primary-name",
-    metavar="NAME",
-    help="The name that the backlog queues' paths begin with.  [default: as for `tandembus syphon`]",
-)
-@click.option(
-    "--backlog-queues",
-    type=click.IntRange(1, MAX_BACKLOG_QUEUES),
-    metavar="N",
-    help="Empty the queues with the indices 0 to N - 1.  [default: all from 0 on without a gap]",
-)
-@click.option("--once", is_flag=True, help="End when nothing more can be moved.")
-@click.option(
-    "--retry-interval",
-    "retry_interval_s",
-    type=duration,
-    default="1s",
-    show_default=True,
-    help="How long to wait, the first time, before a destination that takes no messages is tried again; 1s to 2m.",
-)
+@backlog_options("as for `tandembus syphon`", "Empty the queues with the indices 0 to N - 1.")
+@syphon_options
 @click.option(
     "--checkpoint",
     required=True,
@@ -259,14 +242,9 @@ async def syphon(
       tandembus spark syphon --checkpoint hdfs:///syphon --master spark://spark.example:7077 --once
     """
     require_spark()
-    from tandembus.pairing.syphon.settings import SyphonSettings
     from tandembus.spark.jobs.syphon import SyphonOptions, guarantee
     from tandembus.spark.jobs.syphon_task import Pair
 
-    try:
-        SyphonSettings(retry_interval_s=retry_interval_s)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--retry-interval") from error
     pair = Pair(target.primary, target.secondary, target.primary_ca, target.secondary_ca)
     # Of two attempts of a task only one would be counted.
     spark = SparkTarget(master, (("spark.speculation", "false"), *conf), target.as_json)
@@ -279,7 +257,6 @@ async def syphon(
 
 
 async def _queues(target: PairTarget, primary_name: str | None, count: int | None) -> tuple[str, list[str]]:
-    from tandembus.cli.pair import BacklogDiscovery
     from tandembus.cli.syphon import ANSWER_TIMEOUT_S, connection_to
 
     secondary = connection_to(target.secondary, target.secondary_ca)

@@ -18,16 +18,15 @@ import click
 from aiohttp import web
 
 from tandembus import logs
-from tandembus.cli.arguments import duration
 from tandembus.cli.failures import INTERRUPTED, TRY_LATER, Failure
 from tandembus.cli.output import counted, print_json, say
-from tandembus.cli.pair import BacklogDiscovery
+from tandembus.cli.pair import NAME_DEFAULT, BacklogDiscovery, backlog_options, syphon_options
 from tandembus.cli.serve import run_fast
 from tandembus.cli.target import PairTarget, pair_options
 from tandembus.client import ClientFailure, connect
 from tandembus.clock import SystemClock
 from tandembus.config import ConfigurationError
-from tandembus.pairing.aliases import MAX_BACKLOG_QUEUES, backlog_path
+from tandembus.pairing.aliases import backlog_path
 from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
 from tandembus.pairing.syphon.engine import Syphon
 from tandembus.pairing.syphon.observer import SyphonFigures
@@ -65,27 +64,8 @@ def _run_collecting_less(work: Coroutine[Any, Any, None]) -> None:
 
 
 @click.command()
-@click.option(
-    "--primary-name",
-    metavar="NAME",
-    help="The name that the backlog queues' paths begin with.  [default: the primary's own name, else the first label "
-    "of its host, else the only one with a backlog there]",
-)
-@click.option(
-    "--backlog-queues",
-    type=click.IntRange(1, MAX_BACKLOG_QUEUES),
-    metavar="N",
-    help="Empty the queues with the indices 0 to N - 1.  [default: all from 0 on without a gap, also those made later]",
-)
-@click.option("--once", is_flag=True, help="End when nothing more can be moved.")
-@click.option(
-    "--retry-interval",
-    "retry_interval_s",
-    type=duration,
-    default="1s",
-    show_default=True,
-    help="How long to wait before a destination that takes no messages is tried again; 1s to 2m; doubles up to 1m.",
-)
+@backlog_options(NAME_DEFAULT, "Empty the queues with the indices 0 to N - 1.")
+@syphon_options
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -128,15 +108,12 @@ async def syphon(
       tandembus syphon --once
       tandembus syphon --primary "$PRIMARY" --secondary "$SECONDARY" --primary-name contoso --metrics-port 9464
     """
-    try:
-        settings = SyphonSettings(retry_interval_s=retry_interval_s)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--retry-interval") from error
     if tracing:
         try:
             check_can_trace()
         except ConfigurationError as error:
             raise click.UsageError(str(error)) from error
+    settings = SyphonSettings(retry_interval_s=retry_interval_s)
     wanted = SyphonWanted(target, primary_name, backlog_queues, once, settings, metrics_port, tracing)
     logs.set_up("info", log_format, "syphon")
     raise SystemExit(await run(wanted))

@@ -22,10 +22,8 @@ import click
 from tandembus.cli.arguments import ca_option, stacked
 from tandembus.cli.failures import NOT_FOUND, Failure
 from tandembus.cli.output import Part, print_json, print_table, say
-from tandembus.descriptions import subscription_path
 from tandembus.errors import EntityNotFound, InvalidArgument
 from tandembus.printable import printable
-from tandembus.security.key_file import read_key
 from tandembus.security.sas import ROOT_POLICY, make_connection_string, parse_connection_string
 
 if TYPE_CHECKING:
@@ -72,6 +70,8 @@ def served_from(folder: Path) -> ServedNamespace:
         ports = facts["amqp_port"], facts["amqps_port"], facts["http_port"]
         return ServedNamespace(facts["name"], facts["host"], *ports)
     except FileNotFoundError:
+        from tandembus.security.key_file import read_key
+
         if read_key(folder) is not None:
             advice = f"Start it with `tandembus serve --data {folder}`."
             message = f"The namespace in {folder} was restored, and not served since."
@@ -85,6 +85,8 @@ def served_from(folder: Path) -> ServedNamespace:
 
 def connection_string_of(folder: Path, tls: bool = False) -> str:
     """For the root policy. Plain AMQP unless `tls`: that form every SDK takes without further settings."""
+    from tandembus.security.key_file import read_key
+
     served = served_from(folder)
     key = read_key(folder)
     if key is None:
@@ -276,7 +278,7 @@ def _check_entity_path(target: Target, named: Mapping[str, str | None]) -> None:
     path = parse_connection_string(target.connection_string).entity_path
     entity, topic, subscription = named["entity"], named["topic"], named["subscription"]
     if topic is not None:
-        entity = topic if subscription is None else subscription_path(topic, subscription)
+        entity = topic if subscription is None else f"{topic}/subscriptions/{subscription}"
     if path is None or entity is None:
         return
     if not f"{entity.strip('/')}/".lower().startswith(f"{path}/".lower()):

@@ -12,7 +12,7 @@ import click
 
 from tandembus.cli.failures import EXISTS_ALREADY, FAILED, NOT_FOUND, TRY_LATER, Failure
 from tandembus.cli.output import (
-    Progress,
+    ProgressLine,
     Size,
     counted,
     moment_text,
@@ -47,7 +47,7 @@ KINDS: Final[dict[type[Exception], str]] = {NoNamespace: "NamespaceNotFound", Ba
 @contextmanager
 def progress_of(label: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
     """Shows how many bytes are done, once the total is known, and turns failures into those of the command line."""
-    with Progress(label, shown=size_words) as progress:
+    with ProgressLine(label, shown=size_words) as progress:
 
         def begin(total: int) -> Callable[[int], None]:
             progress.total = total

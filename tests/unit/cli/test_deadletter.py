@@ -4,7 +4,7 @@ from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.encoding.sections import application_properties_section, data_section
 from tandembus.amqp.engine import AmqpError
 from tandembus.cli.deadletter import Source, _resubmit, _resubmit_here, _resubmit_there
-from tandembus.cli.output import Progress
+from tandembus.cli.output import ProgressLine
 from tandembus.cli.target import Target
 from tandembus.client import SubQueue, connect
 from tandembus.client.upkeep import Resubmitted
@@ -27,7 +27,7 @@ async def test_accepted_ones_leave_the_dead_letter_queue_and_refused_ones_are_gi
         names = (b"a", b"bad-1", b"b", b"bad-2", b"c")
         namespace.queues[DEAD] = [REASON + data_section(name) for name in names]
         namespace.refusals[b"bad"] = AmqpError("amqp:not-allowed", "not like this")
-        progress = Progress("resubmitting")
+        progress = ProgressLine("resubmitting")
         async with await connect(namespace.connection_string) as bus:
             moved, refusals = await _resubmit(bus, source_of(namespace), "orders", 100, progress)
         assert moved == 3
@@ -40,7 +40,7 @@ async def test_accepted_ones_leave_the_dead_letter_queue_and_refused_ones_are_gi
 @covers("M3")
 async def test_a_service_that_cannot_do_it_by_itself_is_asked_the_usual_way() -> None:
     async with FakeNamespace() as namespace:
-        progress = Progress("resubmitting")
+        progress = ProgressLine("resubmitting")
         source = source_of(namespace)
         assert await _resubmit_there(source, "orders", 5, progress) is None
         namespace.queues[DEAD] = [REASON + data_section(b"a")]
@@ -53,7 +53,7 @@ async def test_a_service_that_cannot_do_it_by_itself_is_asked_the_usual_way() ->
 async def test_no_more_are_taken_than_were_asked_for() -> None:
     async with FakeNamespace() as namespace:
         namespace.queues[DEAD] = [data_section(b"%d" % number) for number in range(500)]
-        progress = Progress("resubmitting")
+        progress = ProgressLine("resubmitting")
         async with await connect(namespace.connection_string) as bus:
             moved, _ = await _resubmit(bus, source_of(namespace), "orders", 250, progress)
         assert moved == 250

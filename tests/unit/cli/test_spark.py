@@ -61,13 +61,6 @@ def test_the_fields_of_a_class_are_options() -> None:
     assert "--rows INTEGER RANGE Bound. [1<=x<=5]" in text
 
 
-@pytest.mark.parametrize("setting", ["executor.memory=4g", "spark.executor.memory"])
-def test_a_setting_that_is_none_is_refused(setting: str) -> None:
-    result = CliRunner().invoke(job, ["--conf", setting, "--checkpoint", "there"])
-    assert result.exit_code == 2
-    assert "is not of the form spark.NAME=VALUE" in result.output
-
-
 def test_help_does_not_load_spark() -> None:
     program = (
         "import sys; from tandembus.cli import main\n"
