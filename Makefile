@@ -19,7 +19,7 @@ SOURCES := $(shell find src -name '*.py' -o -name py.typed -o -name '*.toml' -o 
 # same text in both sessions, and the tests of that alone are left out.
 # Their own runners run these tests: `make test-sdks`.
 FOREIGN := tests/sdk/java tests/sdk/go tests/sdk/rust tests/sdk/celery
-INTERPRETED := tests/unit tests/contract $(foreach part,cli demo front_end/http node pairing security spark/jobs spark/test_streaming.py,\
+INTERPRETED := tests/unit tests/behaviour tests/contract $(foreach part,cli demo front_end/http node pairing security spark/jobs spark/test_streaming.py,\
     --ignore=tests/unit/$(part))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
