@@ -82,7 +82,7 @@ syphon_options: Final = stacked(
         callback=_retry_interval,
         default="1s",
         show_default=True,
-        help="How long to wait before a destination that takes no messages is tried again; 1s to 2m.",
+        help="How long to wait before a destination that takes no messages is tried again; 1s to 2m; doubles up to 1m.",
     ),
 )
 
