@@ -141,13 +141,6 @@ def _tell_all(fragment: Fragment, sessions: SessionIndex, enqueued_at: i64) -> N
         watcher.available(int(fragment.index), int(enqueued_at))
 
 
-def held_session(fragment: Fragment, session_id: str) -> SessionLock | None:
-    """The live lock on this session, if anybody holds it."""
-    session = session_index(fragment).find(session_id)
-    lock = session.lock if session is not None else None
-    return lock if lock is not None and lock.is_live(fragment.clock.monotonic()) else None
-
-
 def renew_session(fragment: Fragment, lock: SessionLock) -> i64:
     """Returns the new `locked_until` as wall time in milliseconds."""
     now, now_ms = fragment.clock.monotonic(), i64(fragment.clock.now_ms())

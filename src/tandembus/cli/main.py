@@ -106,7 +106,7 @@ class TandembusGroup(LazyGroup):
                 formatter.write_dl([(name, help) for name, (where, _, help) in COMMANDS.items() if where == section])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Whoever asks for JSON gets it also where the rest of the line makes no sense."""
+        """Answers in JSON if it was asked for, even where the rest of the command line is wrong."""
         options = args[: args.index("--")] if "--" in args else args
         ctx.meta["json"] = "--json" in options
         return super().parse_args(ctx, args)

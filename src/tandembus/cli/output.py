@@ -88,7 +88,7 @@ def print_table(headings: Iterable[str], rows: Iterable[Sequence[object]]) -> No
 
 
 def _cell(value: object) -> Cell:
-    """What people see of a value, made harmless."""
+    """Renders a value for people, with control characters written out."""
     if isinstance(value, list):
         return [part for each in value for part in _cell(each)] or [("", "")]
     text, style = value if isinstance(value, tuple) else (value, "")
@@ -147,6 +147,13 @@ def _folded(cell: Cell, width: int) -> list[Cell]:
     return [[(text[first : first + width], style)] for first in range(0, len(text), width)]
 
 
+def write_over(text: str = "") -> None:
+    """Replaces the line of progress on standard error, or clears it; prints nothing into a pipe or file."""
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns
+        click.echo("\r\x1b[K" + printable(text)[: columns - 1], err=True, nl=False)
+
+
 class ProgressLine:
     """A line on standard error that is written over while work goes on; nothing where no person watches."""
 
@@ -163,8 +170,12 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Before something else is printed."""
         if self.is_shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            write_over()
 
     def advance(self, count: int) -> None:
         self.update(self._done + count)
@@ -175,7 +186,7 @@ class ProgressLine:
         if self.is_shown and now >= self._redrawn_at + REDRAWN_EVERY_S:
             self._redrawn_at = now
             whole = f" of {self._shown(self.total)} ({100 * done // self.total} %)" if self.total else ""
-            click.echo(f"\r\x1b[K{self._label} {self._shown(done)}{whole}", err=True, nl=False)
+            write_over(f"{self._label} {self._shown(done)}{whole}")
 
 
 # Values for people.

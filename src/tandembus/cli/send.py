@@ -144,6 +144,7 @@ async def _send(target: Target, sender: Sender, order: Order, batch: int, window
                 await sender.send_batches(order.messages(), batch, window, advance)
         except BaseException:
             # Whatever ends it early: a person needs to know how far it came.
+            progress.clear()
             _report_progress(target, accepted, order.total)
             raise
 

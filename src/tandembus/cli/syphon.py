@@ -19,7 +19,7 @@ from aiohttp import web
 
 from tandembus import logs
 from tandembus.cli.failures import INTERRUPTED, TRY_LATER, Failure
-from tandembus.cli.output import counted, print_json, say
+from tandembus.cli.output import counted, print_json, say, write_over
 from tandembus.cli.pair import NAME_DEFAULT, BacklogDiscovery, backlog_options, syphon_options
 from tandembus.cli.serve import run_fast
 from tandembus.cli.target import PairTarget, pair_options
@@ -298,6 +298,7 @@ async def _work(syphons: Syphons, figures: SyphonFigures, wanted: SyphonWanted) 
     finally:
         stopping.cancel()
         showing.cancel()
+        write_over()
     _report_end(figures, wanted, is_empty)
     if is_interrupted.is_set():
         return INTERRUPTED if wanted.once else 0
@@ -308,6 +309,7 @@ async def _stop_on(is_interrupted: asyncio.Event, syphons: Syphons, loop: asynci
     await is_interrupted.wait()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.remove_signal_handler(number)  # A second Ctrl-C is obeyed at once; nothing is lost by that either.
+    write_over()
     log.info("finishing what is in hand")
     await syphons.stop()
 
@@ -322,8 +324,7 @@ async def _show_progress(figures: SyphonFigures) -> None:
         now = figures.moved_count
         waiting = f", waiting for {', '.join(figures.stuck_paths)}" if figures.stuck_paths else ""
         rate = (now - before) / PROGRESS_S
-        text = f"moved {now:,} ({rate:,.0f}/s), dead letters {figures.dead_lettered_count}{waiting}"
-        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+        write_over(f"moved {now:,} ({rate:,.0f}/s), dead letters {figures.dead_lettered_count}{waiting}")
         before = now
 
 

@@ -104,6 +104,11 @@ def checked_connection_string(connection_string: str) -> str:
     return connection_string
 
 
+def _is_option(name: str) -> bool:
+    """Whether it was given on the command line, not by an environment variable or a default."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def _resolved(connection_string: str | None, folder: Path, options: str, where: str) -> str:
     if connection_string:
         return checked_connection_string(connection_string)
@@ -200,11 +205,7 @@ where_options: Final = stacked(
 def target_of(arguments: dict[str, Any], as_json: bool) -> Target:
     """Takes the namespace out of the arguments. An option counts before an environment variable, and a connection
     string before a data folder."""
-    context = click.get_current_context()
-    is_option = {
-        name: context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        for name in ("connection_string", "data")
-    }
+    is_option = {name: _is_option(name) for name in ("connection_string", "data")}
     connection_string, data = arguments.pop("connection_string"), arguments.pop("data")
     given = arguments.pop("namespace", None)
     if is_option["data"] and (is_option["connection_string"] or given):
@@ -302,6 +303,7 @@ async def _missing(
         entity, (topic, subscription) = None, found
     parent = click.get_current_context().parent
     noun = parent.info_name if parent is not None and parent.info_name in ("queue", "topic") else "queue or topic"
+    missing: Failure | None = None
     try:
         async with target.administration(timeout_s=15.0) as namespace:
             if topic is not None:
@@ -384,9 +386,17 @@ def pair_options(command: Work[T], run_loop: Callable[[Coroutine[Any, Any, T]], 
 
 
 def pair_of(arguments: dict[str, Any], as_json: bool) -> PairTarget:
-    """Takes the two namespaces out of the arguments."""
-    given = {side: arguments.pop(side) for side in ("primary", "secondary")}
-    data = {side: arguments.pop(f"{side}_data") for side in given}
+    """Takes the two namespaces out of the arguments. An option counts before an environment variable, and a connection
+    string before a data folder."""
+    sides = ("primary", "secondary")
+    is_option = {name: _is_option(name) for side in sides for name in (side, f"{side}_data")}
+    given = {side: arguments.pop(side) for side in sides}
+    data = {side: arguments.pop(f"{side}_data") for side in sides}
+    for side in sides:
+        if is_option[f"{side}_data"]:
+            if is_option[side]:
+                raise click.UsageError(f"--{side} and the {side}'s data folder name one namespace: give one of them.")
+            given[side] = None
     where = "where `tandembus up` keeps its data"
     primary, secondary = [_resolved(given[side], data[side], f"--{side}", where) for side in given]
     endpoint = parse_connection_string(primary).endpoint

@@ -46,7 +46,7 @@ class EntityStatus(Enum):
 
 
 class Kind(Enum):
-    """What a setting's value is."""
+    """The kind of value that a setting has."""
 
     BOOLEAN = "bool"
     INTEGER = "int"
@@ -73,7 +73,7 @@ class Setting:
     """In forms; a setting without one is in no form and has no option."""
     help: str = ""
     option: str = ""
-    """Of the CLI; several names are separated by a space."""
+    """The option of the CLI; several names are separated by a space."""
     is_fixed: bool = False
     """Chosen when the entity is created, and never changed."""
     since: str = ""
@@ -280,7 +280,7 @@ BY_ELEMENT: Final[Mapping[str, Setting]] = {setting.element: setting for setting
 
 
 def settings_of(entity: type[Any]) -> list[Setting]:
-    """Those that are fields of this class, in the order of the table."""
+    """The settings that are fields of this class, in the order of the table."""
     names = {field.name for field in dataclasses.fields(entity)}
     return [setting for setting in SETTINGS if setting.name in names]
 

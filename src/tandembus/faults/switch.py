@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_WAITING: Final = 4096
 MAX_WAITING_BYTES: Final = 64 << 20
-"""What one slow fragment may keep waiting; more is refused as overload, which is what slowness leads to."""
+"""The most operations and bytes that wait for one slow fragment; more are refused as overload."""
 NEVER: Final = float("inf")
 
 _BUSY: Final = "The namespace is busy: a fragment is too slow for what is sent to it. Please wait 10 seconds and retry."

@@ -1,4 +1,4 @@
-"""What the requests to one fragment do with the faults that are injected into it."""
+"""How injected faults change the requests to one fragment."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _check_reach(traffic: FragmentTraffic) -> None:
 def faulty(
     is_new: bool = False, grows: bool = False
 ) -> Callable[[Callable[Concatenate[S, P], Awaitable[R]]], Callable[Concatenate[S, P], Coroutine[Any, Any, R]]]:
-    """Of a request: faults hit it. `is_new`: it can be repeated later. `grows`: it needs room in the store."""
+    """Lets faults hit a request. `is_new`: it can be repeated later. `grows`: it needs room in the store."""
 
     def decorate(
         request: Callable[Concatenate[S, P], Awaitable[R]],

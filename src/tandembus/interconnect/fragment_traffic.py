@@ -1,4 +1,4 @@
-"""What the traffic of one fragment does with the faults that are injected into it, be the fragment here or remote.
+"""How injected faults change the traffic of one fragment, in this process or in another one.
 
 Without a fault `fault` is None, and an operation looks at nothing else. With one, an operation first asks whether it is
 delayed: the answer raises what the fault does to it, or the switch keeps it and calls it again when it is due.
@@ -23,7 +23,7 @@ class FragmentTraffic(Traffic):
     def __init__(self, index: i64) -> None:
         super().__init__(index, False)
         self.fault: FragmentSwitch | None = None
-        """What is injected into it; None while nothing is."""
+        """The faults injected into the fragment; None while there are none."""
         self._late_watch: SessionWatch | None = None
         """Set while the fragment was out of reach, to be set again when it is back."""
 
@@ -143,7 +143,7 @@ class FragmentTraffic(Traffic):
         return True
 
     def delays_watch(self, fault: FragmentSwitch, watch: SessionWatch) -> bool:
-        """Of a fragment that is out, nobody learns of free sessions."""
+        """While the fragment is out of reach, free sessions in it are announced to nobody."""
         if not fault.is_out():
             return False
         self._late_watch = watch

@@ -49,7 +49,7 @@ class Diverted:
         read = message.read()
         self.given: Final = message.given
         self.key: Final = read.session_id or read.partition_key
-        """What the order is kept by."""
+        """Messages with one key keep their order."""
         self.form: Final = to_backlog(message.payload, path)
         self.size_bytes: Final = len(self.form) + BATCH_OVERHEAD_BYTES
 
@@ -76,7 +76,7 @@ class Divert:
         self.is_partly_done = True
 
     def left_s(self, now: float, otherwise_s: float) -> float:
-        """Of the caller's time-out, which bounds the whole call."""
+        """Seconds that are left of the caller's time-out, which bounds the whole call."""
         return otherwise_s if self._give_up_at is None else max(self._give_up_at - now, LEAST_LIMIT_S)
 
     def is_late(self, now: float) -> bool:

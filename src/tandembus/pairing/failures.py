@@ -26,7 +26,6 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from tandembus.pairing.errors import PairingError
 from tandembus.pairing.sdk import condition_of, is_of_the_token, token_status_in
 
 
@@ -87,15 +86,6 @@ def verdict_on(error: BaseException) -> Verdict:
     if _is_without_an_answer(error):
         return Verdict.RAISED
     return _row_of(error)
-
-
-def is_the_messages_fault(error: BaseException) -> bool | None:
-    """Whether nobody would take this message, wherever it is sent; None if only the message itself can tell."""
-    if isinstance(error, ServiceBusError) and condition_of(error) in BAD_ARGUMENT_CONDITIONS:
-        return True
-    if type(error) is ServiceBusError and _verdict_on_nameless(error) is Verdict.UNCLEAR:
-        return None
-    return isinstance(error, (MessageSizeExceededError, PairingError, TypeError, ValueError))
 
 
 def _row_of(error: BaseException) -> Verdict:

@@ -116,6 +116,7 @@ class Transaction:
         "_memory",
         "_parties",
         "_send_traffics",
+        "_settlement_bytes",
         "_taken_bytes",
         "_traffic_of",
         "_via_keys",
@@ -159,6 +160,7 @@ class Transaction:
         """Fragments by the keys of what is sent via a partitioned entity."""
         self.sends: Final[list[SendOperation]] = []
         self.settlements: Final[dict[bytes, TransactionSettlement]] = {}
+        self._settlement_bytes: Final[dict[bytes, int]] = {}
         self._traffic_of: Final[dict[bytes, Traffic]] = {}
         """By the tokens of what is settled."""
         self._send_traffics: Final[list[Traffic]] = []
@@ -196,7 +198,12 @@ class Transaction:
                 size += len(name) + len(value)
         lock = settlement.lock
         token = lock.token
-        self._admit(party, lock.index, party.session_id, 0 if token in self.settlements else 1, size)
+        before = self._settlement_bytes.get(token)
+        if before is None:
+            self._admit(party, lock.index, party.session_id, 1, size)
+        else:
+            self._admit(party, lock.index, party.session_id, 0, size - before)
+        self._settlement_bytes[token] = int(size)
         self.settlements[token] = settlement
         self._traffic_of[token] = party.traffic
 
