@@ -136,6 +136,7 @@ def test_what_is_answered_at_once_shows_no_sign(shown: Screen) -> None:
     shown.page.clock.pause_at("2100-01-01")
     shown.page.evaluate(SIGNS)
     choose(shown, "Dead letters")
+    expect(shown.page.get_by_role("table", name="Dead letters")).to_be_visible()  # now timers are set
     shown.page.clock.run_for(140)
     expect(rows(shown, "Dead letters")).to_have_count(3)
     shown.page.clock.run_for(1_000)
