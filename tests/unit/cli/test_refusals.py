@@ -23,7 +23,7 @@ WITHOUT_JSON = ("serve", "up", "fly", "queu", "spark captur", "completion")
 
 
 @covers("B3", "B4", "D3", "D6", "M9", "N11", "N12", "P1", "P8")
-@pytest.mark.parametrize(("line", "answer"), zip(LINES[::2], LINES[1::2], strict=True))
+@pytest.mark.parametrize(("line", "answer"), list(zip(LINES[::2], LINES[1::2], strict=True)))
 def test_a_command_that_makes_no_sense_is_refused(
     line: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,8 +75,7 @@ class QueueSyphon:
         self._look_at = 0.0
         self._look_interval_s = settings.retry_interval_s
         self._is_missing = False
-        """Messages that the last walk found could not be moved: somebody else held them, or nothing probes their
-        destination. Another walk looks for them later."""
+        """Somebody else held deferred messages that the last walk found."""
         self._page_at = 0.0
         self._poll_ends_at: float | None = None
         self._polled_at = self._active_at = 0.0
@@ -170,18 +169,15 @@ class QueueSyphon:
                 self._walk_soon()
 
     async def _settle_probes(self) -> None:
-        was_away = self._dead.is_primary_away
         for dead, sent in self._dead.answered():
             if sent.error is not None:
                 self._observer.retried(self._backlog.queue, dead.lead.path, sent.error)
             elif sent.accepted or sent.refused:
-                await self._returned(dead, sent, was_away)
+                await self._returned(dead, sent)
 
-    async def _returned(self, dead: DeadDestination, sent: Sent, was_away: bool) -> None:
-        """The destination takes messages again. Deferred ones are looked for first, then the lead is completed.
-
-        `was_away`: the whole primary was out of reach, so messages for other destinations may stand before the lead.
-        """
+    async def _returned(self, dead: DeadDestination, sent: Sent) -> None:
+        """The destination takes messages again. Deferred ones are looked for first, then the lead is completed."""
+        was_away = self._dead.is_primary_away
         self._dead.remove(dead)
         if dead.first_deferred is not None:
             self._is_bringing_home = True
@@ -286,9 +282,6 @@ class QueueSyphon:
         self._poll_ends_at = None
         self._is_quiet = not deliveries
         if self._dead:
-            if not deliveries:
-                # Somebody holds what was in sight. If its holder died, it comes again when the locks lapse.
-                self._is_missing = True
             self._look.received(len(deliveries))
         if not deliveries:
             self._window.reset()
@@ -363,7 +356,6 @@ class QueueSyphon:
             await self._held.defer(received)
             await self._held.release([each for each in sent.rest if each.is_deferred])
             self._observer.deferred(self._backlog.queue, path, len(received))
-            self._is_missing = True  # nothing probes this destination: a later walk finds what is deferred for it
         else:
             if not self._dead:
                 self._start_walk()
