@@ -19,7 +19,7 @@ SOURCES := $(shell find src -name '*.py' -o -name py.typed -o -name '*.toml' -o 
 # same text in both sessions, and the tests of that alone are left out.
 # Their own runners run these tests: `make test-sdks`.
 FOREIGN := tests/sdk/java tests/sdk/go tests/sdk/rust tests/sdk/celery
-INTERPRETED := tests/unit tests/behaviour tests/contract $(foreach part,cli demo front_end/http node pairing security spark/jobs spark/test_streaming.py,\
+INTERPRETED := tests/unit tests/contract $(foreach part,cli demo front_end/http node pairing security spark/jobs spark/test_streaming.py,\
     --ignore=tests/unit/$(part))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -37,7 +37,7 @@ up: $(STAMPS)/runtime ## a primary and a secondary namespace in the foreground, 
 	@$(BIN)/python -m tools.install_package --at-once
 	@exec $(BIN)/tandembus up $(UP_ARGS)
 
-demo: $(STAMPS)/runtime $(STAMPS)/demo $(STAMPS)/spark ## watch an outage: a primary is killed under load, and every message is accounted for; then the jobs on Spark
+demo: $(STAMPS)/runtime $(STAMPS)/spark ## watch an outage: a primary is killed under load, and every message is accounted for; then the jobs on Spark
 	@$(BIN)/python -m tools.install_package --at-once
 	@exec $(BIN)/python -m demo $(DEMO_ARGS)
 
@@ -145,11 +145,7 @@ $(STAMPS)/runtime: pyproject.toml tools/install_dependencies.py $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/tools: $(STAMPS)/runtime
-	@$(INSTALL_DEPENDENCIES) build tests otel check demo
-	@touch $@
-
-$(STAMPS)/demo: $(STAMPS)/runtime
-	@$(INSTALL_DEPENDENCIES) demo
+	@$(INSTALL_DEPENDENCIES) build tests otel check
 	@touch $@
 
 $(STAMPS)/spark: $(STAMPS)/runtime

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tandembus.metering.bills import Bill
-    from tandembus.spark.jobs.reconcile import ReconcileResult
+    from tandembus.spark.jobs.reconcile_result import ReconcileResult
 
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": 2,
@@ -49,7 +49,7 @@ def run_jobs(session: SparkSession, folders: Sequence[Path], work: Path, report:
     from tandembus.spark.jobs.reconcile import ReconcileOptions, run_reconcile
     from tandembus.spark.jobs.report import ReportOptions, run_report
     from tandembus.spark.jobs.usage import UsageOptions, run_usage
-    from tandembus.spark.jobs.usage_result import keep_result
+    from tandembus.spark.jobs.usage_output import keep_result
 
     paths = tuple(str(folder) for folder in folders)
     reconciled = run_reconcile(session, ReconcileOptions(paths))

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tandembus.cli.processes import CommandProcess
+from tandembus.cli.command_process import CommandProcess
 from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings
 from tandembus.client.meter import Counted, in_total

@@ -10,8 +10,7 @@ root=.build/deb home=usr/lib/tandembus
 site=$home/lib/python$version/site-packages
 rm -rf $root dist/*.deb
 umask 022
-mkdir -p $root/{DEBIAN,$home/bin,$site,usr/bin,etc/tandembus,usr/lib/systemd/system} \
-    $root/usr/share/{doc/tandembus,man/man1,bash-completion/completions}
+mkdir -p $root/{DEBIAN,$home/bin,$site,usr/bin,etc/tandembus,usr/lib/systemd/system,usr/share/doc/tandembus}
 "$python" -m pip install --quiet --no-compile --only-binary :all: --target $root/$site "$wheel[pairing]"
 rm -rf $root/$site/bin
 ln -s /usr/bin/python"$version" $root/$home/bin/python3
@@ -19,8 +18,6 @@ printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = %s\n' "
 # Checked against no source: the service may not write, and dpkg removes what it has installed.
 "$python" -m compileall -q -j 0 --invalidation-mode unchecked-hash -s $root -p / $root/$site
 install -m 755 packaging/debian/tandembus $root/usr/bin
-PYTHONPATH=$root/$site "$python" -B -m tandembus man | gzip -9n >$root/usr/share/man/man1/tandembus.1.gz
-PYTHONPATH=$root/$site "$python" -B -m tandembus completion bash >$root/usr/share/bash-completion/completions/tandembus
 install -m 644 packaging/debian/tandembus.toml $root/etc/tandembus
 install -m 644 packaging/systemd/tandembus.service $root/usr/lib/systemd/system
 install -m 644 LICENSE $root/usr/share/doc/tandembus/copyright

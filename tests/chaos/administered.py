@@ -187,7 +187,7 @@ class AdministeredQueue(Administered):
         await self._administration.create_queue(self.name, _queue(LOCKS_S[0]))
 
     async def change(self) -> None:
-        description = description_of(_queue(LOCKS_S[1]), self._administration.requests.host)
+        description = description_of(_queue(LOCKS_S[1]), self._administration.requests.namespace)
         await self._administration.requests.entry("PUT", self.name, entry_with(description), UPDATE)
 
     async def drop(self) -> None:
@@ -213,7 +213,7 @@ class AdministeredTopic(Administered):
         return subscription_path(self.name, self.subscription)
 
     async def make(self) -> None:
-        await self._administration.create_topic(self.name, TopicSettings(enable_partitioning=True))
+        await self._administration.create_topic(self.name, TopicSettings(partitioning=True))
 
     async def make_usable(self) -> None:
         """Unless it was there, it has no subscriptions."""
@@ -248,7 +248,7 @@ class AdministeredSubscription(AdministeredTopic):
         return
 
     async def change(self) -> None:
-        description = description_of(_subscription(LOCKS_S[1]), self._administration.requests.host)
+        description = description_of(_subscription(LOCKS_S[1]), self._administration.requests.namespace)
         await self._administration.requests.entry("PUT", self.outlet, entry_with(description), UPDATE)
 
     async def drop(self) -> None:
@@ -304,7 +304,7 @@ CASES = [(thing, step) for step in ("create", "update", "delete") for thing in T
 
 
 def _queue(lock_s: float) -> QueueSettings:
-    return QueueSettings(enable_partitioning=True, lock_duration_s=lock_s)
+    return QueueSettings(partitioning=True, lock_duration_s=lock_s)
 
 
 def _subscription(lock_s: float) -> SubscriptionSettings:

@@ -58,7 +58,7 @@ class Cluster:
     async def __aenter__(self) -> Cluster:
         self._client = await connect(self._connection_string, timeout_s=PATIENCE_S)
         if self._makes_probe:
-            await self._administration.create_queue(PROBE, QueueSettings(enable_partitioning=True))
+            await self._administration.create_queue(PROBE, QueueSettings(partitioning=True))
         return self
 
     async def __aexit__(self, *_: object) -> None:

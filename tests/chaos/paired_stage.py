@@ -221,13 +221,13 @@ class PairedStage:
                 free: list[ReceivedMessage] = []
                 while some := await receiver.receive(PAGE, AT_ONCE_S):
                     free += some
-                await receiver.release(*free)  # Before their locks lapse: there may be thousands.
                 numbers = {one.sequence_number for one in free}
                 for one in await _browsed(bus, queue):
                     path = str(one.properties[PATH])
                     is_waiting = one.state == "deferred" and path == self._disabled
                     if one.sequence_number not in numbers and not is_waiting:
                         self._recorder.say("held", kill=outage.number, entity=path, id=one.message_id)
+                await receiver.release(*free)
                 await receiver.close()
 
     # The history.

@@ -13,7 +13,7 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Callable
 from typing import Protocol
 
-from tandembus.cli.processes import CommandProcess
+from tandembus.cli.command_process import CommandProcess
 from tests.chaos.pairs import BACKLOG_QUEUES, PRIMARY, Ends, paired
 from tests.integration.serving import die_with_the_tests, python_path
 

@@ -43,7 +43,7 @@ class Target:
 
     @property
     def is_partitioned(self) -> bool:
-        return bool(self.settings.enable_partitioning)
+        return bool(self.settings.partitioning)
 
     @property
     def lock_s(self) -> float:
@@ -58,9 +58,7 @@ class Target:
 
     async def create(self, administration: Administration) -> None:
         if self.subscriptions:
-            await administration.create_topic(
-                self.name, TopicSettings(enable_partitioning=self.settings.enable_partitioning)
-            )
+            await administration.create_topic(self.name, TopicSettings(partitioning=self.settings.partitioning))
             for number in range(self.subscriptions):
                 lock = SubscriptionSettings(lock_duration_s=self.lock_s)
                 await administration.create_subscription(self.name, str(number), lock)
@@ -73,7 +71,7 @@ class Target:
     def introduce(self, recorder: Recorder) -> None:
         """Says what a history has to say of it."""
         fragments = FRAGMENT_COUNT if self.is_partitioned else 1
-        window_s = self.settings.duplicate_detection_history_time_window_s or 0.0
+        window_s = self.settings.duplicate_detection_window_s or 0.0
         if self.outlets != (self.name,):
             recorder.say("entity", entity=self.name, fragments=fragments, is_paired=self.is_paired)
         for path in self.outlets:

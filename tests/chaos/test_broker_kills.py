@@ -34,7 +34,7 @@ LOCK_S = 5.0
 
 
 def settings(**chosen: bool | float) -> QueueSettings:
-    return QueueSettings(lock_duration_s=LOCK_S, enable_partitioning=True, **chosen)  # type: ignore[arg-type]
+    return QueueSettings(lock_duration_s=LOCK_S, partitioning=True, **chosen)  # type: ignore[arg-type]
 
 
 TARGETS = (
@@ -42,9 +42,7 @@ TARGETS = (
     Target("keyed", settings(), keys=800),
     Target("batches", settings(), batch=5),
     Target("sessions", settings(requires_session=True), sessions=12),
-    Target(
-        "unique", settings(requires_duplicate_detection=True, duplicate_detection_history_time_window_s=7 * 86400.0)
-    ),
+    Target("unique", settings(requires_duplicate_detection=True, duplicate_detection_window_s=7 * 86400.0)),
     Target("keyed-batches", settings(), keys=800, batch=5),
     Target("topic", settings(), subscriptions=2),
     Target("deleted-at-once", settings(), is_at_most_once=True),

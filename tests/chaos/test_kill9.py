@@ -34,9 +34,7 @@ TARGETS = (
     Target(
         "unique",
         QueueSettings(
-            lock_duration_s=LOCK_S,
-            requires_duplicate_detection=True,
-            duplicate_detection_history_time_window_s=7 * 86400.0,
+            lock_duration_s=LOCK_S, requires_duplicate_detection=True, duplicate_detection_window_s=7 * 86400.0
         ),
     ),
 )

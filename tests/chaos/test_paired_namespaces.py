@@ -46,10 +46,10 @@ def target(
 
 TARGETS = (
     target("conventional"),
-    target("keyed", keys=100, enable_partitioning=True),
-    target("lists", batch=10, enable_partitioning=True),
+    target("keyed", keys=100, partitioning=True),
+    target("lists", batch=10, partitioning=True),
     target("sessions", sessions=4, requires_session=True),
-    target("unique", batch=5, requires_duplicate_detection=True, duplicate_detection_history_time_window_s=7 * 86400.0),
+    target("unique", batch=5, requires_duplicate_detection=True, duplicate_detection_window_s=7 * 86400.0),
     target("topic", subscriptions=2),
 )
 DISABLED = TARGETS[2]

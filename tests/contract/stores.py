@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from tandembus.clock import SystemClock
+from tandembus.faults.board import FaultBoard
+from tandembus.faults.faulty_store import FaultyStore, StoreFaults
 from tandembus.store.embedded import EmbeddedSettings, LmdbStore
 from tandembus.store.embedded.environment import CommitMode
 from tandembus.store.memory import MemoryDisk, MemoryStore
@@ -42,6 +45,13 @@ class MemoryUnderTest:
 
     def take_away(self) -> None:
         self._disk.epoch += 1
+
+
+class FaultyUnderTest(MemoryUnderTest):
+    """Where faults could be injected, and none is: the same promises."""
+
+    def open(self) -> MessagingStore:
+        return FaultyStore(super().open(), StoreFaults(FaultBoard(SystemClock()), 0))
 
 
 class LmdbUnderTest:

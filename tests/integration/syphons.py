@@ -12,11 +12,12 @@ from tandembus.client.messages import payload_of
 from tandembus.clock import SystemClock
 from tandembus.limits import Limits
 from tandembus.pairing.aliases import backlog_path
+from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
 from tandembus.pairing.payloads import to_backlog
-from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
-from tandembus.pairing.syphon.engine import Syphon
-from tandembus.pairing.syphon.observer import SyphonFigures
-from tandembus.pairing.syphon.settings import SyphonSettings
+from tandembus.pairing.runtime import Runtime
+from tandembus.pairing.syphon import Syphon
+from tandembus.pairing.syphon_observer import SyphonFigures
+from tandembus.pairing.syphon_rules import SyphonSettings
 from tandembus.testing import AsyncEmbeddedNamespace, EmbeddedNamespace
 
 PRIMARY = "contoso"
@@ -52,7 +53,7 @@ class Pair:
             primary or ClientPrimary(self.connection_to(self.primary)),
             settings or SyphonSettings(quiet_s=0.1),
             self.figures,
-            SystemClock(),
+            Runtime(SystemClock()),
         )
 
     @asynccontextmanager

@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from azure.servicebus.exceptions import ServiceBusError
 
 from tandembus.node.waiting import comes_true
-from tandembus.spark.jobs.reconcile_browser import stores_in
+from tandembus.spark.jobs.reconcile_in_flight import stores_in
 from tests.covers import covers
 from tests.integration.audits import Audit
 from tests.integration.bus import Bus, Counts

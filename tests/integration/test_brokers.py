@@ -173,7 +173,7 @@ async def test_keyed_sends_to_fragments_that_are_known_to_be_silent_fail_with_a_
     settings = tmp_path / "settings.toml"
     settings.write_text("[limits]\nfragment_timeout_s = 5.0\n")
     processes = start("--brokers", "2", "--heartbeat-timeout", "300", "--config", str(settings))
-    await processes.make_queues("parts", enable_partitioning=True)
+    await processes.make_queues("parts", partitioning=True)
     stores = await processes.stores_of("parts")
     (silent, other), up = (
         [KEYS[index] for index in range(FRAGMENT_COUNT) if stores[index] == 1][:2],
@@ -218,7 +218,7 @@ async def test_after_a_kill_of_the_whole_an_immediate_restart_finds_its_stores_f
 @covers("P1", "P2", "P13")
 async def test_as_many_brokers_as_fragments_have_one_fragment_each(start: StartProcesses) -> None:
     processes = start("--brokers", str(FRAGMENT_COUNT))
-    await processes.make_queues("spread", enable_partitioning=True)
+    await processes.make_queues("spread", partitioning=True)
     topology = await processes.topology("spread")
     assert [broker["stores"] for broker in topology.brokers] == [[one] for one in range(FRAGMENT_COUNT)]
     fragments: Any = topology.entities[0]["fragments"]
@@ -247,7 +247,7 @@ async def test_data_of_any_number_of_brokers_is_served_by_any_other(start: Start
                 await processes.send(name, [f"{brokers}-{text}" for text in MESSAGES[:5]])
         name, partitioned = f"of-{brokers}", f"partitioned-{brokers}"
         await processes.make_queues(name)
-        await processes.make_queues(partitioned, enable_partitioning=True)
+        await processes.make_queues(partitioned, partitioning=True)
         stores[partitioned] = await processes.stores_of(partitioned)
         await _send_to_all_fragments(processes, partitioned, f"under {brokers}")
         await processes.make_topic(f"topic-{brokers}", "all")

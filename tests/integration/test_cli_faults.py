@@ -132,6 +132,21 @@ def test_a_plain_entity_has_one_fragment_and_the_size_it_was_given(run: Run) -> 
     assert "2 GB" in run("queue", "show", "whole").stdout
 
 
+@covers("P8")
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--max-size-gb", "0"), "0 is not in the range 1<=x<=5"),
+        (("--max-size-gb", "6"), "6 is not in the range 1<=x<=5"),
+        (("--max-size-gb", "1.5"), "not a valid integer range"),
+        (("--max-size-gb", "2", "--max-size-mb", "2048"), "say the same"),
+    ],
+)
+def test_sizes_that_cannot_be_are_said_before_anybody_is_asked(run: Run, options: tuple[str, ...], told: str) -> None:
+    failed = run("queue", "create", "never", "--enable-partitioning", *options, exit_code=2)
+    assert told in " ".join(failed.stderr.split())
+
+
 @covers("P7", "P8")
 def test_what_the_namespace_refuses_of_a_partitioned_entity_is_told(run: Run) -> None:
     refused = run("queue", "create", "never", "--enable-partitioning", "--max-size-mb", "1500", exit_code=1)

@@ -98,6 +98,12 @@ class TestWhatIsMissing:
         assert [each["sequence_number"] for each in received(run, queue)] == [4]
 
 
+@pytest.mark.parametrize("option", ["--requires-session", "--no-requires-duplicate-detection", "--enable-partitioning"])
+def test_what_is_fixed_at_creation_says_so(run: Run, queue: str, option: str) -> None:
+    told = run("queue", "update", queue, option, exit_code=2).stderr
+    assert "is chosen when the entity is created, and cannot be changed" in told
+
+
 @covers("M9")
 def test_a_disabled_subscription_gets_advice_that_works(run: Run, topic: str) -> None:
     run("subscription", "create", topic, "audit", "--status", "ReceiveDisabled")

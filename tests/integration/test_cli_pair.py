@@ -132,6 +132,12 @@ def test_a_primary_that_refuses_the_key_is_not_taken_for_one_that_is_away(
     assert "TrackingId" not in text
 
 
+def test_a_namespace_is_not_its_own_secondary(secondary: EmbeddedNamespace) -> None:
+    result = run(secondary.connection_string, secondary)
+    assert result.exit_code == 2
+    assert "cannot be its own secondary" in result.stderr
+
+
 def test_people_are_told_in_words(primary: EmbeddedNamespace, secondary: EmbeddedNamespace) -> None:
     make_backlog(secondary, 0)
     make_backlog(secondary, 0, name="fabrikam")

@@ -331,17 +331,17 @@ class TestAdministration:
         name = a_name()
         settings = QueueSettings(
             lock_duration_s=30.0,
-            max_size_in_megabytes=2048,
-            default_message_time_to_live_s=1_209_600.0,
-            dead_lettering_on_message_expiration=True,
+            max_size_mb=2048,
+            default_time_to_live_s=1_209_600.0,
+            dead_lettering_on_expiration=True,
             max_delivery_count=3,
             user_metadata="<mine & yours>",
         )
         created = await administration.create_queue(name, settings)
         for field in (
             "lock_duration_s",
-            "max_size_in_megabytes",
-            "default_message_time_to_live_s",
+            "max_size_mb",
+            "default_time_to_live_s",
             "max_delivery_count",
             "user_metadata",
         ):

@@ -172,7 +172,7 @@ async def test_after_a_restart_every_receiver_of_many_long_sessions_gets_message
     sessions = [name for number in range(1000) if fragment_of_key(name := f"session-{number}") == 3][:16]
     running = start_namespace(tmp_path, *shape.topology.options)
     async with Administration(running.connection_string) as administration:
-        settings = QueueSettings(requires_session=True, lock_duration_s=300.0, enable_partitioning=shape.is_partitioned)
+        settings = QueueSettings(requires_session=True, lock_duration_s=300.0, partitioning=shape.is_partitioned)
         await administration.create_queue("long", settings)
     async with await connect(running.connection_string, timeout_s=PATIENCE_S) as client:
         sender = await client.sender("long")

@@ -73,25 +73,20 @@ async def drained(client: ServiceBus, topic: str, subscription: str) -> list[Rec
 class TestAdministration:
     async def test_a_topic_is_created_as_asked_changed_listed_and_deleted(self, administration: Administration) -> None:
         settings = TopicSettings(
-            default_message_time_to_live_s=1_209_600.0,
-            max_size_in_megabytes=2048,
+            default_time_to_live_s=1_209_600.0,
+            max_size_mb=2048,
             requires_duplicate_detection=True,
-            duplicate_detection_history_time_window_s=30.0,
-            enable_batched_operations=False,
+            duplicate_detection_window_s=30.0,
+            batched_operations=False,
             user_metadata="<mine & yours>",
         )
         created = await administration.create_topic(name := a_name(), settings)
-        for field in (
-            "default_message_time_to_live_s",
-            "max_size_in_megabytes",
-            "duplicate_detection_history_time_window_s",
-            "user_metadata",
-        ):
+        for field in ("default_time_to_live_s", "max_size_mb", "duplicate_detection_window_s", "user_metadata"):
             assert getattr(created.settings, field) == getattr(settings, field)
         assert created.settings.auto_delete_on_idle_s == NEVER
         changed = await administration.update_topic(name, TopicSettings(status="SendDisabled", user_metadata=""))
         assert (changed.settings.status, changed.settings.user_metadata) == ("SendDisabled", None)
-        assert changed.settings.max_size_in_megabytes == 2048
+        assert changed.settings.max_size_mb == 2048
         assert name in [each.name async for each in administration.topics()]
         assert isinstance((await administration.get_entity(name)).settings, TopicSettings)
         await administration.delete_topic(name)
@@ -148,11 +143,11 @@ class TestAdministration:
     @covers("M10")
     async def test_a_target_to_forward_to_is_a_plain_path(self, administration: Administration, topic: str) -> None:
         await administration.create_queue(queue := a_name())
-        settings = SubscriptionSettings(forward_to=queue, forward_dead_lettered_messages_to=queue)
+        settings = SubscriptionSettings(forward_to=queue, forward_dead_letters_to=queue)
         created = await administration.create_subscription(topic, "audit", settings)
-        assert (created.settings.forward_to, created.settings.forward_dead_lettered_messages_to) == (queue, queue)
+        assert (created.settings.forward_to, created.settings.forward_dead_letters_to) == (queue, queue)
         changed = await administration.update_subscription(topic, "audit", SubscriptionSettings(forward_to=""))
-        assert (changed.settings.forward_to, changed.settings.forward_dead_lettered_messages_to) == (None, queue)
+        assert (changed.settings.forward_to, changed.settings.forward_dead_letters_to) == (None, queue)
         await administration.delete_subscription(topic, "audit")
         await administration.delete_queue(queue)
 

@@ -23,19 +23,19 @@ from tests.integration.serving import RunningNamespace, serving
 KEYS = [new_key(), new_key()]
 FULL = QueueSettings(
     lock_duration_s=30,
-    max_size_in_megabytes=2048,
+    max_size_mb=2048,
     requires_duplicate_detection=True,
     requires_session=True,
-    default_message_time_to_live_s=3600,
-    dead_lettering_on_message_expiration=True,
-    duplicate_detection_history_time_window_s=60,
+    default_time_to_live_s=3600,
+    dead_lettering_on_expiration=True,
+    duplicate_detection_window_s=60,
     max_delivery_count=5,
-    enable_batched_operations=False,
-    authorization_rules=(AccessPolicy("app", ("Send",), *KEYS),),
+    batched_operations=False,
+    policies=(AccessPolicy("app", ("Send",), *KEYS),),
     auto_delete_on_idle_s=7200,
-    enable_partitioning=True,
+    partitioning=True,
     user_metadata="of \u202ewhat we are\nproud",
-    forward_dead_lettered_messages_to="errors",
+    forward_dead_letters_to="errors",
 )
 COMPARED = (
     ("i", 5),
@@ -70,7 +70,7 @@ async def fill(namespace: Administration) -> None:
     await namespace.create_subscription("events", "all")
     await namespace.create_subscription("events", "none")
     await namespace.delete_rule("events", "none", "$Default")
-    settings = SubscriptionSettings(forward_to="errors", dead_lettering_on_filter_evaluation_exceptions=False)
+    settings = SubscriptionSettings(forward_to="errors", dead_lettering_on_filter_errors=False)
     sql = SqlFilter("total > @least", (("@least", 5),))
     await namespace.create_subscription("events", "big", settings, RuleDescription("sql", sql, SqlAction("SET x = 1")))
     compared = CorrelationFilter(label="a", properties=COMPARED)

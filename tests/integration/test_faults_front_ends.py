@@ -82,7 +82,7 @@ async def test_a_fault_set_at_one_front_end_holds_at_the_other_and_is_healed_the
     processes: Processes, asked: int, other: int, is_partitioned: bool, kind: str, error: type[BusError]
 ) -> None:
     name = f"{kind}-{is_partitioned}-{asked}"
-    await processes.make_queues(name, enable_partitioning=is_partitioned)
+    await processes.make_queues(name, partitioning=is_partitioned)
     async with both(processes) as (asking, clients):
         senders = [await client.sender(name) for client in clients]
         for sender in senders:
@@ -127,7 +127,7 @@ async def test_what_was_completed_before_its_receiver_was_closed_is_completed_ho
     processes: Processes, asked: int, other: int, is_partitioned: bool
 ) -> None:
     name = f"completed-{is_partitioned}-{asked}"
-    await processes.make_queues(name, enable_partitioning=is_partitioned)
+    await processes.make_queues(name, partitioning=is_partitioned)
     await processes.send(name, ["x"])
     async with both(processes) as (asking, clients):
         receiver = await clients[other].receiver(name)

@@ -81,7 +81,7 @@ async def test_every_front_end_refuses_what_is_no_fault(processes: Processes) ->
 @pytest.mark.parametrize("target", ["store/0", "store/1", "broker/0", "broker/1"])
 async def test_a_broker_or_store_that_is_out_takes_just_its_share(processes: Processes, target: str) -> None:
     name = f"share-{target.replace('/', '-')}"
-    await processes.make_queues(name, enable_partitioning=True)
+    await processes.make_queues(name, partitioning=True)
     index = int(target[-1])
     stores = await processes.stores_of(name)
     async with faults(processes) as asked, processes.client() as bus, processes.administration() as administration:
@@ -129,7 +129,7 @@ async def test_a_receiver_that_waits_gets_what_comes_after_the_outage(
     processes: Processes, is_partitioned: bool, target: str
 ) -> None:
     name, store = f"waiting-{target}-{is_partitioned}".replace("/", "-"), int(target[-1])
-    await processes.make_queues(name, enable_partitioning=is_partitioned)
+    await processes.make_queues(name, partitioning=is_partitioned)
     while store not in (stores := await processes.stores_of(name)):  # a plain one where the outage is
         name += "x"
         await processes.make_queues(name)
@@ -153,7 +153,7 @@ async def test_a_receiver_that_waits_gets_what_comes_after_the_outage(
 @pytest.mark.parametrize("index", [0, 1])
 async def test_a_broker_that_is_started_again_learns_of_the_faults_there_are(processes: Processes, index: int) -> None:
     name = f"again-{index}"
-    await processes.make_queues(name, enable_partitioning=True)
+    await processes.make_queues(name, partitioning=True)
     async with faults(processes) as asked:
         await asked.put("f", f"store/{index}", "unavailable")
         await processes.signal_broker(index, signal.SIGKILL)

@@ -165,7 +165,7 @@ async def test_two_thousand_session_accepts_take_no_memory(tmp_path: Path, shape
     running = start_namespace(tmp_path, *shape.topology.options)
     async with Administration(running.connection_string) as administration:
         await administration.create_queue(
-            "sessions", QueueSettings(requires_session=True, enable_partitioning=shape.is_partitioned)
+            "sessions", QueueSettings(requires_session=True, partitioning=shape.is_partitioned)
         )
     async with await connect(running.connection_string) as client:
 

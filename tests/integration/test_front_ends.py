@@ -163,7 +163,7 @@ async def test_what_is_counted_is_the_sum_over_all_front_ends(processes: Process
 @covers("P21")
 async def test_what_one_front_end_has_ready_is_not_returned_by_another_until_it_goes_back(processes: Processes) -> None:
     """Whoever asks elsewhere has to ask again. The first receiver stays, and takes nothing more."""
-    await processes.make_queues("low-volume", lock_duration_s=4 * KEPT_S, enable_partitioning=True)
+    await processes.make_queues("low-volume", lock_duration_s=4 * KEPT_S, partitioning=True)
     bodies = [str(number) for number in range(16)]
     await processes.send("low-volume", bodies)
     await processes.until_ready()
@@ -186,7 +186,7 @@ async def test_what_one_front_end_has_ready_is_not_returned_by_another_until_it_
 
 @covers("P6")
 async def test_what_a_killed_front_end_had_ready_is_received_elsewhere_at_once(processes: Processes) -> None:
-    await processes.make_queues("ready", requires_session=False, lock_duration_s=300.0, enable_partitioning=True)
+    await processes.make_queues("ready", requires_session=False, lock_duration_s=300.0, partitioning=True)
     bodies = [str(number) for number in range(64)]
     await processes.send("ready", bodies)
     await processes.until_ready()
@@ -240,7 +240,7 @@ async def test_a_lock_whose_receiver_is_gone_is_settled_at_any_front_end(
     processes: Processes, partitioning: bool
 ) -> None:
     queue = f"left-{partitioning}"
-    await processes.make_queues(queue, enable_partitioning=partitioning)
+    await processes.make_queues(queue, partitioning=partitioning)
     await processes.send(queue, [str(number) for number in range(CONNECTIONS)])
     port = processes.running.port
     tokens = await asyncio.to_thread(receive_and_leave, port, queue, CONNECTIONS)

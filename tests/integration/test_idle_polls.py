@@ -12,10 +12,11 @@ import pytest
 from tandembus.client import connect
 from tandembus.clock import JumpingClock
 from tandembus.pairing.aliases import backlog_path
-from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
-from tandembus.pairing.syphon.engine import Syphon
-from tandembus.pairing.syphon.observer import SyphonFigures
-from tandembus.pairing.syphon.settings import SyphonSettings
+from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
+from tandembus.pairing.runtime import Runtime
+from tandembus.pairing.syphon import Syphon
+from tandembus.pairing.syphon_observer import SyphonFigures
+from tandembus.pairing.syphon_rules import SyphonSettings
 from tandembus.testing import AsyncEmbeddedNamespace
 from tests.covers import covers
 from tests.integration.simulated_time import SimulatedTimeLoop, run_simulated
@@ -40,7 +41,7 @@ class Waiting:
         self._connections = [SharedConnection(partial(connect, it.connection_string)) for it in (primary, secondary)]
         backlogs = [ClientBacklog(self._connections[1], queue) for queue in QUEUES]
         home = ClientPrimary(self._connections[0])
-        self.syphon = Syphon(backlogs, home, SyphonSettings(), self.figures, self._clock)
+        self.syphon = Syphon(backlogs, home, SyphonSettings(), self.figures, Runtime(self._clock))
         self._running: asyncio.Future[bool] | None = None
 
     async def start(self) -> None:

@@ -99,7 +99,7 @@ async def test_a_queue_may_be_called_metrics(alone: RunningNamespace) -> None:
 async def test_a_scrape_tells_every_metric_that_is_documented(alone: RunningNamespace) -> None:
     """Those that only several processes have apart."""
     async with Administration(alone.connection_string, ca_path=str(alone.ca_path)) as administration:
-        await administration.create_queue("parts", QueueSettings(enable_partitioning=True))
+        await administration.create_queue("parts", QueueSettings(partitioning=True))
     async with await connect(alone.connection_string) as bus:
         await (await bus.sender("parts")).send_many([OutgoingMessage(b"a"), OutgoingMessage(b"b")])
 
@@ -138,7 +138,7 @@ async def test_connections_that_are_refused_are_counted_and_logged(tmp_path: Pat
 
 @covers("B5")
 async def test_one_scrape_at_any_front_end_tells_of_all_processes(processes: Processes) -> None:
-    await processes.make_queues("parts", enable_partitioning=True)
+    await processes.make_queues("parts", partitioning=True)
     await processes.send("parts", [f"m{number}" for number in range(40)])
     for _ in range(6):  # connections are shared out over the front ends
         told = await scraped(processes.running)

@@ -94,7 +94,7 @@ def complaints(text: str) -> str:
 async def test_a_scrape_is_what_prometheus_asks_for(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as running:
         async with Administration(running.connection_string, ca_path=str(running.ca_path)) as administration:
-            await administration.create_queue("parts", QueueSettings(enable_partitioning=True))
+            await administration.create_queue("parts", QueueSettings(partitioning=True))
         _, _, text = await fetch(running, token_of(running))
     assert complaints(text) == ""
 

@@ -39,7 +39,7 @@ def count_of(ranges: Ranges) -> int:
 async def test_reservations_outlive_every_process(processes: Processes) -> None:
     async with processes.administration() as administration:
         for name, partitioning in QUEUES.items():
-            await administration.create_queue(name, QueueSettings(enable_partitioning=partitioning))
+            await administration.create_queue(name, QueueSettings(partitioning=partitioning))
     kept: dict[str, tuple[int, Ranges]] = {}
     async with await connected(processes) as client:
         for name in QUEUES:

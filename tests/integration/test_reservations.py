@@ -51,7 +51,7 @@ async def client(running_namespace: RunningNamespace) -> AsyncIterator[ServiceBu
 @pytest.fixture
 async def queue(administration: Administration, shape: Shape) -> AsyncIterator[str]:
     name = a_name()
-    await administration.create_queue(name, QueueSettings(enable_partitioning=shape.is_partitioned))
+    await administration.create_queue(name, QueueSettings(partitioning=shape.is_partitioned))
     yield name
     await administration.delete_queue(name)
 
@@ -217,7 +217,7 @@ async def test_bounds_are_kept(client: ServiceBus, queue: str) -> None:
 @covers("D1")
 async def test_subscriptions_and_dead_letters(client: ServiceBus, administration: Administration, shape: Shape) -> None:
     topic = a_name()
-    await administration.create_topic(topic, TopicSettings(enable_partitioning=shape.is_partitioned))
+    await administration.create_topic(topic, TopicSettings(partitioning=shape.is_partitioned))
     for name in ("a", "b"):
         await administration.create_subscription(topic, name, SubscriptionSettings(max_delivery_count=1))
     sent = await send(client, topic, COUNT)
@@ -249,9 +249,7 @@ async def test_sessions_are_reserved_unless_somebody_holds_them(
     client: ServiceBus, administration: Administration, shape: Shape
 ) -> None:
     queue = a_name()
-    await administration.create_queue(
-        queue, QueueSettings(requires_session=True, enable_partitioning=shape.is_partitioned)
-    )
+    await administration.create_queue(queue, QueueSettings(requires_session=True, partitioning=shape.is_partitioned))
     sender = await client.sender(queue)
     for number in range(30):
         await sender.send(OutgoingMessage(str(number), message_id=str(number), session_id=f"s{number % 3}"))
@@ -274,7 +272,7 @@ async def test_sessions_are_reserved_unless_somebody_holds_them(
 @covers("D1")
 async def test_reserving_needs_the_right_to_listen(small_namespace: RunningNamespace, shape: Shape) -> None:
     async with Administration(small_namespace.connection_string) as administration:
-        await administration.create_queue(name := a_name(), QueueSettings(enable_partitioning=shape.is_partitioned))
+        await administration.create_queue(name := a_name(), QueueSettings(partitioning=shape.is_partitioned))
     root = f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={small_namespace.key}"
     assert root in small_namespace.connection_string
     sends = small_namespace.connection_string.replace(root, f"SharedAccessKeyName=sends;SharedAccessKey={SENDS_KEY}")

@@ -69,7 +69,8 @@ def test_rules_are_told_in_the_services_own_encoding(node: Node) -> None:
     assert node.manage(ADD, rule("c", {"correlation-filter": correlation})) == OK
     assert node.manage(ADD, rule("s", {**SQL, "sql-rule-action": action})) == OK
     _, second, third = listed(node)
-    assert second[0] == Described(CORRELATION_FILTER, [None, None, None, None, "l", None, None, "c", properties])
+    kept = {"a": 1, "at": timestamp(1_700_000_000_000)}
+    assert second[0] == Described(CORRELATION_FILTER, [None, None, None, None, "l", None, None, "c", kept])
     assert third[:2] == [
         Described(SQL_FILTER, ["color = 'red'", int_(20)]),
         Described(SQL_ACTION, ["SET a = 1", int_(20)]),

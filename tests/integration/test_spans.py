@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from tandembus.node.tracing import trace
-from tandembus.pairing.syphon.client_port import ClientPrimary
+from tandembus.pairing.client_ports import ClientPrimary
 from tandembus.testing import AsyncEmbeddedNamespace
 from tandembus.tracing.spans import Spans
 from tandembus.tracing.syphon_spans import TracedPrimary
@@ -164,7 +164,7 @@ async def test_what_a_syphon_brings_home_is_a_span(exporter: InMemorySpanExporte
 async def test_traces_of_messages_that_are_never_settled_are_not_remembered_for_ever(
     namespace: AsyncEmbeddedNamespace, sdk: ServiceBusClient, exporter: InMemorySpanExporter, spans: Spans
 ) -> None:
-    namespace.node.front_end.traced = TrafficSpans(spans, max_delivered=1).of_link
+    namespace.node.front_end.traced = TrafficSpans(spans, max_delivered=1).traced
     await namespace.create_queue("orders")
     async with sdk.get_queue_sender("orders") as sender, sdk.get_queue_receiver("orders") as receiver:
         await sender.send_messages([traced(), traced()])
@@ -176,6 +176,6 @@ async def test_traces_of_messages_that_are_never_settled_are_not_remembered_for_
 @covers("B5")
 def test_where_tracing_is_off_nothing_of_it_is_loaded() -> None:
     loaded = "[one for one in sys.modules if 'opentelemetry' in one]"
-    code = f"import sys, tandembus.node.wiring, tandembus.cli.serve; print({loaded})"
+    code = f"import sys, tandembus.node.wiring, tandembus.cli.serving; print({loaded})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

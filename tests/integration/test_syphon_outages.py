@@ -20,11 +20,12 @@ from tandembus.client.administration import Administration
 from tandembus.client.messages import payload_of
 from tandembus.clock import SystemClock
 from tandembus.pairing.aliases import backlog_path
+from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
 from tandembus.pairing.payloads import to_backlog
-from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
-from tandembus.pairing.syphon.engine import Syphon
-from tandembus.pairing.syphon.observer import SyphonFigures
-from tandembus.pairing.syphon.settings import SyphonSettings
+from tandembus.pairing.runtime import Runtime
+from tandembus.pairing.syphon import Syphon
+from tandembus.pairing.syphon_observer import SyphonFigures
+from tandembus.pairing.syphon_rules import SyphonSettings
 from tests.covers import covers
 from tests.integration.serving import RunningNamespace, start_namespace
 from tests.integration.syphons import PATIENCE_S, at_work, bodies, numbered, until
@@ -60,12 +61,13 @@ class Namespaces:
     @asynccontextmanager
     async def syphoning(self) -> AsyncIterator[Syphon]:
         """One in this process, stopped in order at the end."""
+        runtime = Runtime(SystemClock())
         secondary, primary = [
             SharedConnection(partial(connect, each.connection_string, timeout_s=5.0))
             for each in (self.secondary, self.primary)
         ]
         backlog, settings = ClientBacklog(secondary, QUEUE), SyphonSettings(quiet_s=0.1)
-        syphon = Syphon([backlog], ClientPrimary(primary), settings, SyphonFigures(SystemClock()), SystemClock())
+        syphon = Syphon([backlog], ClientPrimary(primary), settings, SyphonFigures(runtime.clock), runtime)
         try:
             async with at_work(syphon):
                 yield syphon

@@ -20,11 +20,12 @@ from tandembus.client.administration import Administration
 from tandembus.client.errors import TokenRefused
 from tandembus.client.policies import EntityPolicies
 from tandembus.errors import OperationTimeout, Unauthorized
+from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
 from tandembus.pairing.payloads import browsed, from_backlog
 from tandembus.pairing.sdk_connection import connect as connect_as_sdk
-from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
-from tandembus.pairing.syphon.home import Refusal, refusal_in
-from tandembus.pairing.syphon.ports import BacklogPort, Delivery, LocksLost, PrimaryPort
+from tandembus.pairing.syphon_messages import Delivery, LocksLost
+from tandembus.pairing.syphon_ports import BacklogPort, PrimaryPort
+from tandembus.pairing.syphon_rules import Verdict, verdict_on
 from tandembus.testing.asynchronous import AsyncEmbeddedNamespace
 from tests.covers import covers
 from tests.integration.syphons import Pair, bodies, numbered, pair, until
@@ -207,8 +208,8 @@ async def test_what_is_given_back_in_vain_is_counted_and_can_be_noted_as_home(ba
     async with pair("orders") as both, backlog_of(both) as backlog:
         await both.divert("orders", numbered(2))
         first, second = await take(backlog, 2)
-        await backlog.abandon([first], is_home=True)
-        await backlog.abandon([second], is_home=False)
+        await backlog.abandon([first], are_home=True)
+        await backlog.abandon([second], are_home=False)
         read = [from_backlog(each.payload) for each in await take(backlog, 2)]
         assert [(each.is_home, each.delivery_count) for each in read] == [(True, 1), (False, 1)]
 
@@ -257,6 +258,23 @@ async def test_a_long_poll_ends_when_it_is_interrupted(backlog_of: Backlog) -> N
         assert await backlog.receive(32, 900.0) == []
 
 
+@covers("N12")
+@on_every_backlog_port
+async def test_a_long_poll_that_is_woken_ends_with_nothing_and_the_next_one_works(backlog_of: Backlog) -> None:
+    """Whenever that is: before its link is open, while it waits, or between two."""
+    async with pair("orders") as both, backlog_of(both) as backlog:
+        for count in range(1, 4):
+            polling = asyncio.ensure_future(backlog.receive(10, 900.0))
+            for _ in range(count * count):
+                await asyncio.sleep(0)
+            await backlog.wake()
+            assert await asyncio.wait_for(polling, WAIT_S) == []
+        await both.divert("orders", numbered(5))
+        assert len(await take(backlog, 5)) == 5
+        await backlog.wake()
+        assert await asyncio.wait_for(backlog.receive(10, 900.0), WAIT_S) == []
+
+
 @covers("N11", "N12")
 @on_every_backlog_port
 async def test_locks_are_renewed_while_messages_of_many_frames_come(backlog_of: Backlog) -> None:
@@ -296,11 +314,11 @@ async def test_a_destination_that_does_not_exist_is_told_from_one_that_does_not_
         payloads = [message.encode() for message in numbered(2)]
         with pytest.raises(Exception, match="could not be found") as raised:
             await primary.send("nobody", payloads)
-        assert refusal_in(raised.value) is Refusal.GONE
+        assert verdict_on(raised.value) is Verdict.GONE
         async with both.primary.fault("entity/orders", "unavailable"):
             with pytest.raises(Exception, match="unavailable") as raised:
                 await primary.send("orders", payloads)
-            assert refusal_in(raised.value) is Refusal.LATER
+            assert verdict_on(raised.value) is Verdict.LATER
         await primary.send("orders", payloads)
         assert bodies(await both.at_home("orders")) == [0, 1]
 

@@ -12,7 +12,7 @@ import pytest
 from tandembus.amqp.encoding.sections import decode_message
 from tandembus.client import OutgoingMessage, ReceivedMessage
 from tandembus.client.messages import as_new
-from tandembus.pairing import ClientFaulted, PairFaulted, SyphonMoved, closing
+from tandembus.pairing import ClientFaulted, PairFaulted, PairingFailed, SyphonMoved, closing, sdk_connection
 from tandembus.pairing.payloads import to_backlog
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
@@ -102,6 +102,22 @@ def test_what_nobody_takes_becomes_a_dead_letter(
     send_all(secondary, pair.queues[0], [without_path, *numbered(2, home), *numbered(3, "nobody")])
     wait_until(lambda: secondary.counts(pair.queues[0]).dead_letter == 6)
     assert secondary.counts(pair.queues[0]).active == 0
+
+
+@covers("N1", "N17")
+def test_a_version_of_the_sdk_that_a_syphon_cannot_work_with_is_an_error_of_pairing(
+    form: Form, primary: EmbeddedNamespace, secondary: EmbeddedNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sdk_connection, "NEEDED", (*sdk_connection.NEEDED, "_is_gone_in_this_version"))
+    with pytest.raises(PairingFailed, match="run `tandembus syphon` in place of enable_syphon"):
+        Pair(
+            form,
+            form.client(primary.connection_string),
+            form.client(secondary.connection_string),
+            form.admin(secondary.tls_connection_string, secondary.ca_path),
+            enable_syphon=True,
+            backlog_queue_count=1,
+        )
 
 
 @covers("N14")

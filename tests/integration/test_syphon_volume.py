@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tandembus.cli.processes import CommandProcess
+from tandembus.cli.command_process import CommandProcess
 from tandembus.client import OutgoingMessage, ReceiveMode, connect
 from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings

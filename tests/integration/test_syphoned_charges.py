@@ -7,21 +7,19 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 from click.testing import CliRunner
 
 from tandembus.cli import main
-from tandembus.client import OutgoingMessage
 from tandembus.client.administration import Administration
 from tandembus.client.meter import Counted, in_total
 from tandembus.metering.paired_costs import diverted, setup_operations
 from tandembus.metering.prices import Counting
-from tandembus.pairing.payloads import to_backlog
 from tandembus.pairing.sync import SendAvailabilityPairedNamespaceOptions, pair_namespace
+from tandembus.pairing.transfer import to_backlog
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
-from tests.integration.syphons import send_all
 
 CHARGED = ("send", "receive", "complete")
 BACKLOG = "contoso/x-servicebus-transfer/0"
@@ -36,7 +34,12 @@ def pair() -> Iterator[tuple[EmbeddedNamespace, EmbeddedNamespace]]:
 
 
 def divert(secondary: EmbeddedNamespace, *bodies: bytes) -> None:
-    send_all(secondary, BACKLOG, [to_backlog(OutgoingMessage(body).encode(), "orders") for body in bodies])
+    with (
+        ServiceBusClient.from_connection_string(secondary.connection_string) as client,
+        client.get_queue_sender(BACKLOG) as sender,
+    ):
+        for body in bodies:
+            sender.send_messages(to_backlog(ServiceBusMessage(body), "orders"))
 
 
 def bring_home(primary: EmbeddedNamespace, secondary: EmbeddedNamespace) -> None:

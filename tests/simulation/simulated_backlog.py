@@ -17,7 +17,8 @@ from tandembus.client import OutgoingMessage
 from tandembus.errors import EntityDisabled
 from tandembus.pairing.aliases import IS_HOME, PATH
 from tandembus.pairing.payloads import browsed, to_backlog
-from tandembus.pairing.syphon.ports import Delivery, LocksLost, PrimaryUnreachable
+from tandembus.pairing.syphon_messages import Delivery, LocksLost
+from tandembus.pairing.syphon_rules import PrimaryUnreachable
 
 LOCK_S = 60.0
 
@@ -142,6 +143,7 @@ class SimulatedBacklog:
     failures: tuple[type[Exception], ...] = (LinkLost, LocksLost)
     _link: int = 0
     _is_interrupted: bool = False
+    _is_woken: bool = False
     is_cut: bool = False
     """Nobody has found out yet."""
 
@@ -152,14 +154,19 @@ class SimulatedBacklog:
             await self.stored.wait(ends_at - _now())
         if self.is_cut:
             raise LinkLost("the link broke during a receive")
+        self._is_woken = False
         return [] if self._is_interrupted else [self._locked(each) for each in found]
 
     async def interrupt(self) -> None:
         self._is_interrupted = True
         self.stored.stir()
 
+    async def wake(self) -> None:
+        self._is_woken = True
+        self.stored.stir()
+
     def _is_over(self) -> bool:
-        return self._is_interrupted or self.is_cut
+        return self._is_interrupted or self._is_woken or self.is_cut
 
     def has_lost(self, deliveries: Sequence[Delivery]) -> bool:
         return any(each.origin.link != self._link for each in deliveries)
@@ -170,8 +177,8 @@ class SimulatedBacklog:
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         await self._settle("release", deliveries, self._back)
 
-    async def abandon(self, deliveries: Sequence[Delivery], is_home: bool) -> None:
-        await self._settle("abandon", deliveries, self._told_home if is_home else self._in_vain)
+    async def abandon(self, deliveries: Sequence[Delivery], are_home: bool) -> None:
+        await self._settle("abandon", deliveries, self._told_home if are_home else self._in_vain)
 
     async def defer(self, deliveries: Sequence[Delivery]) -> None:
         await self._settle("defer", deliveries, self._aside)
@@ -250,13 +257,13 @@ class SimulatedBacklog:
         message.lock = None
         self.stored.stir()
 
-    def _told_home(self, message: Stored) -> None:
-        message.stored = noted_as_home(message.stored)
-        self._in_vain(message)
-
     def _in_vain(self, message: Stored) -> None:
         message.lapse()
         self.stored.stir()
+
+    def _told_home(self, message: Stored) -> None:
+        message.stored = noted_as_home(message.stored)
+        self._in_vain(message)
 
     def _aside(self, message: Stored) -> None:
         message.lock = None

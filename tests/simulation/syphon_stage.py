@@ -6,9 +6,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from tandembus.pairing.syphon.engine import Syphon
-from tandembus.pairing.syphon.observer import SyphonFigures
-from tandembus.pairing.syphon.settings import SyphonSettings
+from tandembus.pairing.runtime import Runtime
+from tandembus.pairing.syphon import Syphon
+from tandembus.pairing.syphon_observer import SyphonFigures
+from tandembus.pairing.syphon_rules import SyphonSettings
 from tests.simulation.jumping_loop import JumpingLoop, LoopClock
 from tests.simulation.simulated_backlog import Costs, SimulatedBacklog, SimulatedPrimary, SimulatedQueue
 
@@ -40,7 +41,7 @@ class Stage:
 
     def syphon(self, settings: SyphonSettings | None = None, port: SimulatedBacklog | None = None) -> Syphon:
         self.port = port or SimulatedBacklog(self.queue, costs=self.costs)
-        return Syphon([self.port], self.primary, settings or SyphonSettings(), self.figures, self.clock)
+        return Syphon([self.port], self.primary, settings or SyphonSettings(), self.figures, Runtime(self.clock))
 
     async def during(
         self,
@@ -57,15 +58,6 @@ class Stage:
             await syphon.stop()
             await running
         assert not self.queue.mistakes
-
-    def put_dead(self, path: str, count: int) -> None:
-        """Messages for a destination that takes none, and a live one behind them: so all but the first are deferred."""
-        self.primary.troubled.add(path)
-        self.put(path, range(count))
-        self.put("behind", range(1))
-
-    async def deferred(self, count: int) -> None:
-        await self.until(lambda: self.deferred_count() == count, within_s=60.0)
 
     async def until(self, condition: Callable[[], bool], within_s: float) -> None:
         ends_at = self.loop.time() + within_s

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -11,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tandembus.pairing.syphon.ports import Delivery
-from tandembus.pairing.syphon.settings import SyphonSettings
+from tandembus.pairing.syphon_messages import Delivery
+from tandembus.pairing.syphon_rules import SyphonSettings
 from tests.covers import covers
 from tests.simulation.jumping_loop import JumpingLoop
 from tests.simulation.simulated_backlog import LinkLost, SimulatedBacklog, SimulatedPrimary
@@ -21,108 +20,96 @@ from tests.simulation.syphon_stage import Stage
 HOUR_S = 3600.0
 
 
-@covers("N12", "N13")
-def test_messages_for_a_dead_destination_cost_nothing_while_they_wait(loop: JumpingLoop) -> None:
-    """They are neither received nor deferred. The probe is sent less and less often, and its lock renewed."""
-    stage = Stage(loop)
-    stage.primary.troubled.add("dead")
-    stage.put("dead", range(1000))
+class Pair:
+    """Two syphons: one holds the lead of 3,000 messages for a dead destination, the other came later and is idle."""
 
-    async def play() -> None:
-        await asyncio.sleep(HOUR_S)
-        assert stage.port.calls["receive"] == 1
-        assert stage.deferred_count() == 0
-        assert stage.figures.record()["retries"] in range(60, 70)
-        assert stage.port.calls["browse"] <= 70 + 2 * 1000 / 250
-        assert stage.port.calls["renew"] <= 181
-        stage.put("live", range(10))
-        await stage.until(lambda: stage.are_home("live", 10), within_s=61.0)
-        assert stage.deferred_count() == 999, "they stood before live ones"
-        stage.primary.troubled.clear()
-        await stage.until(stage.is_empty, within_s=62.0)
+    def __init__(self, loop: JumpingLoop, settings: SyphonSettings | None = None) -> None:
+        self.stage = Stage(loop)
+        self.stage.primary = SimulatedPrimary(random.Random(0), takes_s=(1.0,))
+        self.stage.primary.troubled.add("orders")
+        self.first = self.stage.syphon(settings)
+        self.second_port = SimulatedBacklog(self.stage.queue)
+        self.second = self.stage.syphon(port=self.second_port)
+        self.runs: list[asyncio.Future[bool]] = []
 
-    loop.run_until_complete(stage.during(play))
-    assert {path: sorted(found) for path, found in stage.primary.arrived.items()} == {
-        "live": list(range(10)),
-        "dead": list(range(1000)),
-    }
-    assert stage.figures.lost_lock_count == 0
-
-
-@covers("N12")
-@pytest.mark.parametrize("retry_interval_s", [1.0, 90.0])
-def test_the_retry_interval_doubles_up_to_a_minute_unless_it_is_longer(
-    loop: JumpingLoop, retry_interval_s: float
-) -> None:
-    stage = Stage(loop)
-    stage.primary = primary = Timed(random.Random(0), takes_s=(0.0,))
-    primary.troubled.add("dead")
-    stage.put("dead", range(5))
-    settings = SyphonSettings(retry_interval_s=retry_interval_s)
-    loop.run_until_complete(stage.during(lambda: asyncio.sleep(300.0), settings))
-    waits = [round(after - before) for before, after in itertools.pairwise(primary.times)]
-    assert waits == ([1, 2, 4, 8, 16, 32, 60, 60, 60] if retry_interval_s == 1.0 else [90, 90, 90])
-
-
-class Timed(SimulatedPrimary):
-    """Notes when something is sent to it."""
-
-    def __init__(self, dice: random.Random, takes_s: Sequence[float]) -> None:
-        super().__init__(dice, takes_s=takes_s)
-        self.times: list[float] = []
-
-    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
-        self.times.append(asyncio.get_running_loop().time())
-        await super().send(path, payloads)
-
-
-@covers("N12", "N13")
-def test_messages_come_home_at_four_calls_for_all_of_them_when_their_destination_is_back(loop: JumpingLoop) -> None:
-    """None is received twice, however many waited."""
-    stage = Stage(loop)
-    stage.primary.troubled.add("dead")
-    received: list[int] = []
-
-    class Counting(SimulatedBacklog):
-        async def receive(self, max_count: int, wait_s: float) -> Sequence[Delivery]:
-            found = await super().receive(max_count, wait_s)
-            received.append(len(found))
-            return found
-
-    async def play() -> None:
+    async def start(self) -> None:
+        self.runs.append(asyncio.ensure_future(self.first.run()))
         await asyncio.sleep(5.0)
-        stage.put("dead", range(1000))
-        await asyncio.sleep(100.0)
-        stage.primary.troubled.clear()
-        await stage.until(stage.is_empty, within_s=62.0)
+        self.stage.put("orders", range(3000))
+        await self.stage.until(lambda: self.stage.deferred_count() == 2999, within_s=60.0)
+        self.runs.append(asyncio.ensure_future(self.second.run()))
 
-    loop.run_until_complete(stage.during(play, port=Counting(stage.queue)))
-    assert sum(received) == 1000
-    assert stage.port.calls["defer"] == stage.port.calls["receive_deferred"] == 0
+    async def stop(self) -> None:
+        await self.second.stop()
+        await self.runs[1]
+        assert not self.stage.queue.mistakes
 
 
 @covers("N11", "N12")
-def test_a_second_syphon_waits_beside_the_first_and_both_bring_everything_home_once(loop: JumpingLoop) -> None:
-    stage = Stage(loop)
-    stage.primary = SimulatedPrimary(random.Random(0), takes_s=(1.0,))
-    stage.put_dead("orders", 3000)
-    first, other = SimulatedBacklog(stage.queue), SimulatedBacklog(stage.queue)
-
-    async def while_both_run() -> None:
+def test_a_syphon_that_runs_on_inherits_what_one_that_is_stopped_leaves_behind(loop: JumpingLoop) -> None:
+    async def play() -> None:
+        pair = Pair(loop)
+        await pair.start()
+        await asyncio.sleep(300.0)
+        pair.stage.primary.troubled.clear()
+        await asyncio.sleep(4.0)
+        await pair.first.stop()
+        await pair.runs[0]
+        assert pair.stage.deferred_count() > 1000
+        await pair.stage.until(pair.stage.is_empty, within_s=20 * 60.0)
         await asyncio.sleep(HOUR_S)
-        other.calls.clear()
+        pair.second_port.calls.clear()
+        await asyncio.sleep(24 * HOUR_S)
+        assert pair.second_port.calls == {"receive": 96}
+        await pair.stop()
+        assert pair.stage.primary.arrived == {"orders": list(range(3000))}
+
+    loop.run_until_complete(play())
+
+
+@covers("N11")
+def test_looking_after_what_another_syphon_keeps_waiting_costs_little(loop: JumpingLoop) -> None:
+    async def play() -> None:
+        pair = Pair(loop, SyphonSettings(retry_interval_s=60.0))
+        await pair.start()
+        await asyncio.sleep(HOUR_S)
+        pair.second_port.calls.clear()
         await asyncio.sleep(6 * HOUR_S)
-        assert other.calls["receive"] <= 6 * 4
-        assert other.calls["browse"] <= 6 * 61 + 25 * 3000 / 250
-        stage.primary.troubled.clear()
-        await stage.until(stage.is_empty, within_s=600.0)
+        assert set(pair.second_port.calls) == {"receive", "browse"}
+        assert pair.second_port.calls["receive"] <= 25
+        assert pair.second_port.calls["browse"] <= 25 * (3000 / 250 + 1)
+        pair.stage.primary.troubled.clear()
+        await pair.first.stop()
+        await pair.runs[0]
+        await pair.stop()
+
+    loop.run_until_complete(play())
+
+
+@covers("N12")
+def test_a_dead_destination_costs_hardly_more_receives_than_an_idle_queue(loop: JumpingLoop) -> None:
+    """Its lead is tried every second all the same, and what comes for others is moved at once."""
+    stage = Stage(loop)
+    stage.primary.troubled.add("dead")
+    stage.put("dead", range(10))
 
     async def play() -> None:
-        await stage.until(lambda: stage.deferred_count() == 2999, within_s=60.0)
-        await stage.during(while_both_run, port=other)
+        await stage.until(lambda: stage.deferred_count() == 9, within_s=10.0)
+        await asyncio.sleep(60.0)
+        stage.port.calls.clear()
+        await asyncio.sleep(HOUR_S)
+        assert stage.port.calls["receive"] <= 8
+        assert stage.port.calls["browse"] <= 8
+        assert stage.figures.record()["retries"] in range(3400, 3800)
+        stage.put("live", range(10))
+        await stage.until(lambda: stage.are_home("live", 10), within_s=1.0)
+        await asyncio.sleep(300.0)
+        stage.primary.troubled.clear()
+        await stage.until(stage.is_empty, within_s=5.0)
 
-    loop.run_until_complete(stage.during(play, port=first))
-    assert sorted(stage.primary.arrived["orders"]) == list(range(3000))
+    loop.run_until_complete(stage.during(play))
+    assert stage.primary.arrived == {"live": list(range(10)), "dead": list(range(10))}
+    assert stage.figures.lost_lock_count == 0
 
 
 class CutOff(SimulatedBacklog):
@@ -137,7 +124,7 @@ class CutOff(SimulatedBacklog):
 
 
 @covers("N12")
-def test_a_syphon_that_waits_starts_again_when_the_link_of_its_lead_is_gone(loop: JumpingLoop) -> None:
+def test_a_poll_beside_a_dead_destination_ends_when_the_link_of_its_lead_is_gone(loop: JumpingLoop) -> None:
     stage = Stage(loop)
     stage.primary.troubled.add("dead")
     stage.put("dead", range(10))
@@ -146,7 +133,7 @@ def test_a_syphon_that_waits_starts_again_when_the_link_of_its_lead_is_gone(loop
         await stage.until(lambda: stage.port.calls["renew"] > 5, within_s=200.0)
         await asyncio.sleep(100.0)
         stage.primary.troubled.clear()
-        await stage.until(stage.is_empty, within_s=62.0)
+        await stage.until(stage.is_empty, within_s=10.0)
 
     loop.run_until_complete(stage.during(play, port=CutOff(stage.queue)))
     assert stage.primary.arrived == {"dead": list(range(10))}

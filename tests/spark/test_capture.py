@@ -27,8 +27,8 @@ from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs import capture
 from tandembus.spark.jobs.capture import OWNER, SINK_LOG, CaptureOptions, CaptureResult, run_capture
 from tandembus.spark.jobs.compaction import run_compaction
-from tandembus.spark.jobs.query import JobFailed, reason_of, spark_errors
-from tandembus.spark.source.stream import newest
+from tandembus.spark.jobs.streaming import JobFailed, reason_of, spark_errors
+from tandembus.spark.source.offsets import newest
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.integration.syphons import numbered, send_all

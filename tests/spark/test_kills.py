@@ -125,7 +125,7 @@ async def check(namespace: RunningNamespace) -> None:
 
 async def create_queues(namespace: RunningNamespace) -> None:
     async with Administration(namespace.connection_string) as administration:
-        await administration.create_queue("backlog", QueueSettings(requires_session=True, enable_partitioning=True))
+        await administration.create_queue("backlog", QueueSettings(requires_session=True, partitioning=True))
         await administration.create_queue("copies", QueueSettings(requires_duplicate_detection=True))
 
 

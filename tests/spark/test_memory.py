@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from tandembus.cli import main
 from tandembus.spark import spark_session
 from tandembus.spark.jobs.compaction import run_compaction
-from tandembus.spark.jobs.query import reason_of
+from tandembus.spark.jobs.streaming import reason_of
 from tests.spark.starting import quick_settings
 
 spark = spark_session(master="local[2]", **{**quick_settings(), "spark.driver.memory": "512m"})

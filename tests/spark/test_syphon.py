@@ -14,7 +14,7 @@ from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings
 from tandembus.pairing.aliases import backlog_path
 from tandembus.pairing.payloads import to_backlog
-from tandembus.spark.jobs.query import JobFailed
+from tandembus.spark.jobs.streaming import JobFailed
 from tandembus.spark.jobs.syphon import SyphonOptions, SyphonResult, run_syphon
 from tandembus.spark.jobs.syphon_task import Pair
 from tandembus.testing import EmbeddedNamespace

@@ -30,9 +30,10 @@ from tandembus.metering.paired_costs import HOUR_S, diverted, pings_accepted
 from tandembus.metering.price_files import load_prices
 from tandembus.metering.prices import Counting
 from tandembus.pairing import EntityHealthy
-from tandembus.spark.jobs.files import shown_name
 from tandembus.spark.jobs.usage import UsageOptions, run_usage
-from tandembus.spark.jobs.usage_result import SkippedLine, keep_result, read_result
+from tandembus.spark.jobs.usage_files import shown_name
+from tandembus.spark.jobs.usage_output import keep_result
+from tandembus.spark.jobs.usage_result import SkippedLine, read_result
 from tests.covers import covers
 from tests.integration.pairs import Form, Pair
 from tests.integration.python_sdk import LoopThread

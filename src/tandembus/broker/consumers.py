@@ -50,8 +50,6 @@ class LaneConsumers:
         self.draining: list[Consumer] = []
         self.sessions: SessionIndex | None = None
         """Where the lane's messages are received session by session."""
-        self.is_barred: bool = False
-        """Nobody is given anything, and there is nothing more for anybody: the fragment is out of reach."""
         self._locks: LockTable = locks
         self._max_locks: i64 = max_locks
         self._budget: Final = budget
@@ -74,9 +72,6 @@ class LaneConsumers:
 
     def is_empty(self) -> bool:
         return not self._consumers
-
-    def all(self) -> list[Consumer]:
-        return list(self._consumers)
 
     def add(self, consumer: Consumer) -> None:
         self._consumers.append(consumer)
@@ -131,7 +126,7 @@ class LaneConsumers:
                 index += 1
 
     def _has_more(self, consumer: Consumer) -> bool:
-        if self.is_barred or len(self._locks) >= self._max_locks:
+        if len(self._locks) >= self._max_locks:
             return False
         sessions, session = self.sessions, consumer.session
         if sessions is None or session is None:
@@ -139,8 +134,6 @@ class LaneConsumers:
         return sessions.has_more(session)
 
     def is_hungry(self) -> bool:
-        if self.is_barred:
-            return False
         is_removing_enough = self._is_removing_enough()
         for consumer in self._consumers:
             if consumer.can_take() and not (is_removing_enough and consumer.is_destructive):
@@ -156,7 +149,7 @@ class LaneConsumers:
 
     def pump(self, now: float, now_ms: i64, lock_duration_s: float) -> None:
         """Give what is ready to who has credit. What came back must be read again first: it is next."""
-        count: i64 = 0 if self.is_barred else len(self._consumers)
+        count: i64 = len(self._consumers)
         idle: i64 = 0
         while idle < count and self.lane.has_next() and len(self._locks) < self._max_locks:
             consumer = self._consumers[self._turn % count]

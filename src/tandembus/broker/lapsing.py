@@ -28,26 +28,6 @@ def release_consumer(fragment: Fragment, consumer: Consumer, code: i64) -> None:
             consumer.locks.remove(lock)
 
 
-def bar_consumers(fragment: Fragment, drains: list[object]) -> None:
-    """Clients cannot reach the fragment: its receivers stay attached and get nothing, and have lost what they were
-    given. A drain, also that of a consumer in `drains`, ends with the removals that are being committed for it."""
-    for consumers in fragment.lane_consumers:
-        consumers.is_barred = True
-        for consumer in consumers.all():
-            is_draining = consumer in consumers.draining or consumer in drains
-            release_consumer(fragment, consumer, consumers.lane.code)
-            consumers.add(consumer)
-            consumer.locks_lost()
-            if is_draining:
-                consumers.drain(consumer)
-        consumers.finish_drains()
-
-
-def unbar_consumers(fragment: Fragment) -> None:
-    for consumers in fragment.lane_consumers:
-        consumers.is_barred = False
-
-
 def lapse(fragment: Fragment) -> bool:
     """Returns whether a session is free that was held."""
     is_freed = lapse_sessions(fragment)

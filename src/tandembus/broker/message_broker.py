@@ -30,7 +30,6 @@ from tandembus.broker.timers import DueWork
 from tandembus.broker.topics import family_of
 from tandembus.clock import Clock
 from tandembus.errors import BusError, OperationTimeout, StoreDamaged, StoreFull, StoreUnavailable, anew
-from tandembus.faults.faulty_store import StoreFaults
 from tandembus.large_messages import patience_s
 from tandembus.store.audit_trail import AuditTrail
 from tandembus.store.messaging_store import (
@@ -64,8 +63,6 @@ class MessageBroker:
         self._commit_outage_s = commit_outage_s
         self._commit_began_at: float | None = None
         self._store: MessagingStore | None = None
-        self.fault: StoreFaults | None = None
-        """What is injected into the store; None while nothing is."""
         self.by_key: dict[int, Fragment] = {}
         self._opening: dict[int, asyncio.Task[Fragment]] = {}
         self._dirty: list[Fragment] = []
@@ -109,8 +106,6 @@ class MessageBroker:
         """The open store; raises while there is none."""
         if self._store is None:
             raise anew(self._failure or StoreUnavailable("The messaging store is not open."))
-        if self.fault is not None:
-            self.fault.check_reach()
         return self._store
 
     @property
@@ -128,7 +123,7 @@ class MessageBroker:
     async def start(self) -> None:
         self._store = await self._open_audited()
         await self.load_marks(self._store)
-        self.check_room()
+        self.room.check(self._store)
         self._run()
 
     def start_without_store(self, error: StoreUnavailable) -> None:
@@ -148,8 +143,6 @@ class MessageBroker:
         self._forwarder = essential(self.forwarding.run(), "forwarding", self.when_broken)
 
     async def _open_audited(self) -> MessagingStore:
-        if self.fault is not None:
-            self.fault.check_reach()
         store = await self._open_store()
         try:
             if self.audit is not None:
@@ -369,8 +362,6 @@ class MessageBroker:
         store = self.store
         self._commit_began_at = began_at = self.clock.monotonic()
         try:
-            if self.fault is not None:
-                await self.fault.pass_commit()
             await store.commit(changes)
         finally:
             self._commit_began_at = None
@@ -417,7 +408,7 @@ class MessageBroker:
 
     def check_room(self) -> None:
         if self._store is not None:
-            self.room.check(self._store, "" if self.fault is None else self.fault.shortage())
+            self.room.check(self._store)
 
     async def _start_over_as_full(self, error: StoreFull) -> None:
         """Even what only moves messages does not fit. Nothing was written, so the store is as it was before: take up

@@ -141,6 +141,13 @@ def _tell_all(fragment: Fragment, sessions: SessionIndex, enqueued_at: i64) -> N
         watcher.available(int(fragment.index), int(enqueued_at))
 
 
+def held_session(fragment: Fragment, session_id: str) -> SessionLock | None:
+    """The live lock on this session, if anybody holds it."""
+    session = session_index(fragment).find(session_id)
+    lock = session.lock if session is not None else None
+    return lock if lock is not None and lock.is_live(fragment.clock.monotonic()) else None
+
+
 def renew_session(fragment: Fragment, lock: SessionLock) -> i64:
     """Returns the new `locked_until` as wall time in milliseconds."""
     now, now_ms = fragment.clock.monotonic(), i64(fragment.clock.now_ms())
@@ -188,20 +195,6 @@ def set_session_state(fragment: Fragment, operation: StateOperation) -> None:
         raise StoreFull(fragment.shortage)
     fragment.staged.session_states.append(operation)
     fragment.stir()
-
-
-def lose_reach(fragment: Fragment, error: BusError) -> None:
-    """Clients cannot reach the fragment: sessions are free, and nobody waits for one."""
-    sessions = fragment.sessions
-    if sessions is None:
-        return
-    for lock in sessions.lapses.locks():
-        consumer = lock.session.consumer
-        leave_session(fragment, lock)
-        if consumer is not None:
-            consumer.session_lost(SessionLockLost(SESSION_LOST))
-    while sessions.waiting.has_next():
-        sessions.waiting.take().refused(error)
 
 
 def lose_all_sessions(fragment: Fragment, error: BusError) -> None:

@@ -23,14 +23,10 @@ class StoreRoom:
         self.is_full = False
         """Not even what only moves messages fits."""
 
-    def check(self, store: MessagingStore, shortage: str = "") -> None:
-        """Called every second: sends stop below the reserve and resume above twice that. A fault that fills the store
-        gives the reason in `shortage`."""
-        room = store.room()
-        if shortage:
-            room = Room(0, max(room.reserve_bytes, 1), room.used_bytes)
-        self.last = room
-        self._shortage = shortage or NO_ROOM
+    def check(self, store: MessagingStore) -> None:
+        """Looked at every second: sends stop below the reserve and resume above twice that."""
+        self.last = room = store.room()
+        self._shortage = room.shortage or NO_ROOM
         self.set_short(room.free_bytes < room.reserve_bytes * (2 if self.is_short else 1))
 
     def set_short(self, is_short: bool) -> None:

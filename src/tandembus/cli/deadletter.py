@@ -8,13 +8,26 @@ from dataclasses import dataclass
 from typing import Final
 
 import click
+from rich.progress import Progress, TaskID
 
-from tandembus.cli.arguments import checked_path, entity_argument, limit_option, sub_queue_option
+from tandembus.cli.administering import administration
+from tandembus.cli.arguments import checked_path, maximum
+from tandembus.cli.arguments import entity as entity_argument
 from tandembus.cli.failures import FAILED, NOT_AUTHORIZED, Failure, failure_from
-from tandembus.cli.output import ID_HEADING, ProgressLine, counted, message_record, preview, short_moment
+from tandembus.cli.output import (
+    ID_HEADING,
+    counted,
+    message_record,
+    preview,
+    print_json,
+    print_table,
+    progress_bar,
+    say,
+    short_moment,
+)
 from tandembus.cli.peek import peeked
-from tandembus.cli.target import Target, namespace_options, watchable
-from tandembus.client import ConnectionLost, ReceivedMessage, Sender, ServiceBus, SubQueue
+from tandembus.cli.target import Target, namespace_options
+from tandembus.client import ConnectionLost, ReceivedMessage, Sender, ServiceBus, SubQueue, connect
 from tandembus.client.addresses import subscription_of
 from tandembus.client.administration import Administration
 from tandembus.client.errors import ClientFailure
@@ -26,9 +39,6 @@ MARKS: Final = frozenset((DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
 BATCH: Final = 200
 WAIT_S: Final = 1.0
 HEADINGS: Final = ("number", ID_HEADING, "reason", "description", "enqueued", "body")
-which_option: Final = sub_queue_option(
-    "Which dead letters: `transfer-dead-letter` holds what could not be forwarded.", SubQueue.DEAD_LETTER.value
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +52,48 @@ class Source:
 
 @click.group()
 def deadletter() -> None:
-    """List dead-lettered messages and send them again (alias: dlq).
+    """List dead-lettered messages and send them again."""
 
-    ENTITY is a queue, or TOPIC/subscriptions/NAME.
-    """
+
+sub_queue_option: Final = click.option(
+    "--sub-queue",
+    type=click.Choice([each.value for each in SubQueue]),
+    default=SubQueue.DEAD_LETTER.value,
+    show_default=True,
+    help="Which dead letters: `transfer-dead-letter` holds what could not be forwarded.",
+)
 
 
 @deadletter.command("list")
 @entity_argument
-@limit_option(20)
-@which_option
-@watchable
+@maximum(20)
+@sub_queue_option
+@namespace_options
 async def list_dead_letters(target: Target, entity: str, limit: int, sub_queue: str) -> None:
     """List dead-lettered messages with the reason, without taking them.
 
+    ENTITY is a queue, or TOPIC/subscriptions/NAME.
+
     \b
     Examples:
-      tandembus dlq list events/subscriptions/audit
-      tandembus dlq list orders --max 1000 --json | jq -r .dead_letter_reason | sort | uniq -c
+      tandembus deadletter list orders
+      tandembus deadletter list events/subscriptions/audit
+      tandembus deadletter list orders --sub-queue transfer-dead-letter
+      tandembus deadletter list orders --max 1000 --json | jq -r .dead_letter_reason | sort | uniq -c
+
+    \b
+    JSON: one message per line, as `tandembus receive --json` prints them.
     """
-    async with await target.connect() as namespace:
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         management = await namespace.management(entity, SubQueue(sub_queue))
         found = [message async for message in peeked(management, 1, limit)]
-    rows = [_row(message) for message in found]
-    target.list([message_record(each) for each in found], "no dead letters", HEADINGS, rows)
+    if target.as_json:
+        for message in found:
+            print_json(message_record(message))
+    elif not found:
+        say(("no dead letters", "dim"))
+    else:
+        print_table(HEADINGS, [_row(message) for message in found])
 
 
 def _row(message: ReceivedMessage) -> list[object]:
@@ -76,32 +104,45 @@ def _row(message: ReceivedMessage) -> list[object]:
 
 @deadletter.command("resubmit")
 @entity_argument
-@limit_option(None, "all that are there now")
+@click.option(
+    "--max",
+    "limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many at most.  [default: all that are there now]",
+)
 @click.option("--to", "destination", metavar="ENTITY", callback=checked_path, help="Send them to this queue or topic.")
-@which_option
+@sub_queue_option
 @namespace_options
 async def resubmit(target: Target, entity: str, limit: int | None, destination: str | None, sub_queue: str) -> None:
     """Send dead-lettered messages to their entity again, or to another one.
 
-    Those of a queue go to the queue; those of a subscription to its topic, where all rules are evaluated again. Body,
-    properties and message id stay as they are; reason and description go. A message leaves the dead-letter queue only
-    after it was accepted: an interruption loses none. What the destination would refuse or drop (as a duplicate, or
-    because no subscription takes it) stays, and is counted as refused.
+    Those of a queue go to the queue; those of a subscription to its topic, where its rules and those of all others are
+    asked anew. Body, properties and message id stay as they are; reason and description go. A message leaves the
+    dead-letter queue only after it was accepted: an interruption loses none. What the destination would refuse or drop
+    (as a duplicate, or because no subscription takes it) stays, and is counted as refused.
 
     \b
     Examples:
-      tandembus dlq resubmit orders --max 10
-      tandembus dlq resubmit events/subscriptions/audit --to audit-again
+      tandembus deadletter resubmit orders
+      tandembus deadletter resubmit orders --max 10
+      tandembus deadletter resubmit events/subscriptions/audit --to audit-again
+
+    \b
+    JSON: {"entity", "to", "resubmitted", "refused"}
     """
     source = Source(target, entity, SubQueue(sub_queue))
-    destination = destination or (subscription_of(entity) or (entity,))[0]
-    with ProgressLine("resubmitting", limit) as progress:
-        outcome = await _resubmit_there(source, destination, limit, progress)
+    destination = destination or _home(entity)
+    with progress_bar() as progress:
+        task = progress.add_task("resubmitting", total=limit)
+        outcome = await _resubmit_there(source, destination, limit, progress, task)
         if outcome is None:
-            outcome = await _resubmit_here(source, destination, limit, progress)
-    record = {"entity": entity, "to": destination, "resubmitted": outcome.moved, "refused": outcome.refused}
-    moved = counted(outcome.moved, "message")
-    target.answer(record, ("resubmitted", "green"), f" {moved} to ", (destination, "bold"))
+            outcome = await _resubmit_here(source, destination, limit, progress, task)
+    if target.as_json:
+        facts = {"entity": entity, "to": destination}
+        print_json({**facts, "resubmitted": outcome.moved, "refused": outcome.refused})
+    else:
+        say(("resubmitted", "green"), f" {counted(outcome.moved, 'message')} to ", (destination, "bold"))
     if outcome.refused:
         why = f": {outcome.refusals[0]}" if outcome.refusals else ""
         text = f"{counted(outcome.refused, 'message')} stayed in the dead-letter queue{why}"
@@ -110,17 +151,17 @@ async def resubmit(target: Target, entity: str, limit: int | None, destination: 
 
 
 async def _resubmit_there(
-    source: Source, destination: str, limit: int | None, progress: ProgressLine
+    source: Source, destination: str, limit: int | None, progress: Progress, task: TaskID
 ) -> Resubmitted | None:
     """By the namespace itself: no message travels, and none can be in two places. None if it does not know how."""
     outcome: Resubmitted | None = None
-    async with source.target.administration() as namespace:
+    async with administration(source.target) as namespace:
         try:
-            if limit is None and progress.is_shown:
-                progress.total = await _total(namespace, source)
+            if limit is None and not progress.disable:
+                progress.update(task, total=await _total(namespace, source))
             upkeep = Upkeep(namespace.requests)
             async for outcome in upkeep.resubmit(source.entity, destination, limit, source.part):
-                progress.update(outcome.moved)
+                progress.update(task, completed=outcome.moved)
         except (EntityNotFound, NotSupported, ConnectionLost):
             # Another service, or one whose HTTP is elsewhere. If it is the entity that is not there, AMQP says so.
             if outcome is not None:
@@ -128,13 +169,22 @@ async def _resubmit_there(
     return outcome
 
 
-async def _resubmit_here(source: Source, destination: str, limit: int | None, progress: ProgressLine) -> Resubmitted:
+async def _resubmit_here(
+    source: Source, destination: str, limit: int | None, progress: Progress, task: TaskID
+) -> Resubmitted:
     """By receiving and sending, as every Service Bus knows it."""
-    async with await source.target.connect() as namespace:
+    target = source.target
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         left = limit if limit is not None else await _bound(source)
-        progress.total = left
-        moved, refusals = await _resubmit(namespace, source, destination, left, progress)
+        progress.update(task, total=left)
+        moved, refusals = await _resubmit(namespace, source, destination, left, progress, task)
     return Resubmitted(moved, len(refusals), tuple([failure_from(each).message for each in refusals]))
+
+
+def _home(entity: str) -> str:
+    """Where messages of this entity are sent to."""
+    subscription = subscription_of(entity)
+    return entity if subscription is None else subscription[0]
 
 
 async def _total(namespace: Administration, source: Source) -> int | None:
@@ -163,7 +213,7 @@ async def _bound(source: Source) -> int:
     A bound is needed: a receiver of the entity may dead-letter what was just resubmitted, and this would never
     end.
     """
-    async with source.target.administration() as namespace:
+    async with administration(source.target) as namespace:
         try:
             return await _count(namespace, source)
         except Unauthorized as error:
@@ -172,7 +222,7 @@ async def _bound(source: Source) -> int:
 
 
 async def _resubmit(
-    namespace: ServiceBus, source: Source, destination: str, left: int, progress: ProgressLine
+    namespace: ServiceBus, source: Source, destination: str, left: int, progress: Progress, task: TaskID
 ) -> tuple[int, list[Exception]]:
     sender = await namespace.sender(destination)
     receiver = await namespace.receiver(source.entity, source.part)
@@ -189,7 +239,7 @@ async def _resubmit(
         moved += len(accepted)
         refused += [message for message, _ in failures]
         refusals += [failure for _, failure in failures]
-        progress.update(moved)
+        progress.update(task, completed=moved)
     await receiver.release(*refused)
     return moved, refusals
 

@@ -10,13 +10,15 @@ from typing import Final, TypeVar
 
 import click
 
-from tandembus.cli.failures import FAILED, creating
+from tandembus.cli.administering import administration, creating
+from tandembus.cli.failures import FAILED
 from tandembus.cli.output import print_json, say
+from tandembus.cli.printable import printable_json
 from tandembus.cli.target import Target, namespace_options
 from tandembus.client.access_policies import AccessPolicy, new_key
 from tandembus.client.administration import Administration
 from tandembus.client.durations import NEVER
-from tandembus.client.entities import QueueSettings, S, Settings, SubscriptionSettings, TopicSettings
+from tandembus.client.entities import ELEMENTS, QueueSettings, S, Settings, SubscriptionSettings, TopicSettings
 from tandembus.client.policies import NamespacePolicies
 from tandembus.config import ConfigurationError
 from tandembus.descriptions import (
@@ -30,13 +32,12 @@ from tandembus.descriptions import (
     default_rule,
 )
 from tandembus.descriptions.changes import FRAGMENT_COUNT
-from tandembus.descriptions.settings import DEFAULT_KILOBYTES, Kind, settings_of
+from tandembus.descriptions.ranges import DEFAULT_KILOBYTES
 from tandembus.errors import BusError
 from tandembus.limits import Limits
 from tandembus.node.emulator import EmulatorConfig, read_emulator_config, write_emulator_config
 from tandembus.node.emulator.document import Wanted
-from tandembus.node.emulator.writing import properties_of, rules_of
-from tandembus.printable import printable_json
+from tandembus.node.emulator.writing import PROPERTIES, properties_of, rules_of
 from tandembus.security.sas import ROOT_POLICY, parse_connection_string
 
 ANY_LIMITS: Final = replace(
@@ -48,6 +49,7 @@ ANY_LIMITS: Final = replace(
     min_auto_delete_on_idle_s=0.001,
 )
 """What is within them is for the other namespace to refuse."""
+_SETTING_OF: Final = {element: setting for setting, (element, _) in ELEMENTS.items()}
 
 F = TypeVar("F", QueueSettings, SubscriptionSettings)
 D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
@@ -89,7 +91,7 @@ async def export(target: Target) -> None:
       tandembus export "$CONNECTION_STRING" > Config.json
       tandembus serve --config Config.json
     """
-    async with target.administration() as namespace:
+    async with administration(target) as namespace:
         found = await _read(namespace)
         name = await namespace.namespace_name() or parse_connection_string(target.connection_string).host.split(".")[0]
     document = write_emulator_config(name, found.policies, found.queues, found.topics)
@@ -121,7 +123,7 @@ async def import_(target: Target, file: Path) -> None:
         config = read_emulator_config(file, ANY_LIMITS)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    async with target.administration() as namespace:
+    async with administration(target) as namespace:
         work = _Import(namespace, await _read(namespace))
         await creating(work.carry_out(config))
     if target.as_json:
@@ -164,35 +166,35 @@ def _policy(policy: AccessPolicy) -> AuthorizationRule:
 
 
 def _description(empty: D, settings: Settings) -> D:
-    """What the service says; a setting that it does not say has its default."""
+    """What the service says; what it does not say is as it is by default."""
     found: dict[str, object] = {}
-    for setting in settings_of(type(settings)):
-        value = getattr(settings, setting.name)
+    for key, (attribute, _) in PROPERTIES[type(empty)].items():
+        value = getattr(settings, _SETTING_OF[key])
         if value is None:
             continue
-        if setting.kind is Kind.STATUS:
+        if key == "Status":
             value = next((one for one in EntityStatus if one.value == value), EntityStatus.ACTIVE)
-        elif setting.kind is Kind.POLICIES:
+        elif key == "AuthorizationRules":
             value = tuple(_policy(one) for one in value)
-        elif setting.kind is Kind.SIZE and getattr(settings, "enable_partitioning", False):
-            value //= FRAGMENT_COUNT  # answers show the size of all fragments, requests name that of one
-        elif setting.name == "max_message_size_in_kilobytes" and value == DEFAULT_KILOBYTES:
+        elif key == "MaxSizeInMegabytes" and getattr(settings, "partitioning", False):
+            value //= FRAGMENT_COUNT  # the size of all its fragments is told, and that of one is asked for
+        elif key == "MaxMessageSizeInKilobytes" and value == DEFAULT_KILOBYTES:
             continue
-        found[setting.name] = None if value == NEVER else value
+        found[attribute] = None if value == NEVER else value
     return replace(empty, **found)  # type: ignore[arg-type]
 
 
 def _settings(description: EntityDescription, empty: S) -> S:
     found: dict[str, object] = {}
-    for setting in settings_of(type(empty)):
-        value = getattr(description, setting.name)
-        if value is None and setting.kind is Kind.DURATION:
+    for key, (attribute, _) in PROPERTIES[type(description)].items():
+        value = getattr(description, attribute)
+        if value is None and ELEMENTS[_SETTING_OF[key]][1] == "duration":
             value = NEVER
         elif isinstance(value, EntityStatus):
             value = value.value
         elif isinstance(value, tuple):
             value = tuple(AccessPolicy(one.key_name, tuple(sorted(one.rights)), new_key(), new_key()) for one in value)
-        found[setting.name] = None if value == () else value
+        found[_SETTING_OF[key]] = None if value == () else value
     return replace(empty, **found)  # type: ignore[arg-type]
 
 
@@ -279,4 +281,4 @@ class _Import:
 
 
 def _forwarding(empty: F, to: str | None, dead_letters_to: str | None) -> F:
-    return replace(empty, forward_to=to, forward_dead_lettered_messages_to=dead_letters_to)
+    return replace(empty, forward_to=to, forward_dead_letters_to=dead_letters_to)

@@ -11,7 +11,7 @@ import os
 import platform
 import resource
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,14 +19,17 @@ from typing import Final, Literal
 
 import click
 from cryptography import x509
+from rich.text import Text
 
 import tandembus
 from tandembus import build
+from tandembus.cli.data_folder import ServedNamespace, served_from
 from tandembus.cli.failures import FAILED, WARNINGS, Failure
 from tandembus.cli.output import counted, print_json, print_table, say
-from tandembus.cli.serve import listeners, named
-from tandembus.cli.target import ServedNamespace, json_option, served_from
-from tandembus.cli.upkeep import progress_of
+from tandembus.cli.printable import printable
+from tandembus.cli.starting import listeners, named
+from tandembus.cli.target import json_option
+from tandembus.cli.upkeep import byte_progress
 from tandembus.clock import SystemClock
 from tandembus.config import ConfigurationError, ServeSettings, load_settings, unknown_variables
 from tandembus.errors import BusError
@@ -93,24 +96,25 @@ def doctor(config: Path | None, deep: bool, as_json: bool, **flags: object) -> N
     JSON: {"level": "ok" | "warning" | "problem",
            "findings": [{"area", "subject", "level", "text", "advice"}]}
     """
-    with progress_of("checking") as begun:
+    with byte_progress("checking") as begun:
         findings = list(_examine(config, {name: flag for name, flag in flags.items() if flag is not None}, deep, begun))
     levels = {finding.level for finding in findings}
     level: Level = "problem" if "problem" in levels else "warning" if "warning" in levels else "ok"
     if as_json:
         print_json({"level": level, "findings": [asdict(finding) for finding in findings]})
     else:
-        print_table(HEADINGS, [row for finding in findings for row in _rows(finding)])
+        print_table(HEADINGS, [_row(finding) for finding in findings])
         count = len([finding for finding in findings if finding.level != "ok"])
         say()
         say(("all is well", "green") if level == "ok" else (f"{counted(count, 'finding')} to look at", STYLES[level]))
     click.get_current_context().exit(EXIT_CODES[level])
 
 
-def _rows(finding: Finding) -> Iterator[Sequence[object]]:
-    yield finding.area, finding.subject, (finding.level, STYLES[finding.level]), finding.text
+def _row(finding: Finding) -> list[object]:
+    text = Text(printable(finding.text))
     if finding.advice:
-        yield "", "", "", (finding.advice, "cyan")
+        text.append("\n" + printable(finding.advice), "cyan")
+    return [finding.area, finding.subject, Text(finding.level, STYLES[finding.level]), text]
 
 
 def _examine(config: Path | None, given: dict[str, object], is_deep: bool, begun: Begun) -> Iterator[Finding]:

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from datetime import datetime
 from typing import Final
 
-from tandembus.cli.output import (
-    Size,
-    count_words,
-    duration_words,
-    moment_text,
-    print_fields,
-    print_json,
-    print_table,
-    say,
-)
-from tandembus.cli.settings import MB_PER_GB
+from tandembus.cli.output import print_fields, print_json, print_table, say
+from tandembus.cli.parameters import count_words, duration_words, moment_text
+from tandembus.cli.settings import MB_PER_GB, NOT_OPTIONS, SIZE_MB
 from tandembus.cli.target import Target
 from tandembus.client.durations import NEVER
 from tandembus.client.entities import EntityInfo, QueueSettings, Settings, SubscriptionSettings, TopicSettings
 from tandembus.descriptions import CorrelationFilter, FalseFilter, Filter, RuleDescription, SqlFilter, TrueFilter
-from tandembus.descriptions.settings import BY_NAME, Kind, Setting
-from tandembus.descriptions.values import plain_value
 
 Entity = EntityInfo[QueueSettings] | EntityInfo[TopicSettings] | EntityInfo[SubscriptionSettings]
 AVAILABLE: Final = "Available"
 RULE_HEADINGS: Final = ("rule", "filter", "action")
 
 
-def _settings_of(entity: Entity) -> list[tuple[Setting, object]]:
-    """Without what has commands of its own, such as policies with their keys."""
-    known = [BY_NAME[each.name] for each in fields(entity.settings)]
-    return [(setting, getattr(entity.settings, setting.name)) for setting in known if setting.option]
+def settings_of(entity: Entity) -> dict[str, object]:
+    """By name; without what has commands of its own, such as policies with their keys."""
+    names = [each.name for each in fields(entity.settings) if each.name not in NOT_OPTIONS]
+    return {name: getattr(entity.settings, name) for name in names}
 
 
 def entity_record(entity: Entity, topic: str | None = None) -> dict[str, object]:
     """An entity in JSON: its settings beside its name, `null` for "never", counts and times."""
-    settings = {setting.cli_name: None if value == NEVER else value for setting, value in _settings_of(entity)}
+    settings = {name: None if value == NEVER else value for name, value in settings_of(entity).items()}
     times = {"created_at": entity.created_at, "updated_at": entity.updated_at, "accessed_at": entity.accessed_at}
     names = {"name": entity.name} if topic is None else {"topic": topic, "name": entity.name}
     more: dict[str, object] = {} if entity.fragment_count is None else {"fragments": entity.fragment_count}
@@ -51,29 +43,25 @@ def entity_fields(entity: Entity, topic: str | None = None) -> dict[str, object]
     """The same for people: durations in words, counts one by one."""
     shown: dict[str, object] = {} if topic is None else {"topic": topic}
     shown["name"] = entity.name
-    for setting, value in _settings_of(entity):
-        words = setting.cli_name.replace("_", " ")
-        if isinstance(value, float):
-            shown[words.removesuffix(" s")] = duration_words(value)
-        elif setting.kind is Kind.SIZE and isinstance(value, int):
+    for name, value in settings_of(entity).items():
+        if name.endswith("_s") and isinstance(value, float):
+            shown[name.removesuffix("_s").replace("_", " ")] = duration_words(value)
+        elif name == SIZE_MB and isinstance(value, int):
             shown["maximum size"] = _size_words(value, entity.fragment_count or 1)
         else:
-            shown[words] = value
+            shown[name.replace("_", " ")] = value
     if entity.fragment_count is not None:
         shown["fragments"] = entity.fragment_count
     shown["availability"] = entity.availability_status
     for name, value in _counts(entity).items():
-        is_size = name == "size_bytes"
-        shown["size" if is_size else f"{name.replace('_', ' ')} messages"] = _known(
-            entity, _size(value) if is_size else value
-        )
+        shown["size" if name == "size_bytes" else f"{name.replace('_', ' ')} messages"] = _known(entity, value)
     if _is_topic(entity.settings):
         shown["subscriptions"] = entity.subscription_count
     return {**shown, "created": entity.created_at, "updated": entity.updated_at, "accessed": entity.accessed_at}
 
 
 def _size_words(size_mb: int, fragment_count: int) -> str:
-    """The size of a partitioned entity is that of all its fragments together."""
+    """A partitioned entity's is that of all its fragments together."""
     if fragment_count == 1:
         return _gb(size_mb)
     return f"{_gb(size_mb)} ({fragment_count} fragments of {_gb(size_mb // fragment_count)})"
@@ -85,10 +73,6 @@ def _gb(size_mb: int) -> str:
 
 def _known(entity: Entity, count: int | None) -> object:
     return count_words(count, entity.is_limited)
-
-
-def _size(count: int | None) -> int | None:
-    return None if count is None else Size(count)
 
 
 def _counts(entity: Entity) -> dict[str, int | None]:
@@ -106,6 +90,17 @@ def show_entity(target: Target, entity: Entity, said: str = "", topic: str | Non
     if said:
         say((said, "green"), " ", (entity.name, "bold"))
     print_fields(entity_fields(entity, topic))
+
+
+def show_created(target: Target, entity: Entity, look: str, topic: str | None = None) -> None:
+    """On a terminal only what was done: the settings of something new are mostly defaults. `look` shows them."""
+    if target.as_json or not sys.stdout.isatty():
+        show_entity(target, entity, "created", topic)
+        return
+    say(("created", "green"), " ", (entity.name, "bold"))
+    if topic is not None:
+        say((f"`tandembus receive {topic}/subscriptions/{entity.name}` receives from it", "dim"))
+    say((f"`tandembus {look}` tells its settings", "dim"))
 
 
 def show_entities(target: Target, noun: str, found: Sequence[Entity], topic: str | None = None) -> None:
@@ -136,7 +131,7 @@ def _print_entities(noun: str, found: Sequence[Entity], has_size: bool) -> None:
     if _is_topic(found[0].settings):
         columns["subscriptions"] = [each.subscription_count for each in found]
     if has_size:
-        columns["size"] = [_known(each, _size(each.counts.size_bytes)) for each in found]
+        columns["size (bytes)"] = [_known(each, each.counts.size_bytes) for each in found]
     print_table(list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 
@@ -175,7 +170,7 @@ def _filter_record(filter: Filter) -> dict[str, object]:
 
 
 def _values(pairs: tuple[tuple[str, object], ...]) -> dict[str, object]:
-    return {name: plain_value(value) for name, value in pairs}
+    return {name: moment_text(value.timestamp()) if isinstance(value, datetime) else value for name, value in pairs}
 
 
 def filter_text(filter: Filter) -> str:

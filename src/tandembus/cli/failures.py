@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 
+from tandembus.cli.printable import printable
 from tandembus.errors import (
     BusError,
     EntityAlreadyExists,
@@ -26,9 +27,7 @@ from tandembus.errors import (
     StoreUnavailable,
     Unauthorized,
 )
-from tandembus.printable import printable
 
-T = TypeVar("T")
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 NOT_FOUND: Final = 3
@@ -51,9 +50,7 @@ _HEAL: Final = "Somebody made this fail on purpose: `tandembus fault list` shows
 
 _TRUST: Final = "Give the certificate of its authority with --ca; `tandembus ca` names the file."
 
-TOO_MANY: Final = "Delete what is not needed, or raise the namespace's limit (limits.max_entities and its like)."
-_LIST: Final = "`tandembus {0} list` shows what there is; `tandembus {0} create` makes one."
-_TABLE: Final[tuple[tuple[type[Exception], int, str], ...]] = (
+_TABLE: Final = (
     # The first match counts: a child stands above its parent.
     (
         EntityNotFound,
@@ -61,8 +58,16 @@ _TABLE: Final[tuple[tuple[type[Exception], int, str], ...]] = (
         "`tandembus queue list` and `tandembus topic list` show what there is; `create` in place of `list` makes one.",
     ),
     (MessageNotFound, NOT_FOUND, "`tandembus peek` shows which sequence numbers there are."),
-    (Unauthorized, NOT_AUTHORIZED, "Check the key in the connection string, and that its policy has the right needed."),
-    (EntityAlreadyExists, EXISTS_ALREADY, "`show` shows it as it is now, `update` changes it."),
+    (
+        Unauthorized,
+        NOT_AUTHORIZED,
+        "Check the key in the connection string, and that its policy has the right needed.",
+    ),
+    (
+        EntityAlreadyExists,
+        EXISTS_ALREADY,
+        "`show` tells what it is like now, `update` changes it.",
+    ),
     (
         OperationTimeout,
         UNREACHABLE,
@@ -89,26 +94,41 @@ _TABLE: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     ),
     (OSError, FAILED, ""),
 )
-"""Exit code and advice of each kind of failure."""
 
-_ADVICE: Final[Mapping[tuple[type[Exception], str], str]] = {
-    (EntityNotFound, "queue"): _LIST.format("queue"),
-    (EntityNotFound, "topic"): _LIST.format("topic"),
-    (EntityNotFound, "subscription"): "`tandembus subscription list TOPIC` shows what there is.",
-    (EntityNotFound, "rule"): "`tandembus rule list TOPIC SUBSCRIPTION` shows which rules there are.",
-    (EntityNotFound, "policy"): _LIST.format("policy"),
-    (EntityNotFound, "fault"): "`tandembus fault list` shows which there are. Only tandembus namespaces have faults.",
-    (EntityAlreadyExists, "queue"): "`tandembus queue show` shows its settings, `queue update` changes them.",
-    (EntityAlreadyExists, "topic"): "`tandembus topic show` shows its settings, `topic update` changes them.",
-    (EntityAlreadyExists, "rule"): "`tandembus rule show` shows it, `rule add --replace` puts another in its place.",
-    (EntityAlreadyExists, "policy"): "`tandembus policy show` shows its keys, `policy regenerate` makes new ones.",
-    (InvalidOperation, "send"): "Queues and topics can be sent to; where sessions are required, with --session-id.",
-    (InvalidOperation, "receive"): "Queues and TOPIC/subscriptions/NAME can be received from; where sessions are "
-    "required, and only there, with --session ID or --next-session.",
-    (InvalidOperation, "session"): "Only entities that were created with --requires-session have sessions.",
-    (QuotaExceeded, "fault"): "`tandembus fault clear` ends those there are.",
+
+_LOOK: Final = {
+    "queue": "`tandembus queue list` shows what there is; `tandembus queue create` makes one.",
+    "topic": "`tandembus topic list` shows what there is; `tandembus topic create` makes one.",
+    "subscription": "`tandembus subscription list TOPIC` shows what there is; `subscription create` makes one.",
+    "rule": "`tandembus subscription list TOPIC` and `tandembus rule list TOPIC SUBSCRIPTION` show what there is.",
+    "policy": "`tandembus policy list` shows what there is; `tandembus policy create` makes one.",
+    "fault": "`tandembus fault list` shows which there are. Only tandembus namespaces have faults.",
 }
-"""Advice that fits the command better."""
+"""What to do about something that is not there, by the command that looked for it."""
+
+_TAKEN: Final = {
+    "queue": "`tandembus queue show` tells its settings, `queue update` changes them.",
+    "topic": "`tandembus topic show` tells its settings, `topic update` changes them.",
+    "subscription": "`tandembus subscription show` tells its settings, `subscription update` changes them.",
+    "rule": "`tandembus rule show` tells what it is, `rule add --replace` puts another in its place.",
+    "policy": "`tandembus policy show` tells its keys, `policy regenerate` makes new ones.",
+}
+"""What to do about a name that is taken, likewise."""
+
+_NOT_LIKE_THIS: Final = {
+    "send": "Queues and topics can be sent to; where sessions are required, with --session-id.",
+    "receive": "Queues and TOPIC/subscriptions/NAME can be received from; where sessions are required, and only there, "
+    "with --session ID or --next-session.",
+    "session": "Only queues and subscriptions that were created with --requires-session have sessions.",
+}
+"""What to do about an entity of another kind than the command takes it for."""
+
+_ADVICE: Final[Mapping[type[Exception], Mapping[str, str]]] = {
+    EntityNotFound: _LOOK,
+    EntityAlreadyExists: _TAKEN,
+    InvalidOperation: _NOT_LIKE_THIS,
+    QuotaExceeded: {"fault": "`tandembus fault clear` ends those there are."},
+}
 
 
 class Failure(Exception):
@@ -128,7 +148,7 @@ class Failure(Exception):
         self.advice = advice
         self.kind = kind
         self.accepted = accepted
-        """How many messages the namespace had accepted until then, at least; None where nothing was sent."""
+        """How many messages the namespace had accepted until then, at least; None where that means nothing."""
 
     def show(self, as_json: bool) -> None:
         if as_json:
@@ -152,22 +172,9 @@ def failure_from(error: Exception, command: str | None = None) -> Failure:
     for kind, exit_code, advice in _TABLE:
         if isinstance(error, kind):
             text = without_tracking(str(error)) or type(error).__name__
-            advice = _ADVICE.get((kind, command or ""), advice)
-            if isinstance(error, EntityNotFound) and (other := getattr(error, "kind", None)):
-                # A queue was asked for, and it is a topic, or the reverse.
-                name = getattr(error, "name", "")
-                advice = f"`tandembus {other} show {name}` shows it; `tandembus {other} --help` lists what can be done."
-            return Failure(text, exit_code, _HEAL if _INJECTED in text else advice, type(error).__name__)
+            fitting = _HEAL if _INJECTED in text else _ADVICE.get(kind, {}).get(command or "", advice)
+            return Failure(text, exit_code, fitting, type(error).__name__)
     raise error
-
-
-async def creating(work: Awaitable[T]) -> T:
-    """A quota met while something is created is not about messages, so neither is the advice."""
-    try:
-        return await work
-    except QuotaExceeded as error:
-        failure = failure_from(error)
-        raise Failure(failure.message, FAILED, TOO_MANY, failure.kind) from error
 
 
 @contextmanager
@@ -181,7 +188,7 @@ def report_failures(context: click.Context) -> Iterator[None]:
         if not context.meta.get("json", False):
             raise
         path = context.command_path if error.ctx is None else error.ctx.command_path
-        Failure(error.format_message(), WRONG_USAGE, f"`{path} --help` lists the options.", "WrongUsage").show(True)
+        Failure(error.format_message(), WRONG_USAGE, f"`{path} --help` tells the options.", "WrongUsage").show(True)
         context.exit(WRONG_USAGE)
     except (Failure, BusError, OSError) as error:
         failure = error if isinstance(error, Failure) else failure_from(error, context.invoked_subcommand)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from dataclasses import asdict
 from typing import Final
 
 import click
 
-from tandembus.cli.arguments import duration
-from tandembus.cli.output import counted, duration_words, print_json, say
-from tandembus.cli.target import Target, namespace_options, watchable
+from tandembus.cli.administering import administration
+from tandembus.cli.output import counted, print_json, print_table, say
+from tandembus.cli.parameters import duration, duration_words
+from tandembus.cli.target import Target, namespace_options
+from tandembus.client.durations import NEVER
 from tandembus.client.faults import KINDS, Faults, InjectedFault
 
 HEADINGS: Final = ("fault", "target", "kind", "latency", "probability", "ends in", "state")
@@ -38,7 +39,7 @@ def _checked_id(_: click.Context, __: click.Parameter, text: str | tuple[str, ..
 
 
 def _finite(_: click.Context, __: click.Parameter, seconds: float | None) -> float | None:
-    if seconds is not None and (seconds <= 0 or seconds == math.inf):
+    if seconds is not None and (seconds <= 0 or seconds == NEVER):
         raise click.BadParameter("write how long, such as 30s or 5m")
     return seconds
 
@@ -80,7 +81,7 @@ def fault() -> None:
       tandembus fault clear
 
     \b
-    Faults are forgotten when the namespace is stopped. docs/faults.md describes each.
+    Faults are forgotten when the namespace is stopped. docs/faults.md tells more.
     JSON of a fault: {"id", "target", "kind", "latency_ms", "probability", "for_s", "ends_in_s", "state", "started_at"}
     """
 
@@ -117,15 +118,19 @@ async def add(
 
     \b
     Examples:
-      tandembus fault add fragment/orders/3 throttled --for 30s
+      tandembus fault add entity/orders unavailable --for 30s
+      tandembus fault add fragment/orders/3 throttled
       tandembus fault add store/1 slow --latency 250ms
-      tandembus fault add broker/0 unavailable --probability 10% --id drill
+      tandembus fault add broker/0 unavailable --probability 10%
+      tandembus fault add namespace unavailable --id drill
+
+    JSON: the fault.
     """
     if (kind == "slow") != (latency is not None):
         needs = "needs --latency, such as --latency 250ms" if kind == "slow" else "has no --latency: that is for slow"
         raise click.UsageError(f"A fault of kind {kind} {needs}.")
     latency_ms = None if latency is None else max(round(latency * 1000), 1)
-    async with target.administration() as namespace:
+    async with administration(target) as namespace:
         added = await Faults(namespace.requests).put(
             fault_id or default_id(fault_target, kind),
             fault_target,
@@ -144,13 +149,21 @@ async def add(
 
 
 @fault.command("list")
-@watchable
+@namespace_options
 async def list_faults(target: Target) -> None:
-    """List the faults there are, and how long each still lasts."""
-    async with target.administration() as namespace:
+    """List the faults there are, and how long each still lasts.
+
+    JSON: one fault per line.
+    """
+    async with administration(target) as namespace:
         found = await Faults(namespace.requests).all()
-    nothing = "no faults: nothing fails on purpose; `tandembus fault add TARGET KIND` makes something fail"
-    target.list([asdict(each) for each in found], nothing, HEADINGS, [_row(each) for each in found])
+    if target.as_json:
+        for each in found:
+            print_json(asdict(each))
+    elif not found:
+        say(("no faults: nothing fails on purpose; `tandembus fault add TARGET KIND` makes something fail", "dim"))
+    else:
+        print_table(HEADINGS, [_row(each) for each in found])
 
 
 @fault.command("clear")
@@ -160,9 +173,14 @@ async def clear(target: Target, fault_ids: tuple[str, ...]) -> None:
     """Heal what these faults broke, at once; without an ID, everything.
 
     \b
+    Examples:
+      tandembus fault clear
+      tandembus fault clear drill
+
+    \b
     JSON: {"cleared"}: how many
     """
-    async with target.administration() as namespace:
+    async with administration(target) as namespace:
         faults = Faults(namespace.requests)
         if fault_ids:
             for fault_id in fault_ids:
@@ -170,8 +188,12 @@ async def clear(target: Target, fault_ids: tuple[str, ...]) -> None:
             cleared = len(fault_ids)
         else:
             cleared = await faults.clear()
-    told = [("cleared", "green"), f" {counted(cleared, 'fault')}"] if cleared else [("there were no faults", "dim")]
-    target.answer({"cleared": cleared}, *told)
+    if target.as_json:
+        print_json({"cleared": cleared})
+    elif cleared:
+        say(("cleared", "green"), " ", counted(cleared, "fault"))
+    else:
+        say(("there were no faults", "dim"))
 
 
 def default_id(target: str, kind: str) -> str:

@@ -7,15 +7,17 @@ from typing import Final
 
 import click
 
+from tandembus.cli.administering import administration, creating
 from tandembus.cli.arguments import checked_name
 from tandembus.cli.entity_output import show_deleted
-from tandembus.cli.failures import creating
-from tandembus.cli.output import print_fields, print_json, say
-from tandembus.cli.target import Target, confirmed, namespace_options, watchable
+from tandembus.cli.output import print_fields, print_json, print_table, say
+from tandembus.cli.target import Target, confirmed, namespace_options
 from tandembus.client.access_policies import RIGHTS, AccessPolicy
 from tandembus.client.administration import Administration
 from tandembus.client.policies import EntityPolicies, NamespacePolicies, Policies
 from tandembus.security.sas import make_connection_string, parse_connection_string
+
+HEADINGS: Final = ("policy", "rights")
 
 POLICY_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,256}", re.ASCII)
 
@@ -24,6 +26,16 @@ def _checked_policy(_: click.Context, __: click.Parameter, name: str) -> str:
     if not POLICY_NAME.fullmatch(name):
         raise click.BadParameter("a policy's name has letters, digits, '.', '_' and '-'")
     return name
+
+
+name_argument: Final = click.argument("name", callback=_checked_policy)
+entity_option: Final = click.option(
+    "--entity", metavar="NAME", callback=checked_name, help="Of this queue or topic, not of the namespace."
+)
+
+
+def _policies(namespace: Administration, entity: str | None) -> Policies:
+    return NamespacePolicies(namespace.requests) if entity is None else EntityPolicies(namespace, entity)
 
 
 def _rights(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,12 +47,8 @@ def _rights(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tu
     return tuple([right for part, right in known.items() if part in asked])
 
 
-name_argument: Final = click.argument("name", callback=_checked_policy)
-entity_option: Final = click.option(
-    "--entity", metavar="NAME", callback=checked_name, help="Of this queue or topic, not of the namespace."
-)
 rights_option: Final = click.option(
-    "--rights", multiple=True, callback=_rights, metavar="RIGHT,...", help="Which of Send, Listen, Manage."
+    "--rights", multiple=True, callback=_rights, metavar="RIGHT,...", help="Send, Listen, Manage: which of them."
 )
 
 
@@ -60,14 +68,27 @@ def policy() -> None:
 
 @policy.command("list")
 @entity_option
-@watchable
+@namespace_options
 async def list_policies(target: Target, entity: str | None) -> None:
-    """List policies with their rights, without their keys."""
-    async with target.administration() as namespace:
+    """List policies with their rights, without their keys.
+
+    \b
+    Examples:
+      tandembus policy list
+      tandembus policy list --entity orders
+
+    \b
+    JSON: one policy per line: {"name", "rights", "entity"}
+    """
+    async with administration(target, entity=entity) as namespace:
         found = await _policies(namespace, entity).all()
-    rows = [[each.name, ", ".join(each.rights)] for each in found]
-    nothing = "no policies; `tandembus policy create NAME` makes one"
-    target.list([_facts(each, entity) for each in found], nothing, ("policy", "rights"), rows)
+    if target.as_json:
+        for each in found:
+            print_json(_facts(each, entity))
+    elif not found:
+        say(("no policies; `tandembus policy create NAME` makes one", "dim"))
+    else:
+        print_table(HEADINGS, [[each.name, ", ".join(each.rights)] for each in found])
 
 
 @policy.command("show")
@@ -79,9 +100,12 @@ async def show(target: Target, name: str, entity: str | None) -> None:
 
     \b
     Examples:
+      tandembus policy show app
       tandembus policy show app --json | jq -r .primary_connection_string
+
+    JSON: the policy.
     """
-    async with target.administration() as namespace:
+    async with administration(target, entity=entity) as namespace:
         _show(target, await _policies(namespace, entity).get(name), entity)
 
 
@@ -101,9 +125,11 @@ async def create(
     Examples:
       tandembus policy create app --rights Send,Listen
       tandembus policy create shop --rights Send --entity orders
+
+    JSON: the policy.
     """
     asked = AccessPolicy(name, rights, primary_key, secondary_key)
-    async with target.administration() as namespace:
+    async with administration(target, entity=entity) as namespace:
         _show(target, await creating(_policies(namespace, entity).create(asked)), entity, "created")
 
 
@@ -113,8 +139,15 @@ async def create(
 @entity_option
 @namespace_options
 async def update(target: Target, name: str, rights: tuple[str, ...], entity: str | None) -> None:
-    """Give a policy other rights; its keys stay."""
-    async with target.administration() as namespace:
+    """Give a policy other rights; its keys stay.
+
+    \b
+    Examples:
+      tandembus policy update app --rights Listen
+
+    JSON: the policy.
+    """
+    async with administration(target, entity=entity) as namespace:
         _show(target, await _policies(namespace, entity).allow(name, rights), entity, "updated")
 
 
@@ -124,15 +157,22 @@ async def update(target: Target, name: str, rights: tuple[str, ...], entity: str
 @entity_option
 @confirmed(
     lambda name, secondary, entity: (
-        f"Replace the {'secondary' if secondary else 'primary'} key of {name}? Clients with the old one lose access."
+        f"Make the {'secondary' if secondary else 'primary'} key of {name} anew? Clients with the old one lose access."
     )
 )
 async def regenerate(target: Target, name: str, secondary: bool, entity: str | None) -> None:
-    """Replace one key of a policy by a new one; the other stays as it is.
+    """Make one key of a policy anew; the other stays as it is.
 
     The old key is worth nothing from then on. Asks first when a person is there to answer.
+
+    \b
+    Examples:
+      tandembus policy regenerate app
+      tandembus policy regenerate app --secondary --entity orders
+
+    JSON: the policy.
     """
-    async with target.administration() as namespace:
+    async with administration(target, entity=entity) as namespace:
         _show(target, await _policies(namespace, entity).regenerate(name, secondary), entity, "regenerated")
 
 
@@ -144,14 +184,13 @@ async def delete(target: Target, name: str, entity: str | None) -> None:
     """Delete a policy: its keys are worth nothing from then on.
 
     Asks first when a person is there to answer.
+
+    \b
+    JSON: {"policy", "deleted": true}
     """
-    async with target.administration() as namespace:
+    async with administration(target, entity=entity) as namespace:
         await _policies(namespace, entity).remove(name)
     show_deleted(target, "policy", name)
-
-
-def _policies(namespace: Administration, entity: str | None) -> Policies:
-    return NamespacePolicies(namespace.requests) if entity is None else EntityPolicies(namespace, entity)
 
 
 def _facts(policy: AccessPolicy, entity: str | None) -> dict[str, object]:
@@ -160,15 +199,9 @@ def _facts(policy: AccessPolicy, entity: str | None) -> dict[str, object]:
 
 def _show(target: Target, policy: AccessPolicy, entity: str | None, said: str = "") -> None:
     record = {**_facts(policy, entity), "primary_key": policy.primary_key, "secondary_key": policy.secondary_key}
-    parts = parse_connection_string(target.connection_string)
-    strings = {
-        f"{which}_connection_string": make_connection_string(
-            parts.host, parts.port, policy.name, key, entity, parts.use_emulator
-        )
-        if key
-        else None
-        for which, key in (("primary", policy.primary_key), ("secondary", policy.secondary_key))
-    }
+    strings: dict[str, object] = {}
+    for which, key in (("primary", policy.primary_key), ("secondary", policy.secondary_key)):
+        strings[f"{which}_connection_string"] = _connection_string(target, policy.name, key, entity) if key else None
     if target.as_json:
         print_json({**record, **strings})
         return
@@ -177,6 +210,12 @@ def _show(target: Target, policy: AccessPolicy, entity: str | None, said: str = 
     shown = {**record, "rights": ", ".join(policy.rights)}
     print_fields({name.replace("_", " "): value or None for name, value in shown.items()})
     for name, text in strings.items():
-        # On lines of their own, to be copied.
+        # On lines of their own, and never folded: they are there to be copied.
         say((name.replace("_", " "), "cyan"))
         say(f"  {text or '-'}")
+
+
+def _connection_string(target: Target, name: str, key: str, entity: str | None) -> str:
+    """The same namespace, by this policy."""
+    parts = parse_connection_string(target.connection_string)
+    return make_connection_string(parts.host, parts.port, name, key, entity, parts.use_emulator)

@@ -6,25 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import click
 
-from tandembus.cli.arguments import (
-    PROPERTY,
-    content_of,
-    duration,
-    entity_argument,
-    input_option,
-    moment,
-    number,
-    typed_property,
-)
+from tandembus.cli.arguments import entity as entity_argument
 from tandembus.cli.failures import ACCEPTED
-from tandembus.cli.output import ProgressLine, counted, print_json, say
+from tandembus.cli.output import counted, print_json, progress_bar, say
+from tandembus.cli.parameters import content_of, duration, moment, typed_property
 from tandembus.cli.target import Target, namespace_options
-from tandembus.client import Management, OutgoingMessage, Sender
+from tandembus.client import Management, OutgoingMessage, Sender, connect
 from tandembus.clock import SystemClock
 
 SCHEDULE_BATCH: Final = 100
@@ -57,21 +49,41 @@ class Order:
         return self.message_id if self.total == 1 else f"{self.message_id}-{number}"
 
 
+def bodies_of(body: str | None, file: Path | None, lines: bool) -> tuple[bytes, ...]:
+    """The bodies named by argument, file or standard input."""
+    content = content_of("body", body, file)
+    return tuple(content.splitlines()) if lines else (content,)
+
+
 @click.command()
 @entity_argument
 @click.argument("body", required=False)
-@input_option("body")
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Read the body from here.",
+)
 @click.option("--lines", is_flag=True, help="Every line of the input is a message of its own.")
-@number("--count", "Send everything so many times.", 1)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Send everything so many times.",
+)
 @click.option(
     "--property",
     "properties",
     type=typed_property,
-    metavar=PROPERTY,
+    metavar="NAME[:TYPE]=VALUE",
     multiple=True,
     help="Application property; may be repeated. Types: string (default), int, long, double, bool, uuid, timestamp.",
 )
-@click.option("--message-id", help="Message id; with several messages, -1, -2 ... is added.  [default: a new one each]")
+@click.option(
+    "--message-id",
+    help="Message id; with several messages, -1, -2 ... is added. Default: a new one for each.",
+)
 @click.option("--subject", help="Subject (label).")
 @click.option("--content-type", help="Content type, such as application/json.")
 @click.option("--correlation-id", help="Correlation id.")
@@ -80,12 +92,24 @@ class Order:
 @click.option("--to", help="To address, for the application's own use.")
 @click.option("--reply-to", help="Where answers are expected.")
 @click.option("--reply-to-session-id", help="Session in which answers are expected.")
-@click.option("--ttl", "time_to_live_s", type=duration, help="Time to live, such as 30s or 14d.")
+@click.option("--ttl", type=duration, help="Time to live, such as 30s or 14d.")
+@click.option("--schedule", type=moment, help="Enqueue later: a duration from now (10m) or 2030-01-31T08:00:00Z.")
 @click.option(
-    "--schedule", "scheduled_at", type=moment, help="Enqueue later: a duration from now (10m) or 2030-01-31T08:00:00Z."
+    "--batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Messages per transfer; each batch is stored as a whole or not at all.",
 )
-@number("--batch", "Messages per transfer; each batch is stored as a whole or not at all.", 1)
-@number("--window", "Transfers under way at the same time.", 500)
+@click.option(
+    "--window",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=500,
+    show_default=True,
+    help="Transfers under way at the same time.",
+)
 @namespace_options
 async def send(
     target: Target,
@@ -96,10 +120,19 @@ async def send(
     count: int,
     properties: tuple[tuple[str, object], ...],
     message_id: str | None,
+    subject: str | None,
+    content_type: str | None,
+    correlation_id: str | None,
+    session_id: str | None,
+    partition_key: str | None,
+    to: str | None,
+    reply_to: str | None,
+    reply_to_session_id: str | None,
+    ttl: float | None,
+    schedule: float | None,
     batch: int,
     window: int,
-    **described: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Send messages to a queue or topic.
 
     BODY is the text to send; `-`, or none at all with something piped in, reads standard input.
@@ -111,15 +144,30 @@ async def send(
       tandembus send orders --count 100000 --batch 100 "load"
       seq 1000 | tandembus send orders --lines
       tandembus send orders "later" --schedule 10m
+      tandembus send orders "first of its session" --session-id customer-7
+
+    \b
+    JSON: {"entity", "sent", "seconds", "sequence_numbers": [...] with --schedule, else null}
     """
-    content = content_of("body", body, file)
-    template = OutgoingMessage(**described, properties=dict(properties))
-    order = Order(template, tuple(content.splitlines()) if lines else (content,), count, message_id)
+    template = OutgoingMessage(
+        subject=subject,
+        content_type=content_type,
+        correlation_id=correlation_id,
+        session_id=session_id,
+        partition_key=partition_key,
+        to=to,
+        reply_to=reply_to,
+        reply_to_session_id=reply_to_session_id,
+        time_to_live_s=ttl,
+        scheduled_at=schedule,
+        properties=dict(properties),
+    )
+    order = Order(template, bodies_of(body, file, lines), count, message_id)
     clock = SystemClock()
     numbers: list[int] | None = None
-    async with await target.connect() as namespace:
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         began_at = clock.monotonic()
-        if template.scheduled_at is not None:
+        if schedule is not None:
             numbers = await _schedule(target, await namespace.management(entity), order)
         else:
             await _send(target, await namespace.sender(entity), order, batch, window)
@@ -129,13 +177,13 @@ async def send(
 
 async def _send(target: Target, sender: Sender, order: Order, batch: int, window: int) -> None:
     accepted = 0
-    with ProgressLine("sending", order.total) as progress:
-        progress.is_shown = progress.is_shown and order.total >= PROGRESS_FROM
+    with progress_bar() as progress:
+        task = progress.add_task("sending", total=order.total, visible=order.total >= PROGRESS_FROM)
 
         def advance(messages: int) -> None:
             nonlocal accepted
             accepted += messages
-            progress.advance(messages)
+            progress.advance(task, messages)
 
         try:
             if batch == 1:
@@ -143,13 +191,12 @@ async def _send(target: Target, sender: Sender, order: Order, batch: int, window
             else:
                 await sender.send_batches(order.messages(), batch, window, advance)
         except BaseException:
-            # Whatever ends it early: a person needs to know how far it came.
-            progress.clear()
-            _report_progress(target, accepted, order.total)
+            # Whatever ends it early: how far it came is what a person needs to know then.
+            _tell_progress(target, accepted, order.total)
             raise
 
 
-def _report_progress(target: Target, accepted: int, total: int) -> None:
+def _tell_progress(target: Target, accepted: int, total: int) -> None:
     """At least so many: the answers to those under way were not waited for."""
     if target.as_json:
         click.get_current_context().find_root().meta[ACCEPTED] = accepted
@@ -164,7 +211,7 @@ async def _schedule(target: Target, management: Management, order: Order) -> lis
         while waiting := list(islice(messages, SCHEDULE_BATCH)):
             numbers += await management.schedule(waiting)
     except BaseException:
-        _report_progress(target, len(numbers), order.total)
+        _tell_progress(target, len(numbers), order.total)
         raise
     return numbers
 

@@ -1,29 +1,21 @@
-"""`tandembus serve`: one namespace, in the foreground, from its start to its end.
-
-What takes long to load is imported after the message brokers were started: they do not need it.
-"""
+"""`tandembus serve`: one namespace, in the foreground."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import importlib
 import logging
 import os
 import signal
-import socket
 import ssl
-from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tandembus import logs
-from tandembus.cli.keys import DASHBOARD, HIDDEN, SHOW_KEY_HELP, TRY, endpoint_of, may_show_key, sign_in_link
+from tandembus.cli.sign_in import SHOW_KEY_HELP, may_show_key
+from tandembus.cli.starting import EXIT_REFUSED, tell_refusal
 from tandembus.config import (
     EMULATOR_CONFIG,
-    EMULATOR_KEY,
     LOG_LEVELS,
     ConfigurationError,
     ServeSettings,
@@ -32,19 +24,15 @@ from tandembus.config import (
 )
 from tandembus.errors import BusError, InvalidArgument
 from tandembus.node.launching import Launch
-from tandembus.node.tuning import loading, tune_process
+from tandembus.node.tuning import loading
 from tandembus.security.sas import parse_connection_string
 from tandembus.tracing.exporting import check_can_trace
 
 if TYPE_CHECKING:
     from tandembus.node.emulator import EmulatorConfig
-    from tandembus.node.supervisor_node import SupervisorNode
-    from tandembus.node.wiring import NamespaceNode
 
-EXIT_REFUSED: Final = 1
+
 FIRST_PROCESS: Final = "front-end-0"
-EMULATOR_IS_UP: Final = "Emulator Service is Successfully Up!"
-"""What programs that start the official emulator wait for in its output."""
 log = logging.getLogger("tandembus")
 
 
@@ -104,7 +92,34 @@ log = logging.getLogger("tandembus")
 @click.option(
     "--open-emulator-key", is_flag=True, default=None, help="Accept the key SAS_KEY_VALUE also from other machines."
 )
-def serve(config: Path | None, is_key_shown: bool, **flags: Any) -> None:
+def serve(
+    name: str | None,
+    data: Path | None,
+    host: str | None,
+    amqp_port: int | None,
+    amqps_port: str | None,
+    http_port: int | None,
+    listeners: str | None,
+    key: str | None,
+    is_key_shown: bool,
+    brokers: int | None,
+    stores: int | None,
+    front_ends: int | None,
+    restart_delay_s: float | None,
+    heartbeat_timeout_s: float | None,
+    audit: bool | None,
+    reservations: bool | None,
+    open_metrics: bool | None,
+    partner: str | None,
+    partner_data: Path | None,
+    partner_ca: Path | None,
+    tracing: bool | None,
+    log_level: str | None,
+    log_format: str | None,
+    config: Path | None,
+    emulator: bool | None,
+    open_emulator_key: bool | None,
+) -> None:
     """Run a namespace until Ctrl-C.
 
     Every port speaks AMQP, HTTP, and both inside TLS. Once connections are accepted a line that begins with "ready" is
@@ -113,16 +128,46 @@ def serve(config: Path | None, is_key_shown: bool, **flags: Any) -> None:
 
     \b
     Examples:
+      tandembus serve
       tandembus serve --data /var/lib/tandembus --host 0.0.0.0 --amqps-port 5671
       tandembus serve --host 0.0.0.0 --listeners 443,80,[::]:443
-      tandembus serve --amqp-port 0 --http-port 0 --amqps-port off --brokers 4
+      tandembus serve --amqp-port 0 --http-port 0 --amqps-port off
+      tandembus serve --brokers 4 --front-ends 2
       tandembus serve --config Config.json
+      tandembus serve --emulator
     """
     if os.getpid() == 1:  # The first process of a container: the kernel drops signals that it does not handle.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    given = {name: value for name, value in flags.items() if value is not None}
+    flags: dict[str, object] = {
+        "name": name,
+        "data": data,
+        "host": host,
+        "amqp_port": amqp_port,
+        "amqps_port": amqps_port,
+        "http_port": http_port,
+        "listeners": listeners,
+        "key": key,
+        "brokers": brokers,
+        "stores": stores,
+        "front_ends": front_ends,
+        "restart_delay_s": restart_delay_s,
+        "heartbeat_timeout_s": heartbeat_timeout_s,
+        "audit": audit,
+        "reservations": reservations,
+        "open_metrics": open_metrics,
+        "partner": partner,
+        "partner_data": partner_data,
+        "partner_ca": partner_ca,
+        "tracing": tracing,
+        "log_level": log_level,
+        "log_format": log_format,
+        "emulator": emulator,
+        "open_emulator_key": open_emulator_key,
+    }
     try:
-        settings = load_settings(config, os.environ, flags=given)
+        settings = load_settings(
+            config, os.environ, flags={name: value for name, value in flags.items() if value is not None}
+        )
         _check_partner(settings)
         emulator_config = _read_emulator_config(settings)
         if settings.tracing:
@@ -135,24 +180,15 @@ def serve(config: Path | None, is_key_shown: bool, **flags: Any) -> None:
     if settings.emulator and emulator_config is None:
         log.warning("no Config.json at %s; name one with --config", EMULATOR_CONFIG)
     launch = _launched(settings)
+    # What takes long to load comes last: the brokers do not need it.
     with loading():
-        importlib.import_module(f"tandembus.node.{'wiring' if launch is None else 'supervisor_node'}")
+        from tandembus.cli.serving import run
 
-    running = run_namespace(settings, emulator_config, launch, is_key_shown=may_show_key(is_key_shown))
-    raise SystemExit(run_fast(running))
-
-
-def run_fast(work: Coroutine[Any, Any, Any]) -> Any:
-    """Runs a coroutine on the faster event loop, where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    return uvloop.run(work)
+    raise SystemExit(run(settings, emulator_config, launch, is_key_shown=may_show_key(is_key_shown)))
 
 
 def _check_partner(settings: ServeSettings) -> None:
-    """Before anything is started. No text about it holds its key."""
+    """Before anything is started. What is told of it never holds its key."""
     if settings.partner is None:
         return
     try:
@@ -183,168 +219,6 @@ def _launched(settings: ServeSettings) -> Launch | None:
         launch = Launch(settings)
         launch.start_brokers()
     except (BusError, OSError) as error:
-        _report_refusal(error, settings)
+        tell_refusal(error, settings)
         raise SystemExit(EXIT_REFUSED) from error
     return launch
-
-
-async def run_namespace(
-    settings: ServeSettings,
-    emulator: EmulatorConfig | None = None,
-    launch: Launch | None = None,
-    *,
-    is_key_shown: bool = False,
-) -> int:
-    """Until it is interrupted; returns the exit code. `launch`: where the brokers have processes of their own."""
-    node = _node(settings, emulator, launch)
-    try:
-        await node.start()
-    except (BusError, OSError, ConfigurationError) as error:
-        _report_refusal(error, settings)
-        return EXIT_REFUSED
-    from tandembus.node.waiting import first_of
-
-    tune_process(settings.limits.max_connections)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    if is_key_shown:
-        click.echo(f"ready {node.connection_string}")
-        _print_link(node)
-    else:
-        click.echo(f"ready {endpoint_of(node.connection_string)}\n{HIDDEN.format(data=settings.data)}")
-    _log_addresses(node)
-    if settings.is_emulator:
-        _log_emulator_key(settings)
-    if settings.emulator:
-        click.echo(EMULATOR_IS_UP)
-    notify("READY=1")
-    watchdog = asyncio.create_task(keep_watchdog_quiet())
-    await first_of(stop, node.broken)
-    watchdog.cancel()
-    notify("STOPPING=1")
-    log.info("stopping")
-    try:
-        await asyncio.wait_for(node.stop(), settings.stop_timeout_s)
-    except TimeoutError:
-        click.echo(
-            f"not everything was finished within {settings.stop_timeout_s:g} s; nothing accepted is lost", err=True
-        )
-        return EXIT_REFUSED
-    return EXIT_REFUSED if node.broken.is_set() else 0
-
-
-def _node(
-    settings: ServeSettings, emulator: EmulatorConfig | None, launch: Launch | None
-) -> NamespaceNode | SupervisorNode:
-    from tandembus.node.supervisor_node import SupervisorNode
-    from tandembus.node.wiring import NamespaceNode
-
-    if launch is None:
-        return NamespaceNode(settings, emulator=emulator)
-    return SupervisorNode(settings, launch, emulator)
-
-
-def _print_link(node: NamespaceNode | SupervisorNode) -> None:
-    """Whoever waited for the line before may be gone, and nobody needs the link to go on."""
-    from tandembus.node.facts import reachable
-
-    settings = node.settings
-    with contextlib.suppress(OSError):
-        link = sign_in_link(settings.data, reachable(settings.host), node.ports.http)
-        click.echo(f"{DASHBOARD}{link}")
-
-
-def _log_emulator_key(settings: ServeSettings) -> None:
-    if settings.accepts_emulator_key:
-        whom = "this machine" if settings.is_on_loopback else f"all machines that reach {', '.join(settings.hosts)}"
-        log.warning("the key %s, which everybody knows, is accepted from %s", EMULATOR_KEY, whom)
-    else:
-        text = "the key %s is not accepted, since other machines reach %s; --open-emulator-key accepts it"
-        log.info(text, EMULATOR_KEY, ", ".join(settings.hosts))
-
-
-def _log_addresses(node: NamespaceNode | SupervisorNode) -> None:
-    settings = node.settings
-    amqps = f", amqps {node.ports.amqps}" if node.ports.amqps is not None else ""
-    further = "".join([f", {host} {port}" for host, port in node.ports.further])
-    log.info(
-        "namespace '%s' on %s: amqp %d%s, http %d%s; data in %s",
-        settings.name,
-        settings.host,
-        node.ports.amqp,
-        amqps,
-        node.ports.http,
-        further,
-        settings.data,
-    )
-
-
-# systemd, for a service with `Type=notify`: states are sent to the socket that the environment names (sd_notify(3)).
-
-
-def notify(state: str) -> None:
-    """Sends a state to systemd. That nobody listens, or listens slowly, keeps no namespace from going on."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notifying:
-        try:
-            notifying.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
-        except OSError:
-            pass
-
-
-async def keep_watchdog_quiet() -> None:
-    """Notifies systemd twice within its interval that this loop turns."""
-    interval_us = os.environ.get("WATCHDOG_USEC", "")
-    while interval_us.isdecimal() and int(interval_us) > 0:
-        notify("WATCHDOG=1")
-        await asyncio.sleep(int(interval_us) / 2_000_000)
-
-
-# A namespace that cannot be started.
-
-
-def _report_refusal(error: Exception, settings: ServeSettings) -> None:
-    click.echo(f"tandembus cannot start: {error}", err=True)
-    cause = error if isinstance(error, OSError) else error.__cause__
-    if isinstance(cause, OSError) and cause.filename is not None:  # trouble with a port cannot name a file
-        click.echo(f"{TRY}--data chooses another data folder, one that this user may write to.", err=True)
-    elif isinstance(error, OSError):
-        for port in (settings.amqp_port, settings.http_port, settings.amqps_port):
-            if port and (pids := listeners(port)):
-                click.echo(f"port {port}: taken by {named(pids)}", err=True)
-        click.echo(f"{TRY}--amqp-port 0 --http-port 0 --amqps-port 0 takes free ports.", err=True)
-
-
-def listeners(port: int) -> list[int]:
-    """The processes that listen on a port: those of other users only for root, and on Linux only."""
-    inodes = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        for line in table.read_text().splitlines()[1:] if table.exists() else ():
-            fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{fields[9]}]")
-    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if inodes and not inodes.isdisjoint(_open_of(one))]
-
-
-def named(pids: Sequence[int]) -> str:
-    return ", ".join(f"{_name_of(pid)} (process {pid})" for pid in pids)
-
-
-def _open_of(process: Path) -> Iterator[str]:
-    try:
-        for one in (process / "fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed since
-                yield os.readlink(one)
-    except OSError:
-        return  # a process of another user, or one that ended
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
-    except OSError:
-        return "a process"

@@ -9,10 +9,11 @@ from typing import Final
 
 import click
 
-from tandembus.cli.arguments import content_of, entity_argument, input_option, past_moment
+from tandembus.cli.arguments import entity as entity_argument
 from tandembus.cli.output import counted, print_json, say, text_and_base64, text_or_binary
-from tandembus.cli.target import Target, confirmed, namespace_options, watchable
-from tandembus.client import SessionReceiver
+from tandembus.cli.parameters import content_of, past_moment
+from tandembus.cli.target import Target, confirmed, namespace_options
+from tandembus.client import SessionReceiver, connect
 
 ACCEPT_WAIT_S: Final = 10.0
 
@@ -28,22 +29,34 @@ def session() -> None:
       tandembus send orders "hello" --session-id customer-7
       tandembus peek orders --session customer-7
       tandembus receive orders --session customer-7
-    A session is locked while its state is read or changed, so nobody else may hold it.
     """
 
 
 @session.command("list")
 @entity_argument
-@click.option("--since", type=past_moment, help="Only sessions whose state was set since then, such as 1h.")
-@watchable
+@click.option("--since", type=past_moment, help="Only sessions whose state was set since then.")
+@namespace_options
 async def list_sessions(target: Target, entity: str, since: float | None) -> None:
-    """List the sessions of an entity that have messages or a state."""
+    """List the sessions of an entity that have messages or a state.
+
+    \b
+    Examples:
+      tandembus session list orders
+      tandembus session list orders --since 1h
+      tandembus session list orders --since 2030-01-31T08:00:00Z
+
+    \b
+    JSON: one session per line: {"session_id"}
+    """
     found = False
-    async with await target.connect() as namespace:
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         management = await namespace.management(entity)
         async for session_id in management.sessions(since):
             found = True
-            target.answer({"session_id": session_id}, session_id)
+            if target.as_json:
+                print_json({"session_id": session_id})
+            else:
+                say(session_id)
     if not found and not target.as_json:
         say(("no sessions", "dim"))
 
@@ -53,7 +66,17 @@ async def list_sessions(target: Target, entity: str, since: float | None) -> Non
 @session_argument
 @namespace_options
 async def show_state(target: Target, entity: str, session: str) -> None:
-    """Print the state of a session."""
+    """Print the state of a session.
+
+    The session is locked for that moment, so nobody else may hold it.
+
+    \b
+    Examples:
+      tandembus session show-state orders customer-7
+
+    \b
+    JSON: {"session_id", "state": text | null, "state_base64": other bytes | null}
+    """
     async with _locked(target, entity, session) as receiver:
         state = await receiver.state()
     if target.as_json:
@@ -69,22 +92,33 @@ async def show_state(target: Target, entity: str, session: str) -> None:
 @entity_argument
 @session_argument
 @click.argument("state", required=False)
-@input_option("state")
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Read the state from here.",
+)
 @namespace_options
 async def set_state(target: Target, entity: str, session: str, state: str | None, file: Path | None) -> None:
     """Store a state with a session, in place of what is there.
 
-    STATE is the text to store; `-`, or none at all with something piped in, reads standard input.
+    STATE is the text to store; `-`, or none at all with something piped in, reads standard input. The session is locked
+    for that moment, so nobody else may hold it.
 
     \b
     Examples:
       tandembus session set-state orders customer-7 "waiting for payment"
+      tandembus session set-state orders customer-7 --file state.json
+
+    \b
+    JSON: {"session_id", "bytes"}
     """
     content = content_of("state", state, file)
     async with _locked(target, entity, session) as receiver:
         await receiver.set_state(content)
-    record = {"session_id": session, "bytes": len(content)}
-    target.answer(record, ("stored", "green"), f" {counted(len(content), 'byte')} with the session ", (session, "bold"))
+    if target.as_json:
+        print_json({"session_id": session, "bytes": len(content)})
+    else:
+        say(("stored", "green"), f" {counted(len(content), 'byte')} with the session ", (session, "bold"))
 
 
 @session.command("clear-state")
@@ -94,16 +128,26 @@ async def set_state(target: Target, entity: str, session: str, state: str | None
 async def clear_state(target: Target, entity: str, session: str) -> None:
     """Remove the state of a session; its messages stay.
 
-    Asks first when a person is there to answer.
+    The session is locked for that moment, so nobody else may hold it. Asks first when a person is there to answer.
+
+    \b
+    Examples:
+      tandembus session clear-state orders customer-7
+
+    \b
+    JSON: {"session_id", "cleared": true}
     """
     async with _locked(target, entity, session) as receiver:
         await receiver.set_state(None)
-    target.answer({"session_id": session, "cleared": True}, ("cleared", "green"), " the state of ", (session, "bold"))
+    if target.as_json:
+        print_json({"session_id": session, "cleared": True})
+    else:
+        say(("cleared", "green"), " the state of ", (session, "bold"))
 
 
 @asynccontextmanager
 async def _locked(target: Target, entity: str, session_id: str) -> AsyncIterator[SessionReceiver]:
-    async with await target.connect() as namespace:
+    async with await connect(target.connection_string, ca_path=target.ca_path) as namespace:
         receiver = await namespace.accept_session(entity, session_id, ACCEPT_WAIT_S)
         try:
             yield receiver

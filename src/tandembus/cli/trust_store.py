@@ -22,6 +22,7 @@ from typing import Final
 
 from tandembus.cli.failures import NOT_FOUND, Failure
 
+STORES: Final = ("system", "certifi", "java")
 _LOCAL: Final = Path("/usr/local/share/ca-certificates")
 _TRUSTED: Final = Path("/etc/ssl/certs")
 _CHOSEN: Final = Path("/etc/ca-certificates.conf")

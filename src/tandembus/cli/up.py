@@ -17,16 +17,17 @@ from typing import Any, Final, TypeVar
 import click
 
 from tandembus import logs
-from tandembus.cli.arguments import stacked
-from tandembus.cli.failures import Failure
-from tandembus.cli.keys import DASHBOARD, HIDDEN, SHOW_KEY_HELP, TRY, endpoint_of, may_show_key, sign_in_link
-from tandembus.cli.processes import CommandProcess, PairProcesses
-from tandembus.cli.target import CA_FILE, DEFAULT_FOLDER, SECONDARY_FOLDER, served_from
-from tandembus.printable import printable, printable_json
+from tandembus.cli.command_process import CommandProcess
+from tandembus.cli.pair_processes import PairProcesses
+from tandembus.cli.printable import printable, printable_json
+from tandembus.cli.sign_in import DASHBOARD, HIDDEN, SHOW_KEY_HELP, endpoint_of, may_show_key
+from tandembus.cli.starting import TRY
 
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"
 WIDTH: Final = len(SECONDARY)
+DEFAULT_DATA: Final = Path("tandembus-data")
+CA_FILE: Final = Path("tls", "ca.pem")
 SDK: Final = """\
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 with ServiceBusClient.from_connection_string({primary!r}) as bus:
@@ -82,7 +83,11 @@ class Side:
         return words + (["--config", str(self.config)] if self.config is not None else [])
 
     def where_it_was(self) -> Side:
-        """The same with the ports that it took, since clients know it by those; unchanged where its folder is gone."""
+        """With the ports that it took where any would do: clients know it by those. As asked for, where its folder does
+        not tell any more."""
+        from tandembus.cli.data_folder import served_from  # For a namespace that died: a start should not load it.
+        from tandembus.cli.failures import Failure
+
         try:
             served = served_from(self.data)
         except (Failure, OSError):
@@ -91,7 +96,11 @@ class Side:
         return replace(self, amqp_port=served.amqp_port, amqps_port=amqps_port, http_port=served.http_port)
 
     def link(self) -> str | None:
-        """A link that signs in to its dashboard, once; None where its folder is gone."""
+        """That signs in to its dashboard, once; None where its folder does not tell where it is."""
+        from tandembus.cli.data_folder import served_from
+        from tandembus.cli.failures import Failure
+        from tandembus.cli.sign_in import sign_in_link
+
         try:
             served = served_from(self.data)
             return sign_in_link(self.data, served.host, served.http_port)
@@ -99,7 +108,7 @@ class Side:
             return None
 
     def ports(self) -> list[int]:
-        """The fixed ports that it asks for."""
+        """Those that it insists on."""
         asked = [self.amqp_port, self.http_port]
         asked += [int(self.amqps_port)] if self.amqps_port.isdecimal() else []
         return [port for port in asked if port != 0]
@@ -111,26 +120,39 @@ class Side:
 
 def _side_options(label: str, data: str, amqp_port: int, amqps_port: int, http_port: int) -> Callable[[T], T]:
     """The fields of a `Side`, each as an option."""
-    path, port = click.Path(path_type=Path), click.IntRange(0, 65_535)
-    rows: tuple[tuple[str, Any, Any, str], ...] = (
-        ("name", None, label, f"Name of the {label} namespace."),
-        ("data", path, data, "Its data folder."),
-        ("amqp-port", port, amqp_port, "Its AMQP port; 0 takes any free one."),
-        ("amqps-port", None, str(amqps_port), "Its port of AMQP over TLS, or 'off'."),
-        ("http-port", port, http_port, "Its HTTP port."),
-        ("config", path, None, "Its settings, in a file as for `tandembus serve`."),
-    )
-    return stacked(
-        *[
-            click.option(f"--{label}-{name}", type=kind, default=default, show_default=default is not None, help=help)
-            for name, kind, default, help in rows
-        ]
-    )
+    path = click.Path(path_type=Path)
+    port = click.IntRange(0, 65_535)
+    options = [
+        click.option(f"--{label}-name", default=label, show_default=True, help=f"Name of the {label} namespace."),
+        click.option(f"--{label}-data", type=path, default=data, show_default=True, help="Its data folder."),
+        click.option(
+            f"--{label}-amqp-port",
+            type=port,
+            default=amqp_port,
+            show_default=True,
+            help="Its AMQP port; 0 takes any free one.",
+        ),
+        click.option(
+            f"--{label}-amqps-port",
+            default=str(amqps_port),
+            show_default=True,
+            help="Its port of AMQP over TLS, or 'off'.",
+        ),
+        click.option(f"--{label}-http-port", type=port, default=http_port, show_default=True, help="Its HTTP port."),
+        click.option(f"--{label}-config", type=path, help="Its settings, in a file as for `tandembus serve`."),
+    ]
+
+    def add(command: T) -> T:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.command()
-@_side_options(PRIMARY, DEFAULT_FOLDER, 5672, 5671, 5300)
-@_side_options(SECONDARY, SECONDARY_FOLDER, 5682, 5681, 5310)
+@_side_options(PRIMARY, str(DEFAULT_DATA), 5672, 5671, 5300)
+@_side_options(SECONDARY, "tandembus-data-secondary", 5682, 5681, 5310)
 @click.option("--host", help="Address that both listen on.  [default: 127.0.0.1]")
 @click.option("--brokers", type=click.IntRange(0, 64), default=2, show_default=True, help="Message brokers of each.")
 @click.option("--audit", "is_audited", is_flag=True, help="Record every message and what becomes of it, in both.")
@@ -141,7 +163,7 @@ def _side_options(label: str, data: str, amqp_port: int, amqps_port: int, http_p
     help="The logs of both for people or as JSON lines; auto: for people on a terminal.  [default: auto]",
 )
 @click.option("--show-key", "is_key_shown", is_flag=True, help=SHOW_KEY_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print in JSON where they are, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Say in JSON where they are, for programs.")
 def up(
     host: str | None,
     brokers: int,
@@ -160,6 +182,7 @@ def up(
 
     \b
     Examples:
+      tandembus up
       tandembus up --primary-name contoso --primary-data contoso-data
       tandembus up --brokers 0 --secondary-amqp-port 0 --secondary-amqps-port off --secondary-http-port 0
 
@@ -210,8 +233,8 @@ async def _run(
 
 
 def _tell_of(side: Side, text: str) -> None:
-    """Passes on a line of a namespace. Its link is left out, since `up` prints one for each when both are ready. Its
-    advice names options of `serve`, which have the label here."""
+    """Its link is left out: where both are ready there is one for each. Its advice names options of `serve`, which
+    have the label here."""
     if text.startswith(TRY):
         text = text.replace("--", f"--{side.label}-")
     if not text.startswith(DASHBOARD):
@@ -246,7 +269,7 @@ def _print(
 
 def _first_commands(primary: Side) -> str:
     commands = ["tandembus queue create orders", 'tandembus send orders "hello"', "tandembus receive orders"]
-    if primary.data != Path(DEFAULT_FOLDER):  # where commands look by themselves
+    if primary.data != DEFAULT_DATA:  # where commands look by themselves
         connection_string = f'"$(tandembus connection-string --data {shlex.quote(str(primary.data))})"'
         commands.insert(0, f"export TANDEMBUS_CONNECTION_STRING={connection_string}")
     if shutil.which("tandembus") is None:

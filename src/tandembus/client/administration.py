@@ -1,13 +1,14 @@
-"""Administration over HTTP: creates, reads, updates, lists and deletes queues, topics, subscriptions and rules."""
+"""Administration over HTTP: create, look at, change, list and delete queues, topics, subscriptions and rules."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Final
+from xml.etree.ElementTree import Element
 
 from tandembus.client.addresses import rule_path, subscription_path
-from tandembus.client.atom import as_answered, description_in, entry_with
+from tandembus.client.atom import entry_with
 from tandembus.client.atom_requests import AtomRequests
 from tandembus.client.entities import (
     EntityInfo,
@@ -23,11 +24,9 @@ from tandembus.client.entities import (
     is_topic,
 )
 from tandembus.client.errors import OtherKind
+from tandembus.client.rules import rule_element, rule_of
 from tandembus.clock import Clock
 from tandembus.descriptions import RuleDescription
-from tandembus.descriptions.atom import ATOM
-from tandembus.descriptions.atom_rules import ROOT, read_rule, write_rule
-from tandembus.descriptions.xml_reader import Element
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 NAMESPACE_INFO: Final = "$namespaceinfo"
@@ -68,9 +67,7 @@ class Administration:
     async def namespace_name(self) -> str | None:
         """The namespace's own name, whatever its address; None where the service does not say. Needs Manage."""
         entry = await self.requests.entry("GET", NAMESPACE_INFO)
-        content = entry.child(ATOM, "content")
-        descriptions = content.children if content is not None else []
-        return next((one.text for each in descriptions for one in each.children if one.name == "Name"), "") or None
+        return next((each.text for each in entry.iter() if each.tag.rpartition("}")[2] == "Name" and each.text), None)
 
     async def get_entity(self, name: str) -> EntityInfo[QueueSettings] | EntityInfo[TopicSettings]:
         """The queue or topic of this name, whichever it is."""
@@ -105,7 +102,7 @@ class Administration:
         return await self._update(await self.get_topic(name), name, changes)
 
     async def delete_topic(self, name: str) -> None:
-        """Deletes the topic with all its subscriptions and their messages."""
+        """With all its subscriptions and their messages."""
         await self._found(name, is_wanted_topic=True)
         await self.requests.entry("DELETE", name)
 
@@ -148,10 +145,10 @@ class Administration:
         return await self._put_rule(topic, subscription, rule, NO_HEADERS)
 
     async def get_rule(self, topic: str, subscription: str, name: str) -> RuleDescription:
-        return _rule_of(await self.requests.entry("GET", rule_path(topic, subscription, name)))
+        return rule_of(await self.requests.entry("GET", rule_path(topic, subscription, name)))
 
     async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
-        """Replaces the filter and action of the rule of the same name."""
+        """Put this in the place of the rule of the same name."""
         return await self._put_rule(topic, subscription, rule, UPDATE)
 
     async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
@@ -160,7 +157,7 @@ class Administration:
     async def rules(self, topic: str, subscription: str) -> AsyncIterator[RuleDescription]:
         """All rules of a subscription, by name."""
         async for entry in self.requests.entries(f"{subscription_path(topic, subscription)}/Rules"):
-            yield _rule_of(entry)
+            yield rule_of(entry)
 
     async def _found(self, name: str, is_wanted_topic: bool) -> Element:
         """Queues and topics share their names and addresses, so only the answer tells which of them it is: raises
@@ -179,7 +176,7 @@ class Administration:
         headers: Mapping[str, str] = NO_HEADERS,
         default_rule: RuleDescription | None = None,
     ) -> Element:
-        description = description_of(settings, self.requests.host, default_rule)
+        description = description_of(settings, self.requests.namespace, default_rule)
         sent = {**headers, **self._forward_tokens(settings)}
         return await self.requests.entry("PUT", path, entry_with(description), sent)
 
@@ -191,21 +188,16 @@ class Administration:
         self, topic: str, subscription: str, rule: RuleDescription, headers: Mapping[str, str]
     ) -> RuleDescription:
         path = rule_path(topic, subscription, rule.name)
-        return _rule_of(await self.requests.entry("PUT", path, entry_with(write_rule(rule)), headers))
+        return rule_of(await self.requests.entry("PUT", path, entry_with(rule_element(rule)), headers))
 
     def _forward_tokens(self, settings: Settings) -> dict[str, str]:
-        """Returns a token for each forwarding target, which proves the right to send there."""
+        """Who forwards must be allowed to send there: a token for each target goes along."""
         targets = {
             FORWARD_TOKEN: getattr(settings, "forward_to", None),
-            DEAD_LETTER_FORWARD_TOKEN: getattr(settings, "forward_dead_lettered_messages_to", None),
+            DEAD_LETTER_FORWARD_TOKEN: getattr(settings, "forward_dead_letters_to", None),
         }
         return {
             header: self.requests.token(f"{self.requests.base}/{target}")
             for header, target in targets.items()
             if target
         }
-
-
-def _rule_of(entry: Element) -> RuleDescription:
-    description_in(entry, ROOT)
-    return as_answered(lambda: read_rule(entry))

@@ -1,55 +1,76 @@
-"""Atom entries around descriptions, as a client sends and reads them."""
+"""Atom entries around descriptions: the form in which a namespace is asked for entities and tells of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
+from xml.etree import ElementTree
 
-from tandembus.descriptions.atom import ATOM, SERVICE_BUS
-from tandembus.descriptions.xml_reader import Element, read_xml
-from tandembus.errors import BusError, EntityNotFound, InvalidArgument, MalformedData
+from tandembus.client.durations import duration_of, duration_text
+from tandembus.errors import EntityNotFound, MalformedData
 
-MAX_BYTES: Final = 256 * 1024 * 1024
-MAX_DEPTH: Final = 64
-MAX_ELEMENTS: Final = 10_000_000
-"""Answers of the namespace that was asked: caps only against a flood."""
+ATOM: Final = "{http://www.w3.org/2005/Atom}"
+CONNECT: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
+COUNTS: Final = "{http://schemas.microsoft.com/netservices/2011/06/servicebus}"
+INSTANCE_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
+SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 
-T = TypeVar("T")
-
-
-def document_of(body: bytes) -> Element:
-    """An empty document where the answer has none."""
-    if not body:
-        return Element("", "nothing", {})
-    try:
-        return read_xml(body, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS)
-    except MalformedData as error:
-        raise BusError("the answer is not XML: is this address a Service Bus namespace?") from error
+Scalar = float | int | bool | str | None
 
 
-def entry_with(description: str) -> bytes:
+def entry_with(description: ElementTree.Element) -> bytes:
     """The Atom entry that asks for what is described."""
-    head = f'<?xml version="1.0" encoding="utf-8"?><entry xmlns="{ATOM}"><content type="application/xml">'
-    return f"{head}{description}</content></entry>".encode()
+    entry = ElementTree.Element(f"{ATOM}entry")
+    ElementTree.SubElement(entry, f"{ATOM}content", type="application/xml").append(description)
+    text: bytes = ElementTree.tostring(entry, encoding="utf-8", xml_declaration=True)
+    return text
 
 
-def description_in(entry: Element, name: str) -> Element:
+def description_in(entry: ElementTree.Element, name: str) -> ElementTree.Element:
     """The description of this kind in an answer; services answer with an empty feed for what is not there."""
-    content = entry.child(ATOM, "content")
-    description = content.child(SERVICE_BUS, name) if content is not None else None
+    description = entry.find(f"{ATOM}content/{CONNECT}{name}")
     if description is None:
         raise EntityNotFound(f"the service answered without a {name}: there is no such entity")
     return description
 
 
-def title_of(entry: Element) -> str:
-    title = entry.child(ATOM, "title")
-    return title.text.strip() if title is not None else ""
+def title_of(entry: ElementTree.Element) -> str:
+    return (entry.findtext(f"{ATOM}title") or "").strip()
 
 
-def as_answered(read: Callable[[], T]) -> T:
-    """What is wrong in an answer is the service's mistake, not the caller's."""
+def add(parent: ElementTree.Element, name: str, text: str | None = None) -> ElementTree.Element:
+    child = ElementTree.SubElement(parent, CONNECT + name)
+    child.text = text
+    return child
+
+
+def text_of(kind: str, value: float | str) -> str:
+    match kind:
+        case "duration":
+            return duration_text(float(value))
+        case "flag":
+            return "true" if value else "false"
+        case _:
+            return str(value)
+
+
+def value_of(kind: str, text: str | None) -> Scalar:
+    """None for what the service does not say."""
+    if not text:
+        return None
+    match kind:
+        case "duration":
+            return duration_of(text)
+        case "number":
+            return whole_number(text)
+        case "flag":
+            return text.strip().lower() == "true"
+        case _:
+            return text
+
+
+def whole_number(text: str | None) -> int:
+    """0 where there is none: counts that a service leaves out are not counted there."""
     try:
-        return read()
-    except InvalidArgument as error:
-        raise MalformedData(f"the service answered with something that makes no sense: {error}") from None
+        return int(text or 0)
+    except ValueError:
+        raise MalformedData(f"the service answered with {text!r} where a number belongs") from None

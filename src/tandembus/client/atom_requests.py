@@ -1,4 +1,4 @@
-"""Requests to the HTTP front end of a namespace: tokens, answers and pages."""
+"""Requests to the HTTP front end of a namespace: who asks, how an answer is read, page after page."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import aiohttp
 
-from tandembus.client.atom import document_of
+from tandembus.client.atom import ATOM
 from tandembus.client.errors import ConnectionLost, failure_of_answer
 from tandembus.clock import Clock, SystemClock
-from tandembus.descriptions.atom import ATOM
-from tandembus.descriptions.xml_reader import Element
 from tandembus.errors import BusError, OperationTimeout, Unauthorized
 from tandembus.security.sas import ConnectionString, make_token, parse_connection_string
 
@@ -41,7 +40,7 @@ class AtomRequests:
     ) -> None:
         self._parts: Final = parse_connection_string(connection_string)
         self.base: Final = _base_url(self._parts)
-        self.host: Final = self._parts.endpoint
+        self.namespace: Final = f"sb://{self._parts.endpoint}"
         self._tls: Final = None if self._parts.use_emulator else ssl.create_default_context(cafile=ca_path)
         self._clock: Final = clock or SystemClock()
         self._timeout: Final = aiohttp.ClientTimeout(total=timeout_s)
@@ -54,16 +53,16 @@ class AtomRequests:
 
     async def entry(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Element:
+    ) -> ElementTree.Element:
         """The answer's document; an empty one where the answer has none."""
-        return document_of(await self._request(method, path, body, headers or {}))
+        return _document(await self._request(method, path, body, headers or {}))
 
-    async def entries(self, path: str) -> AsyncIterator[Element]:
+    async def entries(self, path: str) -> AsyncIterator[ElementTree.Element]:
         """All entries of a feed; asks for one page after the other."""
         skip = 0
         while True:
-            feed = document_of(await self._request("GET", path, None, {}, f"&$skip={skip}&$top={PAGE_SIZE}"))
-            entries = [child for child in feed.children if (child.namespace, child.name) == (ATOM, "entry")]
+            feed = _document(await self._request("GET", path, None, {}, f"&$skip={skip}&$top={PAGE_SIZE}"))
+            entries = feed.findall(f"{ATOM}entry")
             for entry in entries:
                 yield entry
             if len(entries) < PAGE_SIZE:
@@ -152,6 +151,15 @@ def _base_url(parts: ConnectionString) -> str:
     return f"https://{host}:{parts.port or HTTPS_PORT}"
 
 
+def _document(body: bytes) -> ElementTree.Element:
+    if not body:
+        return ElementTree.Element("nothing")
+    try:
+        return ElementTree.fromstring(body)
+    except ElementTree.ParseError as error:
+        raise BusError("the answer is not XML: is this address a Service Bus namespace?") from error
+
+
 def _json_object(text: bytes) -> dict[str, object]:
     try:
         value = json.loads(text)
@@ -164,7 +172,6 @@ def _json_object(text: bytes) -> dict[str, object]:
 
 def _detail_of(body: bytes) -> str:
     try:
-        detail = document_of(body).child("", "Detail")
-    except BusError:
+        return (ElementTree.fromstring(body).findtext("Detail") or "").strip()
+    except ElementTree.ParseError:
         return body[:200].decode(errors="replace").strip()
-    return detail.text.strip() if detail is not None else ""

@@ -1,25 +1,22 @@
-"""Queues, topics and subscriptions as a client asks for them, and as a namespace describes them.
+"""Queues, topics and subscriptions as plain data, and as the descriptions a namespace speaks.
 
-Settings have the names of `descriptions.settings`. `None` leaves one to the service, so that this works with any
-service, whatever its defaults are; a duration of infinity means never.
+`None` in the settings means "what the service takes by default", so that this works with any service, whatever its
+defaults are. What the settings are called on the wire stands in one table; which of them an entity has, and in which
+order the service wants them, is the order of the fields of its class.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
+from xml.etree import ElementTree
 
-from tandembus.client.access_policies import AccessPolicy
-from tandembus.client.atom import as_answered, description_in, title_of
-from tandembus.descriptions import EntityKind, RuleDescription
-from tandembus.descriptions.atom import ATOM, ORDERS, ROOTS, children_of, described, read_settings, write_setting
-from tandembus.descriptions.atom_rules import rule_elements
+from tandembus.client.access_policies import AccessPolicy, add_policies, policies_in
+from tandembus.client.atom import ATOM, CONNECT, COUNTS, add, description_in, text_of, title_of, value_of, whole_number
+from tandembus.client.rules import rule_element
+from tandembus.descriptions import RuleDescription
 from tandembus.descriptions.changes import FRAGMENT_COUNT
-from tandembus.descriptions.durations import parse_integer
-from tandembus.descriptions.settings import BY_ELEMENT, BY_NAME, Kind
-from tandembus.descriptions.xml_reader import Element
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,58 +24,57 @@ class QueueSettings:
     """What can be chosen for a queue. `None` leaves the choice to the service."""
 
     lock_duration_s: float | None = None
-    max_size_in_megabytes: int | None = None
+    max_size_mb: int | None = None
     requires_duplicate_detection: bool | None = None
     requires_session: bool | None = None
-    default_message_time_to_live_s: float | None = None
-    dead_lettering_on_message_expiration: bool | None = None
-    duplicate_detection_history_time_window_s: float | None = None
+    default_time_to_live_s: float | None = None
+    dead_lettering_on_expiration: bool | None = None
+    duplicate_detection_window_s: float | None = None
     max_delivery_count: int | None = None
-    enable_batched_operations: bool | None = None
-    authorization_rules: tuple[AccessPolicy, ...] | None = None
+    batched_operations: bool | None = None
+    policies: tuple[AccessPolicy, ...] | None = None
     status: str | None = None
-    support_ordering: bool | None = None
     auto_delete_on_idle_s: float | None = None
-    enable_partitioning: bool | None = None
-    enable_express: bool | None = None
+    partitioning: bool | None = None
+    express: bool | None = None
     forward_to: str | None = None
     user_metadata: str | None = None
-    forward_dead_lettered_messages_to: str | None = None
-    max_message_size_in_kilobytes: int | None = None
+    forward_dead_letters_to: str | None = None
+    max_message_size_kb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What can be chosen for a topic; each of its subscriptions has settings of its own."""
+    """What can be chosen for a topic; what its subscriptions do with a message is theirs to choose."""
 
-    default_message_time_to_live_s: float | None = None
-    max_size_in_megabytes: int | None = None
+    default_time_to_live_s: float | None = None
+    max_size_mb: int | None = None
     requires_duplicate_detection: bool | None = None
-    duplicate_detection_history_time_window_s: float | None = None
-    enable_batched_operations: bool | None = None
-    filtering_messages_before_publishing: bool | None = None
-    authorization_rules: tuple[AccessPolicy, ...] | None = None
+    duplicate_detection_window_s: float | None = None
+    batched_operations: bool | None = None
+    filtering_before_publishing: bool | None = None
+    policies: tuple[AccessPolicy, ...] | None = None
     status: str | None = None
     support_ordering: bool | None = None
     auto_delete_on_idle_s: float | None = None
-    enable_partitioning: bool | None = None
-    enable_express: bool | None = None
+    partitioning: bool | None = None
+    express: bool | None = None
     user_metadata: str | None = None
-    max_message_size_in_kilobytes: int | None = None
+    max_message_size_kb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSettings:
     lock_duration_s: float | None = None
     requires_session: bool | None = None
-    default_message_time_to_live_s: float | None = None
-    dead_lettering_on_message_expiration: bool | None = None
-    dead_lettering_on_filter_evaluation_exceptions: bool | None = None
+    default_time_to_live_s: float | None = None
+    dead_lettering_on_expiration: bool | None = None
+    dead_lettering_on_filter_errors: bool | None = None
     max_delivery_count: int | None = None
-    enable_batched_operations: bool | None = None
+    batched_operations: bool | None = None
     status: str | None = None
     forward_to: str | None = None
-    forward_dead_lettered_messages_to: str | None = None
+    forward_dead_letters_to: str | None = None
     auto_delete_on_idle_s: float | None = None
     user_metadata: str | None = None
 
@@ -86,11 +82,38 @@ class SubscriptionSettings:
 Settings = QueueSettings | TopicSettings | SubscriptionSettings
 S = TypeVar("S", QueueSettings, TopicSettings, SubscriptionSettings)
 
-KINDS: Final[Mapping[type[Settings], EntityKind]] = {
-    QueueSettings: EntityKind.QUEUE,
-    TopicSettings: EntityKind.TOPIC,
-    SubscriptionSettings: EntityKind.SUBSCRIPTION,
+ELEMENTS: Final[Mapping[str, tuple[str, str]]] = {
+    "lock_duration_s": ("LockDuration", "duration"),
+    "max_size_mb": ("MaxSizeInMegabytes", "number"),
+    "requires_duplicate_detection": ("RequiresDuplicateDetection", "flag"),
+    "requires_session": ("RequiresSession", "flag"),
+    "default_time_to_live_s": ("DefaultMessageTimeToLive", "duration"),
+    "dead_lettering_on_expiration": ("DeadLetteringOnMessageExpiration", "flag"),
+    "dead_lettering_on_filter_errors": ("DeadLetteringOnFilterEvaluationExceptions", "flag"),
+    "duplicate_detection_window_s": ("DuplicateDetectionHistoryTimeWindow", "duration"),
+    "max_delivery_count": ("MaxDeliveryCount", "number"),
+    "batched_operations": ("EnableBatchedOperations", "flag"),
+    "filtering_before_publishing": ("FilteringMessagesBeforePublishing", "flag"),
+    "policies": ("AuthorizationRules", "policies"),
+    "status": ("Status", "text"),
+    "support_ordering": ("SupportOrdering", "flag"),
+    "auto_delete_on_idle_s": ("AutoDeleteOnIdle", "duration"),
+    "partitioning": ("EnablePartitioning", "flag"),
+    "express": ("EnableExpress", "flag"),
+    "forward_to": ("ForwardTo", "entity"),
+    "user_metadata": ("UserMetadata", "text"),
+    "forward_dead_letters_to": ("ForwardDeadLetteredMessagesTo", "entity"),
+    "max_message_size_kb": ("MaxMessageSizeInKilobytes", "number"),
 }
+"""Setting -> its element, and what stands in it."""
+
+DESCRIPTIONS: Final[Mapping[type[Settings], str]] = {
+    QueueSettings: "QueueDescription",
+    TopicSettings: "TopicDescription",
+    SubscriptionSettings: "SubscriptionDescription",
+}
+
+_RULE_STANDS_BEFORE: Final = "max_delivery_count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +153,7 @@ class EntityInfo(Generic[S]):
         """Over how many fragments its messages are spread; None for a subscription: as many as its topic has."""
         if isinstance(self.settings, SubscriptionSettings):
             return None
-        return FRAGMENT_COUNT if self.settings.enable_partitioning else 1
+        return FRAGMENT_COUNT if self.settings.partitioning else 1
 
 
 _COUNT_ELEMENTS: Final = (
@@ -150,80 +173,80 @@ def changed(present: S, changes: S) -> S:
     return replace(merged, **dict.fromkeys(emptied))
 
 
-def description_of(settings: Settings, host: str, default_rule: RuleDescription | None = None) -> str:
+def description_of(
+    settings: Settings, namespace: str, default_rule: RuleDescription | None = None
+) -> ElementTree.Element:
     """What asks for an entity with these settings.
 
-    `host` is the namespace's, since the service takes only absolute addresses of where to forward to.
+    `namespace` is `sb://HOST`, since the service takes only absolute addresses of where to forward to.
     `default_rule` is a new subscription's first rule, in place of the one that takes everything.
     """
-    kind = KINDS[type(settings)]
-    elements: list[str] = []
-    for name in ORDERS[kind]:
-        if name == "DefaultRuleDescription" and default_rule is not None:
-            elements.append(f"<{name}>{''.join(rule_elements(default_rule))}</{name}>")
-        setting = BY_ELEMENT.get(name)
-        value = getattr(settings, setting.name, None) if setting is not None else None
-        if setting is not None and value is not None:
-            sent = [policy.as_rule() for policy in value] if setting.kind is Kind.POLICIES else value
-            elements.append(write_setting(setting, sent, host))
-    return described(ROOTS[kind], elements)
+    description = ElementTree.Element(CONNECT + DESCRIPTIONS[type(settings)])
+    for each in fields(settings):
+        if each.name == _RULE_STANDS_BEFORE and default_rule is not None:
+            description.append(rule_element(default_rule, "DefaultRuleDescription"))
+        value = getattr(settings, each.name)
+        if value is None:
+            continue
+        element, kind = ELEMENTS[each.name]
+        if kind == "policies":
+            add_policies(description, value)
+        else:
+            add(description, element, f"{namespace}/{value}" if kind == "entity" else text_of(kind, value))
+    return description
 
 
-def is_topic(entry: Element) -> bool:
+def is_topic(entry: ElementTree.Element) -> bool:
     """Queues and topics share their names, so an answer may be about either."""
-    return _describes(entry, EntityKind.TOPIC)
+    return _describes(entry, TopicSettings)
 
 
-def is_queue(entry: Element) -> bool:
-    return _describes(entry, EntityKind.QUEUE)
+def is_queue(entry: ElementTree.Element) -> bool:
+    return _describes(entry, QueueSettings)
 
 
-def _describes(entry: Element, kind: EntityKind) -> bool:
-    content = entry.child(ATOM, "content")
-    return content is not None and [child.name for child in content.children] == [ROOTS[kind]]
+def _describes(entry: ElementTree.Element, kind: type[Settings]) -> bool:
+    return entry.find(f"{ATOM}content/{CONNECT}{DESCRIPTIONS[kind]}") is not None
 
 
-def entity_of(entry: Element, kind: type[S]) -> EntityInfo[S]:
-    return as_answered(lambda: _entity_of(entry, kind))
-
-
-def _entity_of(entry: Element, kind: type[S]) -> EntityInfo[S]:
-    elements = children_of(description_in(entry, ROOTS[KINDS[kind]]))
-    texts = {name: element.text.strip() or None for name, element in elements.items()}
-    elements.pop("Status", None)
-    names = {each.name for each in fields(kind)}
-    found = {name: value for name, value in read_settings(KINDS[kind], elements).items() if name in names}
-    # As it came: a service may have more words for a status than can be asked for.
-    found["status"] = texts.get("Status")
+def entity_of(entry: ElementTree.Element, kind: type[S]) -> EntityInfo[S]:
+    description = description_in(entry, DESCRIPTIONS[kind])
+    settings = {each.name: _setting_in(description, each.name) for each in fields(kind)}
     return EntityInfo(
         name=title_of(entry),
-        settings=kind(**{name: _own_value(name, value) for name, value in found.items()}),
-        counts=_counts_in(elements),
-        created_at=texts.get("CreatedAt"),
-        updated_at=texts.get("UpdatedAt"),
-        accessed_at=texts.get("AccessedAt"),
-        subscription_count=_count(texts.get("SubscriptionCount")) or 0,
-        availability_status=texts.get("EntityAvailabilityStatus"),
+        settings=kind(**settings),  # type: ignore[arg-type]
+        counts=_counts_in(description),
+        created_at=description.findtext(f"{CONNECT}CreatedAt"),
+        updated_at=description.findtext(f"{CONNECT}UpdatedAt"),
+        accessed_at=description.findtext(f"{CONNECT}AccessedAt"),
+        subscription_count=whole_number(description.findtext(f"{CONNECT}SubscriptionCount")),
+        availability_status=description.findtext(f"{CONNECT}EntityAvailabilityStatus"),
     )
 
 
-def _own_value(name: str, value: Any) -> Any:
-    if value is None and BY_NAME[name].kind is Kind.DURATION:
-        return math.inf
-    if isinstance(value, tuple):
-        return tuple([AccessPolicy.of_rule(rule) for rule in value])
-    return value
+def _setting_in(description: ElementTree.Element, name: str) -> object:
+    element, kind = ELEMENTS[name]
+    if kind == "policies":
+        return policies_in(description)
+    value = value_of(kind, description.findtext(CONNECT + element))
+    return _path_in(value) if kind == "entity" and isinstance(value, str) else value
 
 
-def _counts_in(elements: Mapping[str, Element]) -> EntityCounts:
-    details = elements.get("CountDetails")
-    texts = {child.name: child.text.strip() for child in details.children} if details is not None else {}
-    counts = {attribute: _count(texts.get(name)) for name, attribute in _COUNT_ELEMENTS}
-    size = elements.get("SizeInBytes")
-    return EntityCounts(size_bytes=_count(size.text.strip() if size is not None else None), **counts)
+def _path_in(address: str) -> str | None:
+    """The entity's path in `sb://HOST/PATH`; a path without a host as it is."""
+    _, is_absolute, rest = address.partition("://")
+    return (rest.partition("/")[2] if is_absolute else address).strip("/") or None
+
+
+def _counts_in(description: ElementTree.Element) -> EntityCounts:
+    details = description.find(f"{CONNECT}CountDetails")
+    counts = {
+        attribute: _count(details.findtext(COUNTS + element) if details is not None else None)
+        for element, attribute in _COUNT_ELEMENTS
+    }
+    return EntityCounts(size_bytes=_count(description.findtext(f"{CONNECT}SizeInBytes")), **counts)
 
 
 def _count(text: str | None) -> int | None:
-    """None for a count that the service does not know; one that it leaves out is 0."""
-    count = parse_integer(text or "0", "a count")
+    count = whole_number(text)
     return count if count >= 0 else None

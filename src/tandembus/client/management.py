@@ -15,8 +15,8 @@ from tandembus.client.errors import failure_of_status
 from tandembus.client.messages import OutgoingMessage, ReceivedMessage
 from tandembus.client.receiver import ReceiveMode
 from tandembus.client.request_link import Answer, RequestLink, StatusNames
+from tandembus.client.rule_values import rule_from, rule_map
 from tandembus.descriptions import RuleDescription
-from tandembus.descriptions.amqp_rules import rule_from, rule_map
 
 STATUS_NAMES: Final = StatusNames("statusCode", "statusDescription", "errorCondition")
 OK: Final = 200

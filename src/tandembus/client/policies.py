@@ -1,7 +1,7 @@
-"""The shared access policies of a queue or topic, or of the whole namespace, with their keys.
+"""Who may do what: the policies of a queue or topic, or of the whole namespace, with their keys.
 
-Policies of an entity are part of its description, so every Service Bus has them. Policies of the namespace are
-read and changed by requests that only tandembus has.
+Those of an entity stand in its description, so every Service Bus has them. The namespace's own are asked for in a
+way that only a tandembus namespace knows.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NAMESPACE_POLICIES: Final = "$policies"
 
 
 class Policies(Protocol):
-    """The policies of one place. A change takes effect at once for new connections.
+    """The policies of one place. What is changed counts at once for whoever connects anew.
 
-    An operation on a policy that does not exist raises `EntityNotFound`.
+    What is about a policy that is not there raises `EntityNotFound`.
     """
 
     async def all(self) -> Sequence[AccessPolicy]: ...
@@ -33,10 +33,10 @@ class Policies(Protocol):
         """A key that is not given is made. `EntityAlreadyExists` if the name is taken."""
 
     async def allow(self, name: str, rights: tuple[str, ...]) -> AccessPolicy:
-        """Replaces the rights of a policy and keeps its keys."""
+        """These rights in place of those it has; its keys stay."""
 
     async def regenerate(self, name: str, secondary: bool) -> AccessPolicy:
-        """Replaces one of the two keys; tokens made with the old key stop working."""
+        """Make one of the two keys anew; tokens of the old one are worth nothing from then on."""
 
     async def remove(self, name: str) -> None: ...
 
@@ -49,7 +49,7 @@ class EntityPolicies:
         self._entity: Final = entity
 
     async def all(self) -> Sequence[AccessPolicy]:
-        return (await self._administration.get_entity(self._entity)).settings.authorization_rules or ()
+        return (await self._administration.get_entity(self._entity)).settings.policies or ()
 
     async def get(self, name: str) -> AccessPolicy:
         return _named(await self.all(), name)
@@ -81,9 +81,9 @@ class EntityPolicies:
     async def _put(self, policies: tuple[AccessPolicy, ...]) -> None:
         found = await self._administration.get_entity(self._entity)
         if isinstance(found.settings, TopicSettings):
-            await self._administration.update_topic(self._entity, TopicSettings(authorization_rules=policies))
+            await self._administration.update_topic(self._entity, TopicSettings(policies=policies))
         else:
-            await self._administration.update_queue(self._entity, QueueSettings(authorization_rules=policies))
+            await self._administration.update_queue(self._entity, QueueSettings(policies=policies))
 
 
 class NamespacePolicies:

@@ -1,4 +1,4 @@
-"""Settings of entities, rules and policies as plain data: names, defaults, ranges, and their forms on the wire.
+"""What entities and rules are asked to be: plain data, its defaults, and what of it is allowed.
 
 Below the broker on purpose, which needs these settings and may not know of namespaces. Nothing here looks
 anything up: whether a name is taken is the catalog's to say.
@@ -18,6 +18,7 @@ from tandembus.descriptions.changes import (
 from tandembus.descriptions.entities import (
     EntityDescription,
     EntityKind,
+    EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -31,8 +32,8 @@ from tandembus.descriptions.names import (
     validate_rule_name,
     validate_subscription_name,
 )
+from tandembus.descriptions.ranges import MAX_DELIVERY_COUNT, NEVER_S
 from tandembus.descriptions.records import (
-    description_of,
     from_record,
     rule_from_record,
     rule_to_record,
@@ -50,7 +51,6 @@ from tandembus.descriptions.rules import (
     TrueFilter,
     default_rule,
 )
-from tandembus.descriptions.settings import MAX_DELIVERY_COUNT, NEVER_S, EntityStatus
 
 __all__ = [
     "DEFAULT_RULE_NAME",
@@ -77,7 +77,6 @@ __all__ = [
     "check_new_keys",
     "check_update",
     "default_rule",
-    "description_of",
     "from_record",
     "rule_from_record",
     "rule_to_record",

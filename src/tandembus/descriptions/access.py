@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandembus.config import MIN_KEY_LENGTH
-from tandembus.descriptions.names import out_of_range
+from tandembus.descriptions.ranges import out_of_range
 from tandembus.errors import InvalidArgument
 
 MAX_AUTHORIZATION_RULES: Final = 12
@@ -19,13 +19,13 @@ _RULE_KEY: Final = re.compile(r"[!-:<-~]{1,256}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRule:
-    """A SAS policy. The policy of an entity grants nothing outside that entity."""
+    """A SAS policy; one that belongs to an entity is worth nothing outside of it."""
 
     key_name: str
     primary_key: str = dataclasses.field(repr=False)
     secondary_key: str = dataclasses.field(repr=False)
     rights: frozenset[str] = frozenset()
-    """Any of 'Send', 'Listen' and 'Manage'."""
+    """Of 'Send', 'Listen' and 'Manage'."""
     created_at: float = 0.0
     modified_at: float = 0.0
 

@@ -1,4 +1,4 @@
-"""The names that entities, subscriptions and rules may have.
+"""What entities, subscriptions and rules may be called.
 
 Entity names are ASCII, so that 'the same name in other letters' has one meaning only: A-Z are a-z. Rule names
 stand in no address, so more characters are allowed in them.
@@ -22,12 +22,8 @@ _NOT_IN_RULE_NAMES: Final = frozenset("/\\?#@*%")
 _SHOWN_LENGTH: Final = 300
 
 
-def out_of_range(name: str, value: object, allowed: str) -> InvalidArgument:
-    return InvalidArgument(f"{name} is {value}; allowed: {allowed}.")
-
-
 def subscription_path(topic: str, subscription: str) -> str:
-    """Returns the address of a subscription, which in lower case is also its key."""
+    """How a subscription is addressed, and what it is found by (in lower case)."""
     return f"{topic}/{SUBSCRIPTIONS}/{subscription}"
 
 
@@ -67,7 +63,7 @@ def validate_subscription_name(name: str) -> None:
 
 
 def validate_rule_name(name: str) -> None:
-    """Accepts printable characters that do not separate the parts of a URI. Raises InvalidArgument."""
+    """Printable, without what separates the parts of a URI. Raises InvalidArgument."""
     _check_length("rule", name, MAX_RULE_NAME_LENGTH)
     is_clean = name.isprintable() and name == name.strip() and not _NOT_IN_RULE_NAMES & set(name)
     if not is_clean or name in (".", ".."):

@@ -1,6 +1,6 @@
-"""Descriptions as JSON documents, as the catalog stores them.
+"""Descriptions as plain values, for a store that knows only those (JSON).
 
-A field that an older record does not have gets its default; a field of a newer version is ignored.
+What an older record does not have gets its default, and what a newer one has beside it is left out.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from uuid import UUID
 from tandembus.amqp.encoding.values import Described, Typed
 from tandembus.descriptions.access import AuthorizationRule
 from tandembus.descriptions.entities import (
-    CLASSES,
     EntityDescription,
-    EntityKind,
+    EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -33,7 +32,6 @@ from tandembus.descriptions.rules import (
     TrueFilter,
     Values,
 )
-from tandembus.descriptions.settings import EntityStatus
 
 _FILTERS: Final = {"sql": SqlFilter, "true": TrueFilter, "false": FalseFilter, "correlation": CorrelationFilter}
 _FIELDS: Final = {
@@ -56,10 +54,6 @@ def to_record(description: EntityDescription) -> dict[str, object]:
             {**dataclasses.asdict(rule), "rights": sorted(rule.rights)} for rule in description.authorization_rules
         ]
     return record
-
-
-def description_of(kind: EntityKind, record: Mapping[str, object]) -> EntityDescription:
-    return CLASSES[kind](**_entity_values(CLASSES[kind], record))
 
 
 def from_record(record: Mapping[str, object]) -> QueueDescription:

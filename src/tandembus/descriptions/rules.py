@@ -11,27 +11,16 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from tandembus.amqp.encoding.values import Described, Typed
-from tandembus.descriptions.names import DEFAULT_RULE_NAME, out_of_range, validate_rule_name
+from tandembus.descriptions.names import DEFAULT_RULE_NAME, validate_rule_name
+from tandembus.descriptions.ranges import out_of_range
 from tandembus.errors import InvalidArgument
 from tandembus.limits import Limits
 
 Values: TypeAlias = tuple[tuple[str, object], ...]
-"""Names and values: str, bool, int (a long), float (a double), datetime, timedelta, UUID and bytes as they are; values
-of every other type of AMQP as Typed and Described."""
+"""Names and values: str, int, float, bool, datetime, timedelta; over AMQP also UUID, bytes, Typed, Described."""
 
-CORRELATED: Final = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "label",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
-"""The system properties that a correlation filter compares: the name in XML, and that of the field."""
 _LONGEST_SPAN: Final = timedelta(microseconds=2**63 // 10)
-"""AMQP and .NET count durations in ticks of 100 ns with 64 bits."""
+"""AMQP, and .NET, count spans of time in 100 ns, in 64 bits."""
 _PLAIN: Final = (str, bool, int, float, datetime, timedelta, UUID, bytes)
 
 
@@ -67,9 +56,18 @@ class CorrelationFilter:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The system properties to compare, by their name in XML."""
-        named = {element: getattr(self, name) for element, name in CORRELATED.items()}
-        return {element: value for element, value in named.items() if value is not None}
+        """The system properties that are asked for, by their name in a description."""
+        named = {
+            "CorrelationId": self.correlation_id,
+            "MessageId": self.message_id,
+            "To": self.to,
+            "ReplyTo": self.reply_to,
+            "Label": self.label,
+            "SessionId": self.session_id,
+            "ReplyToSessionId": self.reply_to_session_id,
+            "ContentType": self.content_type,
+        }
+        return {name: value for name, value in named.items() if value is not None}
 
 
 Filter: TypeAlias = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
@@ -101,7 +99,7 @@ class RuleDescription:
 
 
 def default_rule(name: str = DEFAULT_RULE_NAME) -> RuleDescription:
-    """The rule of a new subscription that names none: it takes every message."""
+    """What a new subscription has unless it is told otherwise: it gets everything."""
     return RuleDescription(name, TrueFilter())
 
 

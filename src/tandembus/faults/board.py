@@ -1,7 +1,7 @@
 """The board: which faults stand at the moment, and whom they concern.
 
-Every process of a namespace has one. People change the board of the process that administers the namespace; the others
-get its records (`to_records`, `replace`). Faults are not durable: a namespace that is started again has none.
+Every process of a namespace has one. The one of the process that administers is changed by people; the others are told
+(`to_records`, `replace`). Faults are not durable: a namespace that is started anew has none.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import functools
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tandembus.clock import Clock
 from tandembus.errors import (
@@ -21,17 +20,21 @@ from tandembus.errors import (
     EntityNotFound,
     OperationTimeout,
     QuotaExceeded,
+    ServerBusy,
+    StoreFull,
     StoreUnavailable,
 )
+from tandembus.faults.effects import DISK_FULL, NEVER, SLOW, THROTTLED, UNAVAILABLE, Effect, FaultState
 from tandembus.faults.fault import Fault, Kind, Scope, Topology, read_fault
-from tandembus.faults.switch import NEVER, FragmentSwitch, Switched
+from tandembus.faults.gate import FaultGate
+from tandembus.interconnect.traffic import Traffic
 
 log = logging.getLogger("tandembus.faults")
 
 TICK_S = 0.2
 MAX_FAULTS = 100
 
-R = TypeVar("R")
+_KINDS = {Kind.UNAVAILABLE: UNAVAILABLE, Kind.SLOW: SLOW, Kind.THROTTLED: THROTTLED, Kind.DISK_FULL: DISK_FULL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +75,27 @@ class FaultBoard:
         draw: Callable[[], float] = random.random,
         later: Callable[[float, Callable[[], None]], None] | None = None,
     ) -> None:
-        """`draw` returns a random number from 0 to 1, `later` calls after so many seconds."""
+        """`draw` and `later` are chance and timers, for tests that have their own."""
         self.topology = topology or Topology()
-        self.clock = clock
-        self.later = later or _in_the_loop
+        self._clock = clock
         self._max_faults = max_faults
         self._draw = draw
         self._standing: dict[str, StandingFault] = {}
-        self._next_end = NEVER
-        """When the next fault ends by itself, on the monotonic clock."""
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
-        self._switched: dict[int, tuple[Switched, FragmentPlace]] = {}
-        """The fragments that clients of this process use, by their keys."""
+        self.state = FaultState(clock, draw, later or _in_the_loop, self.tick)
 
-    # Changes.
+    # Changing it.
 
     def put(self, fault: Fault) -> bool:
-        """The fault stands from now on and replaces the one with its id. Returns whether it is a new one. Raises
-        QuotaExceeded."""
+        """From now on, in the place of the one with the same id; its time begins anew. Returns whether it is a new
+        one. Raises QuotaExceeded."""
         is_new = fault.id not in self._standing
         if is_new and len(self._standing) >= self._max_faults:
             raise QuotaExceeded(f"There are {self._max_faults} faults already: clear some first.")
-        until = None if fault.for_s is None else self.clock.monotonic() + fault.for_s
-        self._standing[fault.id] = StandingFault(fault, self.clock.now(), until)
-        log.warning("fault '%s': %s is %s", fault.id, fault.target, fault.describe())
+        until = None if fault.for_s is None else self._clock.monotonic() + fault.for_s
+        self._standing[fault.id] = StandingFault(fault, self._clock.now(), until)
+        log.warning("fault '%s': %s is %s", fault.id, fault.target, describe(fault))
         self._apply()
         return is_new
 
@@ -108,7 +107,7 @@ class FaultBoard:
         self._apply()
 
     def clear(self) -> int:
-        """Remove all faults; returns how many there were."""
+        """All of them; returns how many there were."""
         count = len(self._standing)
         if count:
             self._standing = {}
@@ -117,43 +116,37 @@ class FaultBoard:
         return count
 
     def tick(self) -> None:
-        """Remove the faults whose time is over. Called before a fault hits anything, and several times a second."""
-        if self._next_end == NEVER or (now := self.clock.monotonic()) < self._next_end:
+        """Faults whose time is over end. Called before one hits anything, and several times a second."""
+        now = self._clock.monotonic() if self.state.next_end != NEVER else 0.0
+        if now < self.state.next_end:
             return
-        for fault_id, each in list(self._standing.items()):
-            if each.until is not None and each.until <= now:
-                del self._standing[fault_id]
-                log.warning("fault '%s' is over", fault_id)
-        self._apply()
-
-    def replace(self, records: Sequence[Mapping[str, object]]) -> None:
-        """Take over the faults of another process. Raises InvalidArgument, and then nothing has changed."""
-        now, now_wall = self.clock.monotonic(), self.clock.now()
-        standing = [_standing(record, now, now_wall) for record in records]
-        self._standing = {each.fault.id: each for each in standing}
+        ended = [each.fault.id for each in self._standing.values() if each.until is not None and each.until <= now]
+        for fault_id in ended:
+            del self._standing[fault_id]
+            log.warning("fault '%s' is over", fault_id)
         self._apply()
 
     def _apply(self) -> None:
         ends = [each.until for each in self._standing.values() if each.until is not None]
-        self._next_end = min(ends, default=NEVER)
+        self.state.next_end = min(ends, default=NEVER)
         changed, self._changed = self._changed, asyncio.Event()
-        for traffic, place in list(self._switched.values()):
-            self._switch(traffic, self.faults_of(place))
+        self.state.changed()
         for listener in list(self._listeners):
             listener()
         changed.set()
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """`listener` is called after every change, also when a fault ends by itself."""
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Called after every change, also when a fault ends by itself. Returns what ends it."""
         self._listeners.append(listener)
+        return functools.partial(self._listeners.remove, listener)
 
     async def run(self) -> None:
-        """End faults in time although nobody asks."""
+        """Lets faults end in time although nobody asks."""
         while True:
             await asyncio.sleep(TICK_S)
             self.tick()
 
-    # What stands.
+    # Looking at it.
 
     def get(self, fault_id: str) -> StandingFault:
         """Raises EntityNotFound."""
@@ -164,13 +157,15 @@ class FaultBoard:
         return found
 
     def standing(self) -> Sequence[StandingFault]:
-        """Sorted by id."""
+        """By their ids."""
         self.tick()
         return [self._standing[key] for key in sorted(self._standing)]
 
+    # Telling other processes.
+
     def to_records(self) -> list[dict[str, object]]:
-        """Plain data for `replace`, which may read it later than it is written."""
-        now, told_at = self.clock.monotonic(), self.clock.now()
+        """Plain data for `replace`, which may be read later than it is written."""
+        now, told_at = self._clock.monotonic(), self._clock.now()
         return [
             {
                 **each.fault.document(),
@@ -182,31 +177,23 @@ class FaultBoard:
             for each in self.standing()
         ]
 
-    # Whom the faults concern.
+    def replace(self, records: Sequence[Mapping[str, object]]) -> None:
+        """All that stands from now on. Raises InvalidArgument, and then nothing has changed."""
+        now, now_wall = self._clock.monotonic(), self._clock.now()
+        standing = [_standing(record, now, now_wall) for record in records]
+        self._standing = {each.fault.id: each for each in standing}
+        self._apply()
 
-    def connect(self, fragment_key: int, traffic: Switched, place: FragmentPlace) -> None:
-        """From now on faults hit this traffic of a fragment."""
-        self._switched[fragment_key] = traffic, place
-        self._switch(traffic, self.faults_of(place))
+    # What it does.
 
-    def disconnect(self, fragment_key: int) -> None:
-        """Nobody uses the fragment here any more. Operations that wait go on."""
-        found = self._switched.pop(fragment_key, None)
-        if found is not None:
-            self._switch(found[0], [])
+    def gate(self, inner: Traffic, place: FragmentPlace) -> FaultGate:
+        """In front of this traffic, which is that of one fragment."""
+        return FaultGate(inner, self.state, functools.partial(self.effects, place))
 
-    def _switch(self, traffic: Switched, faults: Sequence[Fault]) -> None:
-        if faults and traffic.fault is None:
-            traffic.fault = FragmentSwitch(self, traffic)
-        if traffic.fault is not None:
-            traffic.fault.change(faults)
-        if not faults:
-            traffic.fault = None
-
-    def faults_of(self, place: FragmentPlace) -> list[Fault]:
-        """The faults that hit the traffic of a fragment. A store that is out, slow or full is hit where its broker
-        uses it (`StoreFaults`)."""
-        return [fault for fault in self._all() if self._concerns(fault, place)]
+    def effects(self, place: FragmentPlace) -> list[Effect]:
+        """What concerns one fragment, as far as its traffic is hit. A store that is out, slow or full is hit where its
+        commits are (`FaultyStore`)."""
+        return [_effect(fault) for fault in self._all() if self._concerns(fault, place)]
 
     def _concerns(self, fault: Fault, place: FragmentPlace) -> bool:
         target = fault.target
@@ -222,116 +209,138 @@ class FaultBoard:
             case Scope.STORE:
                 return place.store == target.index and fault.kind is Kind.THROTTLED
 
-    def outage_of(self, place: FragmentPlace) -> BusError | None:
-        """The fault that keeps this fragment from taking anything, also from a broker that forwards."""
-        refusing = (fault for fault in self.faults_of(place) if fault.kind is not Kind.SLOW and fault.is_certain)
-        return next((fault.error() for fault in refusing), None)
-
     def namespace_outage(self) -> StoreUnavailable | None:
         """While the whole namespace is out: it answers nobody."""
-        outages = (fault for fault in self._faults(Scope.NAMESPACE) if fault.is_outage)
-        return next((StoreUnavailable(fault.text) for fault in outages), None)
-
-    def broker_outage(self, store: int) -> StoreUnavailable | None:
-        """While the broker of this store cannot be asked for anything."""
-        for fault in self._faults(Scope.BROKER):
-            if fault.is_outage and store % self.topology.brokers == fault.target.index:
-                return StoreUnavailable(fault.text)
+        for fault in self._faults(Scope.NAMESPACE, Kind.UNAVAILABLE):
+            if fault.probability >= 1.0:
+                return StoreUnavailable(fault_text(fault))
         return None
 
-    def of_store(self, index: int) -> list[Fault]:
-        """The faults that hit the store of this number itself."""
-        return [fault for fault in self._faults(Scope.STORE) if fault.target.index == index]
-
-    def _faults(self, scope: Scope) -> list[Fault]:
-        return [fault for fault in self._all() if fault.target.scope is scope]
-
-    def _all(self) -> list[Fault]:
-        return [each.fault for each in self.standing()] if self._standing else []
-
-    # What they do to requests that are about no fragment, or about all of an entity.
-
     async def hit_namespace(self, *, grows: bool = False) -> None:
-        """Faults of the whole namespace delay the request, or raise what they cause."""
+        """What a fault of the whole namespace does to a request that is about no fragment. Raises, or takes its
+        time."""
+        if not self._standing:
+            return
         delay_s = 0.0
         for fault in self._faults(Scope.NAMESPACE):
             if not self.hits(fault):
                 continue
-            if fault.kind is Kind.UNAVAILABLE:
-                raise StoreUnavailable(fault.text)
-            if fault.kind is Kind.THROTTLED or (fault.kind is Kind.DISK_FULL and grows):
-                raise fault.error()
-            delay_s += fault.latency_s
-        await self.delay(delay_s, lambda: any(each.kind is Kind.SLOW for each in self._faults(Scope.NAMESPACE)))
+            match fault.kind:
+                case Kind.SLOW:
+                    delay_s += _latency_s(fault)
+                case Kind.THROTTLED:
+                    raise ServerBusy(fault_text(fault))
+                case Kind.UNAVAILABLE:
+                    raise StoreUnavailable(fault_text(fault))
+                case Kind.DISK_FULL if grows:
+                    raise StoreFull(fault_text(fault))
+        await self.delay(delay_s, lambda: bool(self._faults(Scope.NAMESPACE, Kind.SLOW)))
 
     async def hit_change(
         self, places: Sequence[FragmentPlace], is_new: bool = False, within_s: float = math.inf
     ) -> None:
-        """Before an entity is created, changed or deleted: raises when one of these fragments is out of reach. Where
-        one is slow, the change takes its time, but no longer than `within_s`, because other changes wait for it; then
-        it is OperationTimeout. A store that is out or slow reports that itself. `is_new`: faults of an entity wait
-        until it exists."""
+        """Before an entity is created, changed or deleted: raises when any of these fragments of it cannot be told,
+        and takes its time where one is slow, but no longer than `within_s`: others wait to change it, too. Then it is
+        OperationTimeout. A store that is out or slow says so itself. `is_new`: faults of an entity wait until it is
+        there."""
         standing = [fault for fault in self._all() if not (is_new and fault.target.name)]
         concerning = [fault for fault in standing if any(self._concerns(fault, place) for place in places)]
         for fault in concerning:
             if fault.kind is Kind.UNAVAILABLE and self.hits(fault):
-                raise StoreUnavailable(fault.text)
+                raise StoreUnavailable(fault_text(fault))
         slow = [fault for fault in concerning if fault.kind is Kind.SLOW and fault.target.scope is not Scope.NAMESPACE]
-        slowest = max((fault for fault in slow if self.hits(fault)), key=lambda one: one.latency_ms, default=None)
+        slowest = max((fault for fault in slow if self.hits(fault)), key=_latency_s, default=None)
         if slowest is not None:
-            await self.delay(min(slowest.latency_s, within_s), lambda: self._is_any_standing(slow))
-            if slowest.latency_s > within_s and self._is_any_standing(slow):
-                raise OperationTimeout(slowest.text)
+            latency_s = _latency_s(slowest)
+            is_still_slow = functools.partial(self._is_any_standing, slow)
+            await self.delay(min(latency_s, within_s), is_still_slow)
+            if latency_s > within_s and is_still_slow():
+                raise OperationTimeout(fault_text(slowest))
 
     def _is_any_standing(self, faults: Sequence[Fault]) -> bool:
         standing = self._all()
         return any(fault in standing for fault in faults)
 
+    def broker_outage(self, store: int) -> StoreUnavailable | None:
+        """While the broker of this store cannot be asked for anything."""
+        for fault in self._faults(Scope.BROKER, Kind.UNAVAILABLE):
+            if fault.probability >= 1.0 and store % self.topology.brokers == fault.target.index:
+                return StoreUnavailable(fault_text(fault))
+        return None
+
+    def outage_of(self, place: FragmentPlace) -> BusError | None:
+        """Why nothing can be handed to this fragment at the moment, be it by a broker that forwards."""
+        for effect in self.effects(place):
+            if effect.kind != SLOW and effect.probability >= 1.0:
+                return effect.error()
+        return None
+
+    def of_store(self, index: int) -> list[Fault]:
+        """What hits the store of this number itself."""
+        if not self._standing:
+            return []  # asked for with every commit and read
+        return [fault for fault in self._faults(Scope.STORE) if fault.target.index == index]
+
+    def _faults(self, scope: Scope, kind: Kind | None = None) -> list[Fault]:
+        found = [fault for fault in self._all() if fault.target.scope is scope]
+        return [fault for fault in found if kind is None or fault.kind is kind]
+
+    def _all(self) -> list[Fault]:
+        return [each.fault for each in self.standing()] if self._standing else []
+
     def hits(self, fault: Fault) -> bool:
-        """Whether the fault hits this operation."""
-        return fault.is_certain or self._draw() < fault.probability
+        """An operation that it concerns, this time."""
+        return fault.probability >= 1.0 or self._draw() < fault.probability
 
     async def delay(self, delay_s: float, is_slow: Callable[[], bool]) -> None:
-        """Wait so long, or until nothing is slow any more."""
-        due = self.clock.monotonic() + delay_s
-        while (left_s := due - self.clock.monotonic()) > 0 and is_slow():
-            try:
-                await asyncio.wait_for(self._changed.wait(), left_s)
-            except TimeoutError:
-                pass
+        """Returns after so long, or as soon as nothing is slow any more."""
+        due = self._clock.monotonic() + delay_s
+        while (left_s := due - self._clock.monotonic()) > 0 and is_slow():
+            await self._change_within(left_s)
+
+    async def _change_within(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        except TimeoutError:
+            pass
 
 
-class FaultDesk:
-    """Where faults are asked for. Each call returns when the change holds in every process of the namespace."""
+def describe(fault: Fault) -> str:
+    """In words, for logs."""
+    words = fault.kind.value
+    if fault.kind is Kind.SLOW:
+        words += f" by {fault.latency_ms} ms"
+    if fault.probability < 1.0:
+        words += f", with probability {fault.probability:g}"
+    if fault.for_s is not None:
+        words += f", for {fault.for_s:g} s"
+    return words
 
-    def __init__(self, board: FaultBoard, publish: Callable[[], Awaitable[None]] | None = None) -> None:
-        """`publish` sends the records of the board to the other processes, and returns when they have them."""
-        self._board = board
-        self._publish = publish
-        self._turn = asyncio.Lock()
 
-    async def put(self, fault: Fault) -> bool:
-        """Returns whether it is a new one. Raises QuotaExceeded."""
-        return await self._change(functools.partial(self._board.put, fault))
+_TEXTS = {
+    Kind.UNAVAILABLE: "{target} is unavailable",
+    Kind.SLOW: "{target} is slow",
+    Kind.THROTTLED: "{target} is throttled. Please wait 10 seconds and retry",
+    Kind.DISK_FULL: "{target} has no room left in its messaging store; receiving and settling go on",
+}
 
-    async def remove(self, fault_id: str) -> None:
-        """Raises EntityNotFound."""
-        await self._change(functools.partial(self._board.remove, fault_id))
 
-    async def clear(self) -> int:
-        """Returns how many there were."""
-        return await self._change(self._board.clear)
+def fault_text(fault: Fault) -> str:
+    """Says that it is an injected fault: whoever wonders finds it on the board."""
+    target = "The namespace" if fault.target.scope is Scope.NAMESPACE else f"'{fault.target}'"
+    return f"{_TEXTS[fault.kind].format(target=target)} (injected fault '{fault.id}')."
 
-    async def _change(self, act: Callable[[], R]) -> R:
-        async with self._turn:
-            result = act()
-            if self._publish is not None:
-                await self._publish()
-            return result
+
+def _latency_s(fault: Fault) -> float:
+    return fault.latency_ms / 1000
+
+
+def _effect(fault: Fault) -> Effect:
+    return Effect(_KINDS[fault.kind], fault_text(fault), fault.probability, _latency_s(fault))
 
 
 def _standing(record: Mapping[str, object], now: float, now_wall: float) -> StandingFault:
-    """The time since the record was written is taken off what was left then."""
+    """What is left of its time is less by now, if it was told a while ago."""
     wanted = {name: value for name, value in record.items() if name not in ("left_s", "told_at", "started_at")}
     fault = read_fault(str(record.get("id")), wanted)
     left_s, told_at, started_at = (record.get(name) for name in ("left_s", "told_at", "started_at"))

@@ -1,6 +1,6 @@
-"""One fault: its target, how the target fails, how often and for how long, with the errors and texts that clients see.
+"""One fault: what is hit, in which way, how often and for how long. Plain data, and what is wrong with it.
 
-A request for a fault is checked here, wherever it comes from: HTTP, the command line or a test.
+What is asked for is checked here once, wherever it was asked: over HTTP, by the command line, in a test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from tandembus.descriptions.changes import FRAGMENT_COUNT
 from tandembus.descriptions.names import SUBSCRIPTIONS, validate_name, validate_subscription_name
-from tandembus.errors import BusError, FragmentUnavailable, InvalidArgument, ServerBusy, StoreFull
+from tandembus.errors import InvalidArgument
 from tandembus.limits import Limits
 from tandembus.security.scopes import fold
 
@@ -24,11 +24,11 @@ MAX_SHOWN: Final = 100
 
 FIELDS: Final = ("target", "kind", "latency_ms", "probability", "for_s")
 READ_ONLY: Final = ("id", "state", "started_at", "ends_in_s")
-"""Answers have these; sent back, they change nothing."""
-TARGET_FORMS: Final = "namespace, entity/NAME, fragment/NAME/INDEX, broker/INDEX or store/INDEX"
+"""What is told of a fault; sent back, it changes nothing."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)
+TARGET_FORMS: Final = "namespace, entity/NAME, fragment/NAME/INDEX, broker/INDEX or store/INDEX"
 
 
 class Kind(Enum):
@@ -46,15 +46,6 @@ class Scope(Enum):
     STORE = "store"
 
 
-_TEXTS: Final = {
-    Kind.UNAVAILABLE: "is unavailable",
-    Kind.SLOW: "is slow",
-    Kind.THROTTLED: "is throttled. Please wait 10 seconds and retry",
-    Kind.DISK_FULL: "has no room left in its messaging store; receiving and settling go on",
-}
-_ERRORS: Final[dict[Kind, type[BusError]]] = {Kind.THROTTLED: ServerBusy, Kind.DISK_FULL: StoreFull}
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a fault hits."""
@@ -67,7 +58,7 @@ class Target:
 
     @property
     def key(self) -> str:
-        """The name by which the entity is found."""
+        """What the entity is found by."""
         return fold(self.name)
 
     def __str__(self) -> str:
@@ -88,38 +79,14 @@ class Fault:
     target: Target
     kind: Kind
     latency_ms: int = 0
-    """How much longer everything takes; only of a slow one."""
+    """How much longer everything takes; of a slow one only."""
     probability: float = 1.0
-    """Each operation is hit with it, independently of the others."""
+    """With which an operation is hit, each for itself."""
     for_s: float | None = None
-    """The fault ends by itself after so long; None: when somebody clears it."""
-
-    @property
-    def latency_s(self) -> float:
-        return self.latency_ms / 1000
-
-    @property
-    def is_certain(self) -> bool:
-        return self.probability >= 1.0
-
-    @property
-    def is_outage(self) -> bool:
-        """Nothing reaches the target. A fault by chance puts nothing out of reach."""
-        return self.kind is Kind.UNAVAILABLE and self.is_certain
-
-    @property
-    def text(self) -> str:
-        """Names the fault, so that whoever wonders finds it."""
-        target = "The namespace" if self.target.scope is Scope.NAMESPACE else f"'{self.target}'"
-        return f"{target} {_TEXTS[self.kind]} (injected fault '{self.id}')."
-
-    def error(self) -> BusError:
-        """What an operation on a fragment fails with. A new object each time: an error that is raised repeatedly would
-        collect all its tracebacks."""
-        return _ERRORS.get(self.kind, FragmentUnavailable)(self.text)
+    """After so long it ends by itself; None: when somebody clears it."""
 
     def document(self) -> dict[str, object]:
-        """What `read_fault` reads."""
+        """As it was asked for: what `read_fault` reads."""
         return {
             "target": str(self.target),
             "kind": self.kind.value,
@@ -128,21 +95,10 @@ class Fault:
             "for_s": self.for_s,
         }
 
-    def describe(self) -> str:
-        """For logs."""
-        words = self.kind.value
-        if self.kind is Kind.SLOW:
-            words += f" by {self.latency_ms} ms"
-        if not self.is_certain:
-            words += f", with probability {self.probability:g}"
-        if self.for_s is not None:
-            words += f", for {self.for_s:g} s"
-        return words
-
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """How many stores and brokers the namespace has."""
+    """What there is to be hit."""
 
     stores: int = 1
     brokers: int = 1
@@ -150,7 +106,7 @@ class Topology:
 
 
 def read_fault(fault_id: str, document: object) -> Fault:
-    """Parse a fault from JSON values. Raises InvalidArgument that names the wrong field."""
+    """From parsed JSON. Raises InvalidArgument with the field that is wrong."""
     check_id(fault_id)
     if not isinstance(document, dict):
         raise InvalidArgument("A fault must be a JSON object with 'target' and 'kind'.")
@@ -160,8 +116,14 @@ def read_fault(fault_id: str, document: object) -> Fault:
     if document.get("id", fault_id) != fault_id:
         raise InvalidArgument("The fault's id is the one in its address.")
     kind = _kind(document)
-    target = parse_target(_text(document, "target"))
-    return Fault(fault_id, target, kind, _latency_ms(document, kind), _probability(document), _for_s(document))
+    return Fault(
+        fault_id,
+        parse_target(_text(document, "target")),
+        kind,
+        _latency_ms(document, kind),
+        _probability(document),
+        _for_s(document),
+    )
 
 
 def check_id(fault_id: str) -> None:
@@ -172,10 +134,10 @@ def check_id(fault_id: str) -> None:
 
 
 def parse_target(text: str) -> Target:
-    """Scopes are written in lower case; letter case does not matter in names of entities."""
+    """Scopes are written in lower case; names of entities in whatever letters."""
     scope, _, rest = text.partition("/")
     match scope:
-        case "namespace" if text == scope:
+        case "namespace" if not rest and text == scope:
             return Target(Scope.NAMESPACE)
         case "entity":
             return Target(Scope.ENTITY, _entity(rest, text))
@@ -193,10 +155,10 @@ def parse_target(text: str) -> Target:
 
 
 def check_is_there(target: Target, topology: Topology, fragments_of: Callable[[str], int | None]) -> bool:
-    """Whether the target exists. An entity may be created later, so a fault can wait for it: False. A broker, a store
-    or a fragment that an entity does not have never will: InvalidArgument.
+    """Whether the target exists. An entity may come later, so a fault can wait for it: False. A broker or store never
+    will, and neither will a fragment of an entity that has fewer: InvalidArgument.
 
-    `fragments_of` returns how many fragments the entity of a path has; None: there is no such entity."""
+    `fragments_of` says how many fragments the entity of a path has; None: there is none."""
     if target.scope is Scope.BROKER:
         _check_index(target, topology.brokers)
     elif target.scope is Scope.STORE:
@@ -284,12 +246,15 @@ def _number(document: Mapping[str, object], name: str) -> float | None:
     value = document.get(name)
     if value is None:
         return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"{name} must be a number.")
     try:
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
+        number = float(value)
     except OverflowError:
-        pass
-    raise InvalidArgument(f"{name} must be a number.")
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidArgument(f"{name} must be a number.")
+    return number
 
 
 def _text(document: Mapping[str, object], name: str) -> str:
@@ -302,6 +267,6 @@ def _text(document: Mapping[str, object], name: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """For an error's text: short, and without control characters for a terminal."""
+    """In an error's text: short, and nothing that moves a terminal."""
     short = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
     return short if short.isprintable() else ascii(short)[1:-1]

@@ -224,19 +224,6 @@ class ChannelCore:
         write_u8(out, 0)  # reserved
         self.end_control()
 
-    def withdraw(self, receiver: RemoteConsumer) -> None:
-        """The broker forgets the receiver for now; it stays attached here and has lost what it was given."""
-        self.remove_consumer(receiver)
-        receiver.went_down()
-
-    def bring_back(self, receiver: RemoteConsumer) -> None:
-        """Tell the broker of a withdrawn receiver, under a new number: what was pushed to the old one is not for it."""
-        receiver.is_gone = False
-        receiver.number = self._next_consumer
-        self._next_consumer += 1
-        self.consumers[int(receiver.number)] = receiver
-        self.introduce(receiver)
-
     def tell(self, receiver: RemoteConsumer) -> None:
         """Its limit has changed, or it drains: the broker is told at the end of the turn."""
         if self.is_up and not receiver.is_unwritten:

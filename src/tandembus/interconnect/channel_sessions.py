@@ -195,17 +195,6 @@ class ChannelSessions:
 
     # Coming and going.
 
-    def lose(self, fragment_key: i64, error: BusError) -> None:
-        """A fragment is out of reach: nobody here holds a session of it or waits for one any more."""
-        for number, held in list(self._held.items()):
-            if held.fragment_key == fragment_key:
-                self._tell(LEAVE, number)
-                self._lost(number, SessionLockLost(SESSION_LOST))
-        for waiting in list(self._wished.values()):
-            if waiting.fragment_key == fragment_key:
-                self.give_up(waiting.wish)
-                waiting.wish.refused(error)
-
     def came_up(self) -> None:
         for fragment_key in self._watched:
             self._write_watch(fragment_key)

@@ -20,8 +20,6 @@ from tandembus.broker.sessions import SESSION_LOST
 from tandembus.broker.transactions import TransactionCancel
 from tandembus.errors import MessageLockLost, MessageNotFound, SessionLockLost
 from tandembus.interconnect.answers import tell
-from tandembus.interconnect.faulty_requests import FaultyRequests, faulty
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
 from tandembus.interconnect.local_channel import LocalChannel
 from tandembus.interconnect.local_ledger import LocalLedger
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Taken
@@ -37,25 +35,18 @@ FIND_BYTES = 8 << 20
 
 
 @final
-class LocalRequests(FaultyRequests):
+class LocalRequests:
     """Implements `Requests`."""
 
-    def __init__(
-        self,
-        broker: MessageBroker,
-        fragment: Fragment,
-        channel: LocalChannel | None = None,
-        traffic: FragmentTraffic | None = None,
-    ) -> None:
+    def __init__(self, broker: MessageBroker, fragment: Fragment, channel: LocalChannel | None = None) -> None:
         """`channel`: as for the fragment's traffic."""
-        super().__init__(traffic)
         self._broker = broker
         self._fragment = fragment
         self._channel = channel
 
     @property
     def ledgers(self) -> Sequence[LocalLedger]:
-        return [LocalLedger(self._broker, self._fragment, self.traffic)]
+        return [LocalLedger(self._broker, self._fragment)]
 
     def _check_open(self) -> None:
         """Raises StoreUnavailable while there is no store: a fragment that was not read from it looks empty."""
@@ -85,7 +76,6 @@ class LocalRequests(FaultyRequests):
 
     async def counts(self) -> Counts:
         """A topic has no active messages: those are its subscriptions'."""
-        await self.pass_outage()
         fragment = self._fragment
         main = fragment.lane(MAIN)
         return Counts(
@@ -98,7 +88,6 @@ class LocalRequests(FaultyRequests):
             deferred=0 if fragment.fan_out is not None else int(main.deferred_count),
         )
 
-    @faulty(is_new=True)
     async def peek(
         self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
     ) -> Sequence[Browsed]:
@@ -109,13 +98,11 @@ class LocalRequests(FaultyRequests):
         found = await browsing.peek(self._broker, self._fragment, lane, first, count, max_bytes, session_id)
         return [Browsed(one.message, self._whole(int(one.message.number)), one.state) for one in found]
 
-    @faulty()
     async def ends(self, lane: int) -> Sequence[int]:
         return [self._whole(int(self._fragment.lane(lane).visible_end))]
 
     # Locks.
 
-    @faulty()
     async def find_locks(
         self, tokens: Sequence[bytes], lane: int, hold: SessionHold | None = None
     ) -> list[MessageLock]:
@@ -127,13 +114,11 @@ class LocalRequests(FaultyRequests):
             raise MessageLockLost("The message was received in another session.")
         return locks
 
-    @faulty()
     async def renew(self, tokens: Sequence[bytes]) -> Sequence[int]:
         for token in tokens:
             self._fragment.find_lock(token)
         return [int(self._fragment.renew(token)) for token in tokens]
 
-    @faulty(is_new=True)
     async def receive_deferred(
         self, lane: int, numbers: Sequence[int], is_destructive: bool, hold: SessionHold | None = None
     ) -> Sequence[tuple[MessageLock, Message]]:
@@ -146,7 +131,6 @@ class LocalRequests(FaultyRequests):
             lock.locked_until_ms = until_ms if session_lock is None else session_lock.locked_until_ms
         return taken
 
-    @faulty(is_new=True)
     async def take_waiting(self, lane: int, from_number: int, to_number: int, count: int, max_bytes: int) -> Taken:
         first, end = self._own([from_number, to_number])
         taken, at = await browsing.take_waiting(self._broker, self._fragment, lane, first, end, count, max_bytes)
@@ -154,7 +138,6 @@ class LocalRequests(FaultyRequests):
 
     # Sending.
 
-    @faulty(is_new=True, grows=True)
     async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reply = CallbackSendReply(lambda _operation, error: tell(done, error))
@@ -186,26 +169,21 @@ class LocalRequests(FaultyRequests):
             at = found[-1].sequence_number + 1
         return numbers
 
-    @faulty()
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         await browsing.cancel_scheduled(self._broker, self._fragment, self._own(numbers))
 
-    @faulty(is_new=True, grows=True)
     async def promise_numbers(self, index: int, session_ids: Sequence[str | None]) -> Sequence[int]:
         return [self._whole(number) for number in await promise_numbers(self._fragment, session_ids)]
 
-    @faulty()
     async def find_scheduled(self, numbers: Sequence[int]) -> Sequence[TransactionCancel]:
         return await browsing.find_scheduled(self._broker, self._fragment, self._own(numbers))
 
     # Deleting.
 
-    @faulty(is_new=True)
     async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int:
         self._check_open()
         return await browsing.delete_batch(self._broker, self._fragment, lane, count, before_ms, session_id)
 
-    @faulty()
     async def delete_one(self, lane: int, number: int) -> None:
         (own,) = self._own([number])
         await browsing.delete_one(self._broker, self._fragment, lane, own)
@@ -221,7 +199,6 @@ class LocalRequests(FaultyRequests):
             raise SessionLockLost(SESSION_LOST)
         return lock
 
-    @faulty()
     async def session_state(self, hold: SessionHold) -> bytes | None:
         self._held(hold)
         key = self._fragment.settings.key_of(hold.session_id)
@@ -229,18 +206,15 @@ class LocalRequests(FaultyRequests):
         return None if stored is None else stored.state
 
     async def set_session_state(self, hold: SessionHold, state: bytes | None) -> None:
-        await self.pass_faults(grows=state is not None)
         self._held(hold)
         await set_state(self._fragment, hold.session_id, state)
 
-    @faulty()
     async def renew_session(self, hold: SessionHold) -> int:
         lock = self._held(hold)
         assert lock is not None
         hold.locked_until_ms = renew_session(self._fragment, lock)
         return int(hold.locked_until_ms)
 
-    @faulty(is_new=True)
     async def list_sessions(self, after_ms: int | None, skip: int, top: int, listing: Listing) -> Sequence[str]:
         known = listing.tag
         if not isinstance(known, SessionListing) or not known.is_of(self._fragment, after_ms):

@@ -8,7 +8,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from tandembus.broker.fragment import Fragment
-from tandembus.broker.lapsing import bar_consumers, release_consumer, unbar_consumers
+from tandembus.broker.lapsing import release_consumer
 from tandembus.broker.locks import MessageLock, SettleReply
 from tandembus.broker.operations import Consumer, SendOperation
 from tandembus.broker.session import SessionAccept, SessionLock, SessionWatcher
@@ -20,18 +20,15 @@ from tandembus.broker.session_locks import (
     hold_session,
     is_awaited,
     leave_session,
-    lose_reach,
     stir_session,
     take_session,
     unwatch_sessions,
     watch_sessions,
 )
-from tandembus.broker.sessions import SESSION_LOST
 from tandembus.broker.transactions import TransactionOperation
-from tandembus.errors import BusError, OperationTimeout, SessionLockLost
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
+from tandembus.errors import BusError, OperationTimeout
 from tandembus.interconnect.local_channel import LocalChannel
-from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish
+from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish, Traffic
 
 NO_SESSION: Final = "No session was available in time."
 
@@ -65,7 +62,7 @@ def _end(wish: SessionWish) -> None:
 
 
 @final
-class LocalTraffic(FragmentTraffic):
+class LocalTraffic(Traffic):
     def __init__(
         self,
         fragment: Fragment,
@@ -76,7 +73,7 @@ class LocalTraffic(FragmentTraffic):
         """`want`: the broker's ear for who could take more; `serve_sessions`: for who comes for a session or leaves
         one. `channel`: for one of many fragments, where it must be known what became of a send to a store that failed,
         since another fragment may take it."""
-        super().__init__(fragment.index)
+        super().__init__(fragment.index, False)
         self.fragment: Final = fragment
         self._channel: Final = channel
         self._want: Final = want
@@ -84,24 +81,12 @@ class LocalTraffic(FragmentTraffic):
         self._watcher: SessionWatcher | None = None
 
     def failure(self) -> BusError | None:
-        return self.outage() or self.fragment.failure
+        return self.fragment.failure
 
     def is_out(self) -> bool:
-        return self.fragment.failure is not None or (self.fault is not None and self.fault.is_out())
-
-    def cut_off(self, error: BusError) -> None:
-        lose_reach(self.fragment, error)
-        bar_consumers(self.fragment, self.waiting_drains())
-
-    def reconnect(self) -> None:
-        unbar_consumers(self.fragment)
-        self.fragment.pump()
-        self._want(self.fragment)
-        self.watch_again()
+        return self.fragment.failure is not None
 
     def send(self, operation: SendOperation) -> None:
-        if self.fault is not None and self.delays_send(self.fault, operation):
-            return
         channel = self._channel
         if channel is None:
             self.fragment.send(operation)
@@ -116,8 +101,6 @@ class LocalTraffic(FragmentTraffic):
         self.fragment.consumers(lane).add(consumer)
 
     def feed(self, consumer: Consumer, lane: i64, is_draining: bool) -> None:
-        if self.fault is not None and self.delays_feed(self.fault, consumer, lane, is_draining):
-            return
         fragment = self.fragment
         consumers = fragment.consumers(lane)
         if not is_draining:
@@ -139,7 +122,6 @@ class LocalTraffic(FragmentTraffic):
         return consumer in self.fragment.consumers(lane).draining
 
     def detach(self, consumer: Consumer, lane: i64) -> None:
-        self.forget_feed(consumer)
         release_consumer(self.fragment, consumer, lane)
         self._want(self.fragment)  # others may be waiting for what it did not take
 
@@ -151,13 +133,9 @@ class LocalTraffic(FragmentTraffic):
         self.fragment.check_lock(lock)
 
     def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
-        if self.fault is not None and self.delays_settle(self.fault, lock, settlement, reply):
-            return
         self.fragment.settle(lock, settlement, reply)
 
     def discharge(self, operation: TransactionOperation) -> None:
-        if (self.fault is not None or operation.others) and self.delays_discharge(operation):
-            return
         for part in operation.others:
             other = part.traffic
             assert isinstance(other, LocalTraffic)
@@ -171,8 +149,6 @@ class LocalTraffic(FragmentTraffic):
     # Sessions.
 
     def wish_session(self, wish: SessionWish) -> None:
-        if self.fault is not None and self.delays_wish(self.fault, wish):
-            return
         fragment = self.fragment
         name = wish.session_id
         lock = take_session(fragment) if name is None else accept_session(fragment, name)
@@ -195,16 +171,11 @@ class LocalTraffic(FragmentTraffic):
 
     def hold_session(self, hold: SessionHold, consumer: Consumer) -> None:
         lock = hold.lock
-        if lock is None or lock.is_over:
-            consumer.session_lost(SessionLockLost(SESSION_LOST))
-        else:
+        if lock is not None:
             hold_session(self.fragment, lock, consumer)
 
     def leave_session(self, hold: SessionHold) -> None:
         lock = hold.lock
-        consumer = lock.session.consumer if lock is not None and not lock.is_over else None
-        if self.fault is not None and consumer is not None and self.delays_leave(self.fault, hold, consumer):
-            return
         hold.is_over = True
         if lock is not None:
             leave_session(self.fragment, lock)
@@ -212,8 +183,6 @@ class LocalTraffic(FragmentTraffic):
                 self._serve_sessions(self.fragment)
 
     def watch_sessions(self, watch: SessionWatch) -> None:
-        if self.fault is not None and self.delays_watch(self.fault, watch):
-            return
         self.unwatch_sessions()
         watcher = SessionWatcher(watch.available, watch.nothing)
         watch_sessions(self.fragment, watcher)

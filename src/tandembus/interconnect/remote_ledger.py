@@ -8,25 +8,15 @@ from typing import Final, final
 from tandembus.broker.reservations import BrowsedBlock, Prospect, Range
 from tandembus.errors import MalformedData
 from tandembus.interconnect.channel import Channel
-from tandembus.interconnect.faulty_requests import FaultyRequests, faulty
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
 from tandembus.interconnect.local_ledger import LocalLedger
 from tandembus.interconnect.wire_values import Values
 
 
 @final
-class RemoteLedger(FaultyRequests):
+class RemoteLedger:
     """Implements `FragmentLedger`."""
 
-    def __init__(
-        self,
-        channel: Channel,
-        fragment_key: int,
-        timeout_s: float,
-        long_timeout_s: float,
-        traffic: FragmentTraffic | None = None,
-    ) -> None:
-        super().__init__(traffic)
+    def __init__(self, channel: Channel, fragment_key: int, timeout_s: float, long_timeout_s: float) -> None:
         self._channel: Final = channel
         self._fragment_key: Final = fragment_key
         self._timeout_s: Final = timeout_s
@@ -40,11 +30,9 @@ class RemoteLedger(FaultyRequests):
         called = await self._channel.call(f"ledger_{name}", [self._fragment_key, *values], self._long_timeout_s, True)
         return Values([called])
 
-    @faulty(is_new=True)
     async def open_owner(self, lane: int, owner: str, wanted: int | None, max_owners: int) -> int:
         return (await self._change("open_owner", lane, owner, wanted, max_owners)).integer()
 
-    @faulty(is_new=True)
     async def prospect(
         self, lane: int, owner: str, epoch: int, request: int, max_messages: int, up_to: int | None
     ) -> Prospect:
@@ -52,7 +40,6 @@ class RemoteLedger(FaultyRequests):
         count, size_bytes, is_answered = found.integer(), found.integer(), found.boolean()
         return Prospect(_ranges_in(found) if is_answered else None, count, size_bytes)
 
-    @faulty(is_new=True)
     async def reserve(
         self,
         lane: int,
@@ -65,30 +52,24 @@ class RemoteLedger(FaultyRequests):
     ) -> Sequence[Range]:
         return _ranges_in(await self._change("reserve", lane, owner, epoch, request, max_messages, max_bytes, up_to))
 
-    @faulty(is_new=True)
     async def reserved(self, lane: int, owner: str, epoch: int | None) -> Sequence[Range]:
         return _ranges_in(await self._ask("reserved", lane, owner, epoch))
 
-    @faulty(is_new=True)
     async def browse(self, lane: int, first: int, last: int, max_messages: int, max_bytes: int) -> BrowsedBlock:
         found = Values((await self._ask("browse", lane, first, last, max_messages, max_bytes)).items())
         return BrowsedBlock(found.data(), found.integer(), found.integer(), found.integer_or_none())
 
-    @faulty()
     async def complete(self, lane: int, owner: str, epoch: int, ranges: Sequence[Range]) -> int:
         return (await self._change("complete", lane, owner, epoch, _flat(ranges))).integer()
 
-    @faulty()
     async def release(self, lane: int, owner: str, epoch: int | None, ranges: Sequence[Range] | None) -> int:
         flat = [] if ranges is None else _flat(ranges)
         return (await self._change("release", lane, owner, epoch, ranges is None, flat)).integer()
 
-    @faulty(is_new=True)
     async def owners(self, lane: int) -> Sequence[tuple[str, int, int]]:
         found = (await self._ask("owners", lane)).lists()
         return [(_text(one), one.integer(), one.integer()) for one in found]
 
-    @faulty(is_new=True)
     async def end(self, lane: int) -> int:
         return (await self._ask("end", lane)).integer()
 

@@ -19,8 +19,6 @@ from tandembus.clock import Clock
 from tandembus.errors import BusError, FragmentUnavailable, MalformedData, SessionLockLost
 from tandembus.interconnect.answers import tell
 from tandembus.interconnect.channel import Channel
-from tandembus.interconnect.faulty_requests import FaultyRequests, faulty
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
 from tandembus.interconnect.open_operations import unavailable
 from tandembus.interconnect.remote_ledger import RemoteLedger
 from tandembus.interconnect.requests import Browsed, Counts, Listing, Taken
@@ -44,7 +42,7 @@ FIND_TRIES: Final = 3
 
 
 @final
-class RemoteRequests(FaultyRequests):
+class RemoteRequests:
     """Implements `Requests`."""
 
     def __init__(
@@ -55,10 +53,8 @@ class RemoteRequests(FaultyRequests):
         clock: Clock,
         timeout_s: float = 15.0,
         long_timeout_s: float = 60.0,
-        traffic: FragmentTraffic | None = None,
     ) -> None:
         """`long_timeout_s`: for what goes through many messages."""
-        super().__init__(traffic)
         self._channel: Final = channel
         self._fragment_key: Final = fragment_key
         self._index: Final = index
@@ -81,27 +77,23 @@ class RemoteRequests(FaultyRequests):
 
     @property
     def ledgers(self) -> Sequence[RemoteLedger]:
-        return [RemoteLedger(self._channel, self._fragment_key, self._timeout_s, self._long_timeout_s, self.traffic)]
+        return [RemoteLedger(self._channel, self._fragment_key, self._timeout_s, self._long_timeout_s)]
 
     # Looking.
 
     async def counts(self) -> Counts:
-        await self.pass_outage()
         return counts_of(await self._ask("counts"))
 
-    @faulty(is_new=True)
     async def peek(
         self, lane: int, from_number: int, count: int, max_bytes: int, session_id: str | None = None
     ) -> Sequence[Browsed]:
         return browsed_of(await self._ask("peek", lane, from_number, count, max_bytes, session_id))
 
-    @faulty()
     async def ends(self, lane: int) -> Sequence[int]:
         return Values([await self._ask("ends", lane)]).integers()
 
     # Locks.
 
-    @faulty()
     async def find_locks(
         self, tokens: Sequence[bytes], lane: int, hold: SessionHold | None = None
     ) -> list[MessageLock]:
@@ -109,18 +101,15 @@ class RemoteRequests(FaultyRequests):
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         return [lock_of(one, now, now_ms) for one in found.lists()]
 
-    @faulty()
     async def renew(self, tokens: Sequence[bytes]) -> Sequence[int]:
         return Values([await self._ask("renew", list(tokens))]).integers()
 
-    @faulty(is_new=True)
     async def receive_deferred(
         self, lane: int, numbers: Sequence[int], is_destructive: bool, hold: SessionHold | None = None
     ) -> Sequence[tuple[MessageLock, Message]]:
         found = await self._change("receive_deferred", lane, list(numbers), is_destructive, _number(hold))
         return taken_of(found, self._clock.monotonic(), self._clock.now_ms())
 
-    @faulty(is_new=True)
     async def take_waiting(self, lane: int, from_number: int, to_number: int, count: int, max_bytes: int) -> Taken:
         found = Values(await self._ask("take_waiting", lane, from_number, to_number, count, max_bytes))
         taken = taken_of(found.items(), self._clock.monotonic(), self._clock.now_ms())
@@ -128,7 +117,6 @@ class RemoteRequests(FaultyRequests):
 
     # Sending.
 
-    @faulty(is_new=True, grows=True)
     async def schedule(self, messages: list[Message], size_bytes: int) -> Sequence[int]:
         self._channel.core.check_can_take(self._index, size_bytes)
         end = Values([await self._ask("ends", MAIN)]).integers()[0]
@@ -160,33 +148,27 @@ class RemoteRequests(FaultyRequests):
                 continue
         return [0] * len(messages)
 
-    @faulty()
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
         await self._change("cancel_scheduled", list(numbers))
 
-    @faulty(is_new=True, grows=True)
     async def promise_numbers(self, index: int, session_ids: Sequence[str | None]) -> Sequence[int]:
         wanted = [None if one is None else [one] for one in session_ids]
         return Values([await self._change("promise_numbers", wanted)]).integers()
 
-    @faulty()
     async def find_scheduled(self, numbers: Sequence[int]) -> Sequence[TransactionCancel]:
         found = Values([await self._ask("find_scheduled", list(numbers))])
         return [TransactionCancel(one.integer(), one.integer(), one.integer()) for one in found.lists()]
 
     # Deleting.
 
-    @faulty(is_new=True)
     async def delete_batch(self, lane: int, count: int, before_ms: int, session_id: str | None = None) -> int:
         return Values([await self._change("delete_batch", lane, count, before_ms, session_id)]).integer()
 
-    @faulty()
     async def delete_one(self, lane: int, number: int) -> None:
         await self._change("delete_one", lane, number)
 
     # Sessions.
 
-    @faulty()
     async def session_state(self, hold: SessionHold) -> bytes | None:
         state = await self._ask("session_state", _number(hold))
         if state is not None and not isinstance(state, bytes):
@@ -194,15 +176,12 @@ class RemoteRequests(FaultyRequests):
         return state
 
     async def set_session_state(self, hold: SessionHold, state: bytes | None) -> None:
-        await self.pass_faults(grows=state is not None)
         await self._change("set_session_state", _number(hold), state)
 
-    @faulty()
     async def renew_session(self, hold: SessionHold) -> int:
         hold.locked_until_ms = Values([await self._ask("renew_session", _number(hold))]).integer()
         return int(hold.locked_until_ms)
 
-    @faulty(is_new=True)
     async def list_sessions(self, after_ms: int | None, skip: int, top: int, listing: Listing) -> Sequence[str]:
         if not isinstance(listing.tag, int):
             listing.tag = next(_listing_numbers)

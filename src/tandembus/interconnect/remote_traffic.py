@@ -12,15 +12,14 @@ from tandembus.broker.session import check_sessions
 from tandembus.broker.transactions import TransactionOperation
 from tandembus.errors import BusError
 from tandembus.interconnect.channel_core import ChannelCore
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
 from tandembus.interconnect.remote_consumer import RemoteConsumer
-from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish
+from tandembus.interconnect.traffic import SessionHold, SessionWatch, SessionWish, Traffic
 
 
 @final
-class RemoteTraffic(FragmentTraffic):
+class RemoteTraffic(Traffic):
     def __init__(self, core: ChannelCore, fragment_key: i64, index: i64, requires_session: bool) -> None:
-        super().__init__(index)
+        super().__init__(index, False)
         self.fragment_key: i64 = fragment_key
         self._core: Final = core
         self._requires_session: bool = requires_session
@@ -29,30 +28,14 @@ class RemoteTraffic(FragmentTraffic):
         """By the number of the session that they hold."""
 
     def failure(self) -> BusError | None:
-        return self.outage() or self._core.failure()
+        return self._core.failure()
 
     def is_out(self) -> bool:
-        return self._core.is_out() or (self.fault is not None and self.fault.is_out())
-
-    def cut_off(self, error: BusError) -> None:
-        self._core.sessions.lose(self.fragment_key, error)
-        drains = self.waiting_drains()
-        for receiver in list(self._receivers.values()):
-            if receiver.hold is None:
-                receiver.is_draining = receiver.is_draining or receiver.consumer in drains
-                self._core.withdraw(receiver)
-
-    def reconnect(self) -> None:
-        for receiver in list(self._receivers.values()):
-            if receiver.hold is None:
-                self._core.bring_back(receiver)
-        self.watch_again()
+        return self._core.is_out()
 
     # Sending.
 
     def send(self, operation: SendOperation) -> None:
-        if self.fault is not None and self.delays_send(self.fault, operation):
-            return
         if self._requires_session and not operation.is_via:
             check_sessions(operation.messages)
         self._core.send(self.fragment_key, self.index, operation)
@@ -63,8 +46,6 @@ class RemoteTraffic(FragmentTraffic):
         return self.index
 
     def discharge(self, operation: TransactionOperation) -> None:
-        if (self.fault is not None or operation.others) and self.delays_discharge(operation):
-            return
         for part in operation.others:
             other = part.traffic
             assert isinstance(other, RemoteTraffic)
@@ -77,12 +58,8 @@ class RemoteTraffic(FragmentTraffic):
         receiver = self._core.add_consumer(self.fragment_key, consumer, lane)
         self._receivers[consumer] = receiver
         self._core.introduce(receiver)
-        if self.fault is not None and self.fault.is_out():
-            self._core.withdraw(receiver)
 
     def feed(self, consumer: Consumer, lane: i64, is_draining: bool) -> None:
-        if self.fault is not None and self.delays_feed(self.fault, consumer, lane, is_draining):
-            return
         receiver = self._receivers.get(consumer)
         if receiver is None:
             return
@@ -90,7 +67,7 @@ class RemoteTraffic(FragmentTraffic):
             receiver.undrain()
         receiver.feed()
         if is_draining:
-            if self._core.is_up and not receiver.is_gone:
+            if self._core.is_up:
                 receiver.drain()
             else:
                 receiver.drain_away()
@@ -100,7 +77,6 @@ class RemoteTraffic(FragmentTraffic):
         return receiver is not None and receiver.is_draining
 
     def detach(self, consumer: Consumer, lane: i64) -> None:
-        self.forget_feed(consumer)
         receiver = self._receivers.pop(consumer, None)
         if receiver is not None:
             self._core.remove_consumer(receiver)
@@ -114,15 +90,11 @@ class RemoteTraffic(FragmentTraffic):
         self._core.check_lock(lock)
 
     def settle(self, lock: MessageLock, settlement: i64, reply: SettleReply | None) -> None:
-        if self.fault is not None and self.delays_settle(self.fault, lock, settlement, reply):
-            return
         self._core.settle(self.fragment_key, lock, settlement, reply)
 
     # Sessions.
 
     def wish_session(self, wish: SessionWish) -> None:
-        if self.fault is not None and self.delays_wish(self.fault, wish):
-            return
         self._core.sessions.wish(wish, self.fragment_key, self.index)
 
     def give_up_session(self, wish: SessionWish) -> None:
@@ -135,15 +107,10 @@ class RemoteTraffic(FragmentTraffic):
             self._holders[int(hold.number)] = consumer
 
     def leave_session(self, hold: SessionHold) -> None:
-        consumer = self._holders.get(int(hold.number))
-        if self.fault is not None and consumer is not None and self.delays_leave(self.fault, hold, consumer):
-            return
         self._core.sessions.leave(hold)
-        self._holders.pop(int(hold.number), None)
+        consumer = self._holders.pop(int(hold.number), None)
         if consumer is not None:
             self._receivers.pop(consumer, None)
 
     def watch_sessions(self, watch: SessionWatch) -> None:
-        if self.fault is not None and self.delays_watch(self.fault, watch):
-            return
         self._core.sessions.watch(watch, self.fragment_key, self.index)

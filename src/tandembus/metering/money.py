@@ -12,6 +12,4 @@ def money(amount: Decimal | None) -> str:
     """Small sums are what bills of this kind are about: they keep their digits."""
     if amount is None:
         return NOT_PRICED
-    if amount == 0 or abs(amount) >= 1:
-        return f"{amount + 0:,.2f}"
-    return f"{round(amount, 4) + 0:.4f}"
+    return f"{abs(amount):,.2f}" if amount == 0 else f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.4f}"

@@ -19,8 +19,6 @@ HOUR_S: Final = 3600
 DAY_S: Final = 24 * HOUR_S
 FAILOVER_INTERVAL_S: Final = 60
 """How long senders try the primary before pings begin, by default."""
-LONGEST_RETRY_S: Final = 60
-"""Of a syphon whose retry interval is not set to more."""
 RENEWAL_S: Final = 20
 """The lock of a message in a backlog queue lasts a minute, and the syphon renews it after a third of that: were it
 late, another syphon would send the message, too."""
@@ -64,17 +62,6 @@ def setup_operations(backlog_queues: int) -> int:
 def renewals(messages_in_hand: int, copying_s: int) -> int:
     """Of the locks of backlog messages that are not brought home at once."""
     return messages_in_hand * (copying_s // RENEWAL_S)
-
-
-def looks(waiting_s: int, retry_interval_s: int = 1) -> int:
-    """Peeks of a backlog queue while everything in it waits for a dead destination: one with each probe, whose interval
-    doubles up to `LONGEST_RETRY_S`. A probe that is refused is not metered."""
-    count, elapsed_s, interval_s = 0, retry_interval_s, retry_interval_s
-    while elapsed_s <= waiting_s:
-        count += 1
-        interval_s = min(2 * interval_s, max(retry_interval_s, LONGEST_RETRY_S))
-        elapsed_s += interval_s
-    return count
 
 
 def sent(messages: int, size_bytes: int, batch_size: int, counting: Counting) -> int:

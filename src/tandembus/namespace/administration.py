@@ -12,26 +12,27 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from tandembus.clock import Clock
 from tandembus.descriptions import (
     AuthorizationRule,
-    EntityDescription,
     EntityKind,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
     TopicDescription,
     check_update,
+    subscription_path,
     with_size_as_created,
 )
 from tandembus.descriptions import default_rule as rule_for_everything
 from tandembus.errors import BusError, OperationTimeout, StoreUnavailable, anew
 from tandembus.limits import Limits
-from tandembus.namespace.catalog import Catalog, Entry
+from tandembus.namespace.catalog import Catalog, Entry, QueueEntry, SubscriptionEntry, TopicEntry
 from tandembus.namespace.following import Followers
-from tandembus.namespace.forwarding import check_forwarding
+from tandembus.namespace.forwarding import Forwarding, check_forwarding
 from tandembus.namespace.opening import not_found
 from tandembus.namespace.placement import Stores
 from tandembus.namespace.store_port import StorePort
@@ -40,6 +41,8 @@ from tandembus.security.scopes import fold
 from tandembus.tasks import uninterrupted
 
 log = logging.getLogger("tandembus.namespace")
+
+E = TypeVar("E", bound=Entry)
 
 
 class Administration:
@@ -68,59 +71,92 @@ class Administration:
         self._forsaken: list[Entry] = []
         """Creations that failed, when that could not be written down."""
 
-    # Entities.
+    # Queues.
 
     @uninterrupted
-    async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
-        """A subscription gets what is sent from now on and its default rule lets through; without one, everything."""
+    async def create_queue(self, description: QueueDescription) -> QueueEntry:
         description = description.validated(self._limits)
-        rule = self._checked_rule(default_rule or rule_for_everything())
-        async with self._changing(_family(description)):
-            if isinstance(description, SubscriptionDescription):
-                await self._check_stores(self._found(TopicDescription(description.topic_name)))
-            async with self._forwarding(description, None):
-                return await self._make(await self._begun(description, rule))
-
-    async def _begun(self, description: EntityDescription, rule: RuleDescription) -> Entry:
-        now = self._clock.now()
-        if isinstance(description, QueueDescription):
-            return await self._catalog.begin_create(description, self._limits, now, self._stores())
-        if isinstance(description, TopicDescription):
-            return await self._catalog.begin_create_topic(description, self._limits, now, self._stores())
-        return await self._catalog.begin_create_subscription(description, [rule], self._limits, now)
+        async with self._changing(fold(description.name)), self._forwarding(description, None):
+            now = self._clock.now()
+            return await self._make(await self._catalog.begin_create(description, self._limits, now, self._stores()))
 
     @uninterrupted
-    async def update(self, description: EntityDescription) -> Entry:
-        async with self._changing(_family(description)):
-            old = self._found(description)
+    async def update_queue(self, description: QueueDescription) -> QueueEntry:
+        async with self._changing(fold(description.name)):
+            old = self._queue(description.name)
             description = with_size_as_created(old.description, description).validated(self._limits)
             check_update(old.description, description)
             async with self._forwarding(description, old.description):
                 await self._check_stores(old)
-                entry = await self._updated(description)
-            await self._followers.confirmed()
-            return entry
-
-    async def _updated(self, description: EntityDescription) -> Entry:
-        now = self._clock.now()
-        if isinstance(description, QueueDescription):
-            return await self._catalog.update_queue(description, now)
-        if isinstance(description, TopicDescription):
-            return await self._catalog.update_topic(description, now)
-        return await self._catalog.update_subscription(description, now)
+                entry = await self._catalog.update_queue(description, self._clock.now())
+            return await self._told(entry)
 
     @uninterrupted
-    async def delete(self, description: EntityDescription) -> None:
-        """A topic goes with all its subscriptions, all at once."""
-        async with self._changing(_family(description)):
-            await self._check_stores(self._found(description))
+    async def delete_queue(self, name: str) -> None:
+        async with self._changing(fold(name)):
+            await self._check_stores(self._queue(name))
+            await self._catalog.delete_queue(name, self._clock.now())
+            await self._followers.confirmed()
+
+    # Topics.
+
+    @uninterrupted
+    async def create_topic(self, description: TopicDescription) -> TopicEntry:
+        description = description.validated(self._limits)
+        async with self._changing(fold(description.name)):
             now = self._clock.now()
-            if isinstance(description, QueueDescription):
-                await self._catalog.delete_queue(description.name, now)
-            elif isinstance(description, TopicDescription):
-                await self._catalog.delete_topic(description.name, now)
-            else:
-                await self._catalog.delete_subscription(description.topic_name, description.name, now)
+            entry = await self._catalog.begin_create_topic(description, self._limits, now, self._stores())
+            return await self._make(entry)
+
+    @uninterrupted
+    async def update_topic(self, description: TopicDescription) -> TopicEntry:
+        async with self._changing(fold(description.name)):
+            old = self._topic(description.name)
+            description = with_size_as_created(old.description, description).validated(self._limits)
+            check_update(old.description, description)
+            await self._check_stores(old)
+            return await self._told(await self._catalog.update_topic(description, self._clock.now()))
+
+    @uninterrupted
+    async def delete_topic(self, name: str) -> None:
+        """With all its subscriptions, and all at once."""
+        async with self._changing(fold(name)):
+            await self._check_stores(self._topic(name))
+            await self._catalog.delete_topic(name, self._clock.now())
+            await self._followers.confirmed()
+
+    # Subscriptions.
+
+    @uninterrupted
+    async def create_subscription(
+        self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
+    ) -> SubscriptionEntry:
+        """It gets what is sent from now on, if the default rule lets it through; without one, everything."""
+        description = description.validated(self._limits)
+        rule = self._checked_rule(default_rule or rule_for_everything())
+        async with self._changing(fold(description.topic_name)):
+            await self._check_stores(self._topic(description.topic_name))
+            async with self._forwarding(description, None):
+                now = self._clock.now()
+                entry = await self._catalog.begin_create_subscription(description, [rule], self._limits, now)
+                return await self._make(entry)
+
+    @uninterrupted
+    async def update_subscription(self, description: SubscriptionDescription) -> SubscriptionEntry:
+        description = description.validated(self._limits)
+        async with self._changing(fold(description.topic_name)):
+            old = self._subscription(description.topic_name, description.name)
+            check_update(old.description, description)
+            async with self._forwarding(description, old.description):
+                await self._check_stores(old)
+                entry = await self._catalog.update_subscription(description, self._clock.now())
+            return await self._told(entry)
+
+    @uninterrupted
+    async def delete_subscription(self, topic: str, name: str) -> None:
+        async with self._changing(fold(topic)):
+            await self._check_stores(self._subscription(topic, name))
+            await self._catalog.delete_subscription(topic, name, self._clock.now())
             await self._followers.confirmed()
 
     # Rules.
@@ -180,15 +216,23 @@ class Administration:
 
     # What they share.
 
-    def _found(self, description: EntityDescription) -> Entry:
-        """Returns the entity of this name and kind. Raises EntityNotFound."""
-        entry = self._catalog.find(description.path)
-        if entry is None or entry.kind is not description.kind:
-            raise not_found(self._name, description.path)
+    def _queue(self, name: str) -> QueueEntry:
+        entry = self._catalog.find_queue(name)
+        if entry is None:
+            raise not_found(self._name, name)
         return entry
 
-    def _subscription(self, topic: str, name: str) -> Entry:
-        return self._found(SubscriptionDescription(topic, name))
+    def _topic(self, name: str) -> TopicEntry:
+        entry = self._catalog.find_topic(name)
+        if entry is None:
+            raise not_found(self._name, name)
+        return entry
+
+    def _subscription(self, topic: str, name: str) -> SubscriptionEntry:
+        entry = self._catalog.find_subscription(topic, name)
+        if entry is None:
+            raise not_found(self._name, subscription_path(topic, name))
+        return entry
 
     def _checked_rule(self, rule: RuleDescription) -> RuleDescription:
         rule = rule.validated(self._limits)
@@ -202,11 +246,8 @@ class Administration:
         return self._families.setdefault(key, asyncio.Lock())
 
     @asynccontextmanager
-    async def _forwarding(self, new: EntityDescription, old: EntityDescription | None) -> AsyncIterator[None]:
+    async def _forwarding(self, new: Forwarding, old: Forwarding | None) -> AsyncIterator[None]:
         """One at a time where forwarding is asked for: two that are fine on their own may make a circle together."""
-        if isinstance(new, TopicDescription) or isinstance(old, TopicDescription):
-            yield
-            return
         if new.forward_to is None and new.forward_dead_lettered_messages_to is None:
             yield
             return
@@ -237,7 +278,7 @@ class Administration:
         outcomes = await asyncio.gather(*(act(port, entry) for port in ports), return_exceptions=True)
         _raise_any(entry, ports, outcomes)
 
-    async def _make(self, entry: Entry) -> Entry:
+    async def _make(self, entry: E) -> E:
         """Its fragments, then the catalog's word that it exists; or nothing of it remains."""
         try:
             await self._on_each(entry, _make)
@@ -252,8 +293,7 @@ class Administration:
                 made.description.path,
                 made.stores[0],
             )
-        await self._followers.confirmed()
-        return made
+        return await self._told(made)
 
     async def _abandon(self, entry: Entry) -> None:
         """Tried again later where that cannot be written down now."""
@@ -264,11 +304,9 @@ class Administration:
             log.warning("'%s' could not be created, nor that undone yet: %s", entry.description.path, error)
             self._forsaken.append(entry)
 
-
-def _family(description: EntityDescription) -> str:
-    """The key of the lock for a queue, or for a topic, its subscriptions and their rules."""
-    name = description.topic_name if isinstance(description, SubscriptionDescription) else description.name
-    return fold(name)
+    async def _told(self, entry: E) -> E:
+        await self._followers.confirmed()
+        return entry
 
 
 async def _make(port: StorePort, entry: Entry) -> None:

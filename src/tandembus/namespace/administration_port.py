@@ -1,24 +1,44 @@
-"""Administration as front ends use it: in their process, or over a connection to the process that has the catalog."""
+"""What front ends ask of administration: in their process, or over the connection to the one that has the catalog."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
 
-from tandembus.descriptions import AuthorizationRule, EntityDescription, RuleDescription
-from tandembus.namespace.entries import Entry
+from tandembus.descriptions import (
+    AuthorizationRule,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from tandembus.namespace.entries import QueueEntry, SubscriptionEntry, TopicEntry
 
 
 class AdministrationPort(Protocol):
-    """A call that returns took effect everywhere; one that raises changed nothing, unless the outcome is unknown."""
+    """What returns is in effect everywhere; what raises has changed nothing, unless the outcome is unknown."""
 
-    async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
-        """A subscription gets what is sent from now on and its default rule lets through; without one, everything."""
+    async def create_queue(self, description: QueueDescription) -> QueueEntry: ...
 
-    async def update(self, description: EntityDescription) -> Entry: ...
+    async def update_queue(self, description: QueueDescription) -> QueueEntry: ...
 
-    async def delete(self, description: EntityDescription) -> None:
-        """Deletes the entity of this name and kind; a topic with all its subscriptions, all at once."""
+    async def delete_queue(self, name: str) -> None: ...
+
+    async def create_topic(self, description: TopicDescription) -> TopicEntry: ...
+
+    async def update_topic(self, description: TopicDescription) -> TopicEntry: ...
+
+    async def delete_topic(self, name: str) -> None:
+        """With all its subscriptions, and all at once."""
+
+    async def create_subscription(
+        self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
+    ) -> SubscriptionEntry:
+        """It gets what is sent from now on, if the default rule lets it through; without one, everything."""
+
+    async def update_subscription(self, description: SubscriptionDescription) -> SubscriptionEntry: ...
+
+    async def delete_subscription(self, topic: str, name: str) -> None: ...
 
     async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         """Raises InvalidArgument for what does not compile, and then nothing is stored."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
 from tandembus.interconnect.requests import Requests
+from tandembus.interconnect.traffic import Traffic
 from tandembus.namespace.entries import Entry
 
 
 class FragmentSource(Protocol):
-    async def open(self, entry: Entry, index: int) -> tuple[FragmentTraffic, Requests]:
+    async def open(self, entry: Entry, index: int) -> tuple[Traffic, Requests]:
         """The fragment with this index, ready for use for as long as `close` is not called.
 
         A fragment whose broker or store is out of reach is opened, too: its traffic says so (`failure`), and serves

@@ -20,7 +20,7 @@ from tandembus.namespace.catalog import Catalog, Tombstone
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
 from tandembus.namespace.compiled_rules import CompiledRules
-from tandembus.namespace.faulty_stores import FaultyStorePort
+from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.hosting import FragmentHost
 from tandembus.namespace.local_source import LocalSource, LocalStorePort

@@ -7,12 +7,12 @@ from typing import final
 
 from tandembus.errors import BusError, StoreUnavailable, anew
 from tandembus.interconnect.channel_settings import ChannelSettings
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
 from tandembus.interconnect.in_process import InProcessChannel
 from tandembus.interconnect.local_channel import LocalChannel
 from tandembus.interconnect.local_requests import LocalRequests
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.requests import Requests
+from tandembus.interconnect.traffic import Traffic
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.hosting import FragmentHost
 
@@ -29,7 +29,7 @@ class LocalSource:
         self._is_pinning = is_pinning
         self._pins: dict[int, Callable[[], None]] = {}
 
-    async def open(self, entry: Entry, index: int) -> tuple[FragmentTraffic, Requests]:
+    async def open(self, entry: Entry, index: int) -> tuple[Traffic, Requests]:
         host = self._hosts.get(entry.stores[index])
         if host is None:
             raise StoreUnavailable(f"Store {entry.stores[index]}, where '{entry.description.path}' is, is not there.")
@@ -40,7 +40,7 @@ class LocalSource:
         broker = host.broker
         channel = self._channel(host) if entry.is_partitioned and self._is_pinning else None
         traffic = LocalTraffic(fragment, broker.want, broker.session_serving.want, channel)
-        return traffic, LocalRequests(broker, fragment, channel, traffic)
+        return traffic, LocalRequests(broker, fragment, channel)
 
     def _channel(self, host: FragmentHost) -> LocalChannel:
         """What became of a send to one of many fragments must be known before another one may take it."""

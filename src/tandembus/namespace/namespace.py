@@ -11,12 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import cast
 
 from tandembus.clock import Clock
 from tandembus.descriptions import (
     AuthorizationRule,
-    EntityDescription,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -31,7 +29,8 @@ from tandembus.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
-from tandembus.faults.board import FaultBoard, FaultDesk
+from tandembus.faults.board import FaultBoard
+from tandembus.faults.desk import FaultDesk, LocalDesk
 from tandembus.large_messages import LargeMemory
 from tandembus.limits import Limits
 from tandembus.namespace.administration_port import AdministrationPort
@@ -39,6 +38,7 @@ from tandembus.namespace.catalog_change import CatalogEvent
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity, EntityCounts
 from tandembus.namespace.entries import Entry, QueueEntry, SubscriptionEntry, TopicEntry
+from tandembus.namespace.faulty_fragments import FaultySource
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.opening import OpenEntities
 from tandembus.namespace.paths import SubQueue
@@ -80,6 +80,7 @@ class Namespace:
         clock: Clock,
         faults: FaultBoard | None = None,
     ) -> None:
+        """`source`: without faults, which stand before it."""
         self.name = name
         self.catalog = catalog
         self.administration = administration
@@ -89,11 +90,11 @@ class Namespace:
         """Where large messages of this process have their room."""
         self.faults = faults or FaultBoard(clock, max_faults=limits.max_faults)
         """What fails on purpose."""
-        self.fault_desk = FaultDesk(self.faults)
+        self.fault_desk: FaultDesk = LocalDesk(self.faults)
         """Where that is asked for."""
         self.sightings = Sightings(clock)
         """What front ends of this process see of a pair."""
-        self._open = OpenEntities(name, catalog, source, limits, clock, self.faults)
+        self._open = OpenEntities(name, catalog, FaultySource(source, self.faults), limits, clock)
         self._housekeeper: asyncio.Task[None] | None = None
         self._accesses_recorded_at = 0.0
         self.on_turn_end: Callable[[], None] = _no_turn
@@ -198,45 +199,34 @@ class Namespace:
 
     # Administration.
 
-    async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
-        """Creates an entity of any kind; `default_rule` is a subscription's first."""
-        return await self.administration.create(description, default_rule)
-
-    async def update(self, description: EntityDescription) -> Entry:
-        return await self.administration.update(description)
-
-    async def delete(self, description: EntityDescription) -> None:
-        """Deletes the entity of this name and kind."""
-        await self.administration.delete(description)
-
     async def create_queue(self, description: QueueDescription) -> QueueEntry:
-        return cast(QueueEntry, await self.create(description))
+        return await self.administration.create_queue(description)
 
     async def update_queue(self, description: QueueDescription) -> QueueEntry:
-        return cast(QueueEntry, await self.update(description))
+        return await self.administration.update_queue(description)
 
     async def delete_queue(self, name: str) -> None:
-        await self.delete(QueueDescription(name))
+        await self.administration.delete_queue(name)
 
     async def create_topic(self, description: TopicDescription) -> TopicEntry:
-        return cast(TopicEntry, await self.create(description))
+        return await self.administration.create_topic(description)
 
     async def update_topic(self, description: TopicDescription) -> TopicEntry:
-        return cast(TopicEntry, await self.update(description))
+        return await self.administration.update_topic(description)
 
     async def delete_topic(self, name: str) -> None:
-        await self.delete(TopicDescription(name))
+        await self.administration.delete_topic(name)
 
     async def create_subscription(
         self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
     ) -> SubscriptionEntry:
-        return cast(SubscriptionEntry, await self.create(description, default_rule))
+        return await self.administration.create_subscription(description, default_rule)
 
     async def update_subscription(self, description: SubscriptionDescription) -> SubscriptionEntry:
-        return cast(SubscriptionEntry, await self.update(description))
+        return await self.administration.update_subscription(description)
 
     async def delete_subscription(self, topic: str, name: str) -> None:
-        await self.delete(SubscriptionDescription(topic, name))
+        await self.administration.delete_subscription(topic, name)
 
     def rules(self, topic: str, subscription: str, skip: int = 0, top: int | None = None) -> Sequence[RuleDescription]:
         """Sorted by name, one page. Raises EntityNotFound for a subscription that is not there."""

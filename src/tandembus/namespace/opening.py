@@ -9,7 +9,6 @@ from random import randrange
 
 from tandembus.clock import Clock
 from tandembus.errors import EntityNotFound
-from tandembus.faults.board import FaultBoard
 from tandembus.interconnect.requests import Requests
 from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
@@ -18,7 +17,6 @@ from tandembus.namespace.catalog_change import CatalogEvent, EntityChanged, Enti
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.entries import Entry, SubscriptionEntry, TopicEntry
-from tandembus.namespace.faulty_stores import place_of
 from tandembus.namespace.fragment_settings import partition_settings
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.partitioned_requests import PartitionedRequests
@@ -36,21 +34,12 @@ def not_found(namespace: str, path: str) -> EntityNotFound:
 
 
 class OpenEntities:
-    def __init__(
-        self,
-        name: str,
-        view: CatalogView,
-        source: FragmentSource,
-        limits: Limits,
-        clock: Clock,
-        faults: FaultBoard,
-    ) -> None:
+    def __init__(self, name: str, view: CatalogView, source: FragmentSource, limits: Limits, clock: Clock) -> None:
         self._name = name
         self._view = view
         self._source = source
         self._limits = limits
         self._clock = clock
-        self._faults = faults
         self._entities: dict[str, Entity] = {}
         self._opening: dict[int, asyncio.Task[Entity]] = {}
         """By fragment key: who comes while an entity is being opened gets the same one."""
@@ -100,7 +89,7 @@ class OpenEntities:
 
     async def _open_fragments(self, entry: Entry) -> list[tuple[Traffic, Requests]]:
         """All of them, or none stays open."""
-        opening = [self._open_fragment(entry, index) for index in range(len(entry.stores))]
+        opening = [self._source.open(entry, index) for index in range(len(entry.stores))]
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
         opened: list[tuple[Traffic, Requests]] = []
         for outcome in outcomes:
@@ -109,11 +98,6 @@ class OpenEntities:
                 raise outcome
             opened.append(outcome)
         return opened
-
-    async def _open_fragment(self, entry: Entry, index: int) -> tuple[Traffic, Requests]:
-        traffic, requests = await self._source.open(entry, index)
-        self._faults.connect(entry.fragment_key + index, traffic, place_of(entry, index))
-        return traffic, requests
 
     def _assembled(self, entry: Entry, traffic: list[Traffic], requests: list[Requests]) -> tuple[Traffic, Requests]:
         if entry.is_partitioned:
@@ -130,7 +114,6 @@ class OpenEntities:
 
     def _close(self, entry: Entry) -> None:
         for index in range(len(entry.stores)):
-            self._faults.disconnect(entry.fragment_key + index)
             self._source.close(entry, index)
 
     # Changes, once they are durable.

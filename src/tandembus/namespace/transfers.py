@@ -19,7 +19,7 @@ from tandembus.limits import Limits
 from tandembus.message import Message
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry, QueueEntry, TopicEntry
-from tandembus.namespace.faulty_stores import place_of
+from tandembus.namespace.faulty_fragments import place_of
 from tandembus.namespace.fragment_settings import fragment_settings, partition_settings
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.hosting import FragmentHost

@@ -6,14 +6,15 @@ import json
 from typing import Any, Final, final
 
 from tandembus.errors import MalformedData, NotSupported
-from tandembus.faults.board import FaultBoard, FaultDesk
+from tandembus.faults.board import FaultBoard
+from tandembus.faults.desk import FaultDesk
 from tandembus.faults.fault import Fault, read_fault
 from tandembus.node.remote_administration import Ask
 
 FAULTS: Final = "faults"
-"""All faults that stand: sent to every process."""
+"""All that stand: told to every process."""
 ASK_FAULT: Final = "fault"
-"""A front end asks for a change."""
+"""A front end's wish for one."""
 ASK_TIMEOUT_S: Final = 60.0
 
 
@@ -22,16 +23,16 @@ def faults_to_wire(board: FaultBoard) -> str:
 
 
 def take_faults(board: FaultBoard, value: object) -> None:
-    """Take over the faults of another process."""
+    """What another process's board says holds here from now on."""
     records = json.loads(value) if isinstance(value, str) else None
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
-        raise MalformedData("faults must be a list of records")
+        raise MalformedData("no faults where faults must be")
     board.replace(records)
 
 
 @final
-class RemoteDesk(FaultDesk):
-    """In a front end: asks the process that administers the namespace."""
+class RemoteDesk:
+    """Implements `FaultDesk` in a front end: answered when all processes feel the change, this one included."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask_supervisor = ask
@@ -48,7 +49,7 @@ class RemoteDesk(FaultDesk):
     async def _ask(self, operation: str, *arguments: object) -> Any:
         answer = await self._ask_supervisor(ASK_FAULT, [operation, json.dumps(arguments)], ASK_TIMEOUT_S)
         if not isinstance(answer, str):
-            raise MalformedData("the answer about faults is not text")
+            raise MalformedData("an answer about faults that is none")
         return json.loads(answer)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import final
 
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
 from tandembus.interconnect.requests import Requests
+from tandembus.interconnect.traffic import Traffic
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.fragment_source import FragmentSource
 
@@ -19,7 +19,7 @@ class NearSource:
         self._own_stores = own_stores
         self._far = far
 
-    async def open(self, entry: Entry, index: int) -> tuple[FragmentTraffic, Requests]:
+    async def open(self, entry: Entry, index: int) -> tuple[Traffic, Requests]:
         return await self._of(entry, index).open(entry, index)
 
     def close(self, entry: Entry, index: int) -> None:

@@ -11,26 +11,24 @@ from typing import Any, Final, final
 
 from tandembus.descriptions import (
     AuthorizationRule,
-    EntityDescription,
-    EntityKind,
+    QueueDescription,
     RuleDescription,
-    description_of,
+    SubscriptionDescription,
+    TopicDescription,
+    from_record,
     rule_from_record,
     rule_to_record,
+    subscription_from_record,
     to_record,
+    topic_from_record,
 )
 from tandembus.errors import MalformedData, NotSupported
 from tandembus.namespace import catalog_records as records
 from tandembus.namespace.administration_port import AdministrationPort
-from tandembus.namespace.entries import Entry
+from tandembus.namespace.entries import QueueEntry, SubscriptionEntry, TopicEntry
 
 ADMINISTER: Final = "administer"
 ADMINISTER_TIMEOUT_S: Final = 60.0
-_RECORDS: Final = {
-    EntityKind.QUEUE: records.QUEUE,
-    EntityKind.TOPIC: records.TOPIC,
-    EntityKind.SUBSCRIPTION: records.SUBSCRIPTION,
-}
 
 Ask = Callable[[str, object, float], Awaitable[object]]
 
@@ -42,15 +40,35 @@ class RemoteAdministration:
     def __init__(self, ask: Ask) -> None:
         self._ask_supervisor = ask
 
-    async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
+    async def create_queue(self, description: QueueDescription) -> QueueEntry:
+        return records.queue_entry(await self._ask("create_queue", to_record(description)))
+
+    async def update_queue(self, description: QueueDescription) -> QueueEntry:
+        return records.queue_entry(await self._ask("update_queue", to_record(description)))
+
+    async def delete_queue(self, name: str) -> None:
+        await self._ask("delete_queue", name)
+
+    async def create_topic(self, description: TopicDescription) -> TopicEntry:
+        return records.topic_entry(await self._ask("create_topic", to_record(description)))
+
+    async def update_topic(self, description: TopicDescription) -> TopicEntry:
+        return records.topic_entry(await self._ask("update_topic", to_record(description)))
+
+    async def delete_topic(self, name: str) -> None:
+        await self._ask("delete_topic", name)
+
+    async def create_subscription(
+        self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
+    ) -> SubscriptionEntry:
         rule = None if default_rule is None else rule_to_record(default_rule)
-        return _entry(description, await self._ask("create", *_sent(description), rule))
+        return records.subscription_entry(await self._ask("create_subscription", to_record(description), rule))
 
-    async def update(self, description: EntityDescription) -> Entry:
-        return _entry(description, await self._ask("update", *_sent(description)))
+    async def update_subscription(self, description: SubscriptionDescription) -> SubscriptionEntry:
+        return records.subscription_entry(await self._ask("update_subscription", to_record(description)))
 
-    async def delete(self, description: EntityDescription) -> None:
-        await self._ask("delete", *_sent(description))
+    async def delete_subscription(self, topic: str, name: str) -> None:
+        await self._ask("delete_subscription", topic, name)
 
     async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         return rule_from_record(await self._ask("create_rule", topic, subscription, rule_to_record(rule)))
@@ -86,9 +104,15 @@ class AdministrationDesk:
     def __init__(self, administration: AdministrationPort) -> None:
         self._administration = administration
         self._operations: Mapping[str, Callable[..., Awaitable[object]]] = {
-            "create": self._create,
-            "update": self._update,
-            "delete": self._delete,
+            "create_queue": self._create_queue,
+            "update_queue": self._update_queue,
+            "delete_queue": administration.delete_queue,
+            "create_topic": self._create_topic,
+            "update_topic": self._update_topic,
+            "delete_topic": administration.delete_topic,
+            "create_subscription": self._create_subscription,
+            "update_subscription": self._update_subscription,
+            "delete_subscription": administration.delete_subscription,
             "create_rule": self._create_rule,
             "update_rule": self._update_rule,
             "delete_rule": administration.delete_rule,
@@ -104,16 +128,25 @@ class AdministrationDesk:
             raise NotSupported(f"This version does not know how to '{operation}'.")
         return json.dumps(await act(*arguments))
 
-    async def _create(self, kind: str, record: Any, rule: Any) -> object:
+    async def _create_queue(self, record: Any) -> object:
+        return records.entry_document(await self._administration.create_queue(from_record(record)))
+
+    async def _update_queue(self, record: Any) -> object:
+        return records.entry_document(await self._administration.update_queue(from_record(record)))
+
+    async def _create_topic(self, record: Any) -> object:
+        return records.entry_document(await self._administration.create_topic(topic_from_record(record)))
+
+    async def _update_topic(self, record: Any) -> object:
+        return records.entry_document(await self._administration.update_topic(topic_from_record(record)))
+
+    async def _create_subscription(self, record: Any, rule: Any) -> object:
         default_rule = None if rule is None else rule_from_record(rule)
-        made = await self._administration.create(description_of(EntityKind(kind), record), default_rule)
-        return records.entry_document(made)
+        description = subscription_from_record(record)
+        return records.entry_document(await self._administration.create_subscription(description, default_rule))
 
-    async def _update(self, kind: str, record: Any) -> object:
-        return records.entry_document(await self._administration.update(description_of(EntityKind(kind), record)))
-
-    async def _delete(self, kind: str, record: Any) -> None:
-        await self._administration.delete(description_of(EntityKind(kind), record))
+    async def _update_subscription(self, record: Any) -> object:
+        return records.entry_document(await self._administration.update_subscription(subscription_from_record(record)))
 
     async def _create_rule(self, topic: str, subscription: str, rule: Any) -> object:
         created = await self._administration.create_rule(topic, subscription, rule_from_record(rule))
@@ -125,14 +158,6 @@ class AdministrationDesk:
 
     async def _put_policy(self, document: Any) -> None:
         await self._administration.put_policy(records.policy_of(document))
-
-
-def _sent(description: EntityDescription) -> tuple[str, object]:
-    return description.kind.value, to_record(description)
-
-
-def _entry(description: EntityDescription, document: Any) -> Entry:
-    return records.ENTRIES[_RECORDS[description.kind]](document)
 
 
 def _asked(value: object) -> tuple[str, list[Any]]:

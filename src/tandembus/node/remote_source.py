@@ -9,10 +9,10 @@ from tandembus.clock import Clock
 from tandembus.descriptions import TopicDescription
 from tandembus.errors import StoreUnavailable
 from tandembus.interconnect.channel import Channel
-from tandembus.interconnect.fragment_traffic import FragmentTraffic
 from tandembus.interconnect.remote_requests import RemoteRequests
 from tandembus.interconnect.remote_traffic import RemoteTraffic
 from tandembus.interconnect.requests import Requests
+from tandembus.interconnect.traffic import Traffic
 from tandembus.limits import Limits
 from tandembus.namespace.entries import Entry
 
@@ -27,7 +27,7 @@ class RemoteSource:
         self._limits = limits
         self._clock = clock
 
-    async def open(self, entry: Entry, index: int) -> tuple[FragmentTraffic, Requests]:
+    async def open(self, entry: Entry, index: int) -> tuple[Traffic, Requests]:
         channel = self._channels.get(entry.stores[index])
         if channel is None:
             raise StoreUnavailable(f"Store {entry.stores[index]}, where '{entry.description.path}' is, is not there.")
@@ -35,7 +35,7 @@ class RemoteSource:
         traffic = RemoteTraffic(channel.core, fragment_key, index, _requires_session(entry))
         limits = self._limits
         return traffic, RemoteRequests(
-            channel, fragment_key, index, self._clock, limits.fragment_timeout_s, limits.operation_timeout_s, traffic
+            channel, fragment_key, index, self._clock, limits.fragment_timeout_s, limits.operation_timeout_s
         )
 
     def close(self, entry: Entry, index: int) -> None:

@@ -83,9 +83,11 @@ def build_broker(
         return earlier
 
     limits = settings.limits
+    on_purpose = StoreFaults(faults, store)
+    opening = on_purpose.opening(open_store)
     sink = audit_files(settings, store) if settings.audit else None
-    broker = MessageBroker(open_store, clock, budget, limits.broker_window_bytes, limits.commit_outage_s, sink)
-    StoreFaults(faults, store).watch(broker)
+    broker = MessageBroker(opening, clock, budget, limits.broker_window_bytes, limits.commit_outage_s, sink)
+    on_purpose.watch(broker)
     return broker
 
 

@@ -16,7 +16,7 @@ from tandembus.clock import Clock, SystemClock
 from tandembus.config import ServeSettings
 from tandembus.descriptions import AuthorizationRule
 from tandembus.errors import BusError, MalformedData, StoreUnavailable
-from tandembus.faults.board import FaultDesk
+from tandembus.faults.desk import LocalDesk
 from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.interconnect.handshake import Party
@@ -26,7 +26,7 @@ from tandembus.namespace.administration import Administration
 from tandembus.namespace.backlogs import Backlogs
 from tandembus.namespace.catalog_change import CatalogChange, CatalogEvent
 from tandembus.namespace.catalog_namespace import CatalogNamespace
-from tandembus.namespace.faulty_stores import FaultyStorePort
+from tandembus.namespace.faulty_fragments import FaultyStorePort
 from tandembus.namespace.following import Followers
 from tandembus.namespace.fragment_source import FragmentSource
 from tandembus.namespace.policies import warn_of_short_keys
@@ -191,7 +191,7 @@ class SupervisorNode:
             settings.name, self._catalog, source, administration, settings.limits, self.clock, self.faults
         )
         self._backlogs = Backlogs(self.namespace)
-        self.namespace.fault_desk = FaultDesk(self.faults, self._tell_faults)
+        self.namespace.fault_desk = LocalDesk(self.faults, self._tell_faults)
         self.namespace.when_broken = self._when_broken
         self.namespace.on_deleted = self.meter.forget
         self.namespace.gather_accesses = self._gather_accesses

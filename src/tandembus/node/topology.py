@@ -11,7 +11,7 @@ from tandembus.faults.board import FaultBoard
 from tandembus.front_end.http.topology import TopologyQuery
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry, TopicEntry
-from tandembus.namespace.faulty_stores import place_of
+from tandembus.namespace.faulty_fragments import place_of
 
 AVAILABLE: Final = "available"
 UNAVAILABLE: Final = "unavailable"

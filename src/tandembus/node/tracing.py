@@ -28,6 +28,6 @@ def trace(spans: Spans, front_end: AmqpFrontEnd | None = None, brokers: Iterable
 
     traffic = TrafficSpans(spans)
     if front_end is not None:
-        front_end.traced = traffic.of_link
+        front_end.traced = traffic.traced
     for broker in brokers:
         broker.forwarding.when_moved = traffic.forwarded

@@ -1,9 +1,9 @@
-"""What a message must give up to wait in a backlog queue, and under which names it takes that along.
+"""What a message must give up to sit in a backlog queue, and under which names it takes that along.
 
 A backlog queue holds messages for many entities: sessions, times to live and schedules are those entities' business
-and would only do harm there. So they become application properties, together with the path of the entity. This module
-has the names, their AMQP types and the checks; `payloads.py` applies them to encoded messages. Received values are
-hostile: anybody who may send to the secondary can write these properties.
+and would only do harm there. So they become application properties, together with the path of the entity. Here stand
+the names, their AMQP types and the checks, over plain values; `transfer.py` applies them to the SDK's messages,
+`payloads.py` to encoded ones. What is read back is hostile: who may send to the secondary can write these properties.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The backlog queues on the secondary: created where missing (N2, N3), shared by all senders of a client (N6, N7)."""
+"""The backlog queues on the secondary: made where missing (N2, N3), and shared by all senders of a client (N6, N7)."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, final
@@ -17,12 +16,11 @@ from azure.core.exceptions import (
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
-from tandembus.errors import Unauthorized
-from tandembus.pairing.aliases import backlog_path
 from tandembus.pairing.errors import PairingFailed
 from tandembus.pairing.events import BacklogQueueDropped, Listeners
 from tandembus.pairing.rotation import Rotation
-from tandembus.pairing.runtime import Attempt, GivenUp, Runtime
+from tandembus.pairing.runtime import Attempt, OutOfTime, Runtime, pause
+from tandembus.pairing.transfer import backlog_path
 
 T = TypeVar("T")
 TRIES: Final = 3
@@ -37,7 +35,7 @@ _log = logging.getLogger("tandembus.pairing")
 
 @final
 class BacklogQueues:
-    """Which queues are in use. One that refuses a message is out for all senders at once."""
+    """Which of them are in use. One that refuses a message is out for everybody at once."""
 
     def __init__(self, rotation: Rotation, is_by_key: bool, runtime: Runtime, listeners: Listeners) -> None:
         self._rotation = rotation
@@ -56,12 +54,12 @@ class BacklogQueues:
 
     @property
     def errors(self) -> dict[str, BaseException]:
-        """Why each queue that is out refused a message."""
+        """Of those that are out: what each answered to the send that it refused."""
         in_use = set(self._rotation.available)
         return {queue: error for queue, error in self._errors.items() if queue not in in_use}
 
     def pick(self, key: str | None, previous: str | None) -> str | None:
-        """Returns the queue for a message with this key, or for a sender that used `previous`; None if all are out."""
+        """For a message with this key, by a sender that used `previous` before; None if all are out."""
         if key is not None:
             return self._rotation.pick_for_key(key)
         return self._rotation.pick(previous)
@@ -81,7 +79,7 @@ class BacklogQueues:
 async def create_backlog_queues(
     admin: ServiceBusAdministrationClient, primary_name: str, count: int, limit_s: float, runtime: Runtime
 ) -> list[str]:
-    """Returns the paths of all backlog queues once each exists. Raises `PairingFailed`."""
+    """The paths of all backlog queues, each of which is there now. Raises `PairingFailed`."""
     queues = [backlog_path(primary_name, index) for index in range(count)]
     for queue in queues:
         await _create_where_missing(admin, queue, limit_s, runtime)
@@ -96,34 +94,34 @@ async def _create_where_missing(
 
 
 async def name_of_secondary(admin: ServiceBusAdministrationClient, limit_s: float, runtime: Runtime) -> str:
-    """Asks the secondary for its name. Raises `PairingFailed`."""
+    """As it calls itself. Raises `PairingFailed`."""
     found = await _ask(lambda: admin.get_namespace_properties(), "the secondary cannot be asked", limit_s, runtime)
     return found.name
 
 
 async def _ask(call: Callable[[], Coroutine[Any, Any, T]], what: str, limit_s: float, runtime: Runtime) -> T:
-    """Tries several times, unless a retry cannot help. `what` says what failed."""
+    """Several times, unless that is of no use. `what` has failed if none succeeds."""
     left = TRIES
     while True:
         left -= 1
         try:
             return await Attempt(runtime).run(call, limit_s)
-        except (AzureError, OSError, GivenUp) as error:
+        except (AzureError, OSError, OutOfTime) as error:
             if left == 0 or _is_refusal(error):
                 raise PairingFailed(f"{what}: {error!r}{advice_on(error)}") from error
             _log.warning("%s, trying again: %r", what, error)
-        await asyncio.sleep(PAUSE_S)
+        await pause(PAUSE_S)
 
 
 async def _try_to_create(admin: ServiceBusAdministrationClient, queue: str) -> None:
-    """An existing queue is used as it is, whatever its settings."""
+    """An existing queue is used as it is: whoever made it differently has reasons."""
     try:
         await admin.get_queue(queue)
         return
     except ResourceNotFoundError:
         pass
     except HttpResponseError as error:
-        # Its messages cannot be counted now. Creating the queue shows whether it exists.
+        # Nobody can count its messages at the moment. Whether it exists shows when it is created.
         if error.status_code != UNAVAILABLE_STATUS:
             raise
     try:
@@ -138,18 +136,18 @@ async def _try_to_create(admin: ServiceBusAdministrationClient, queue: str) -> N
             enable_batched_operations=True,
         )
     except ResourceExistsError:
-        # Another client pairs at the same time.
+        # Somebody else pairs at the same time.
         pass
 
 
 def advice_on(error: BaseException) -> str:
-    """Returns advice for the error, if there is any."""
+    """What to do about it, where that can be told."""
     if is_untrusted(error):
         return (
             ". Nobody this program trusts has signed the secondary's certificate: give its clients "
             "connection_verify='<ca.pem>' (`tandembus ca` names the file of a namespace here)"
         )
-    if isinstance(error, (ServiceBusAuthenticationError, Unauthorized)):
+    if isinstance(error, ServiceBusAuthenticationError):
         return ". The key that secondary_client was given must be one of the secondary's, with the right Send"
     if isinstance(error, ClientAuthenticationError) or getattr(error, "status_code", None) in NO_RIGHTS_STATUSES:
         return ". The key that secondary_admin was given must be one of the secondary's, with the right Manage"
@@ -157,12 +155,12 @@ def advice_on(error: BaseException) -> str:
 
 
 def is_untrusted(error: BaseException) -> bool:
-    """A retry does not help here. The SDK passes such errors on in several forms, all with this text."""
+    """A certificate does not get better. The SDK passes such errors on in several forms, and always with this text."""
     return "CERTIFICATE_VERIFY_FAILED" in repr(error)
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether a retry cannot help."""
+    """Asking again would not help."""
     if isinstance(error, ClientAuthenticationError) or is_untrusted(error):
         return True
     return isinstance(error, HttpResponseError) and error.status_code in REFUSED_STATUSES

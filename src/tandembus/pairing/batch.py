@@ -1,21 +1,18 @@
-"""A batch that either namespace can take."""
+"""A batch that can be sent to the backlog, too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias, final
+from typing import final
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus import ServiceBusMessageBatch
 
-AnyMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
-"""What the SDK's senders take for a message."""
+from tandembus.pairing.transfer import AnyMessage
 
 
 @final
 class PairedMessageBatch:
-    """The SDK's batch together with its messages. The SDK encodes a message when it is added, and that is what is sent:
-    callers may change an object and add it again."""
+    """The SDK's batch, and beside it the messages. The SDK writes a message down when it is added, and so it is sent,
+    to either namespace: callers may add one object again and again, changed in between."""
 
     def __init__(self, sdk_batch: ServiceBusMessageBatch) -> None:
         self.sdk_batch = sdk_batch

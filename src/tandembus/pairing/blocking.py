@@ -21,10 +21,11 @@ from azure.servicebus import aio as asyncio_sdk
 
 from tandembus.loop_thread import LoopThread
 from tandembus.pairing import pair, paired_client, sender
-from tandembus.pairing.batch import AnyMessage, PairedMessageBatch
+from tandembus.pairing.batch import PairedMessageBatch
 from tandembus.pairing.entity_health import EntityState
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions, check_kind
-from tandembus.pairing.sdk import Sendable, rereadable, settings_of
+from tandembus.pairing.sdk import Sendable, rereadable
+from tandembus.pairing.transfer import AnyMessage
 
 T = TypeVar("T")
 NOT_SETTINGS: Final = ("hostname", "connection_port", "custom_endpoint_hostname", "custom_endpoint_address")
@@ -33,7 +34,7 @@ NOT_SETTINGS: Final = ("hostname", "connection_port", "custom_endpoint_hostname"
 
 @final
 class _Portal:
-    """The event loop of the blocking pairs. It starts with the first call; a forked process starts its own."""
+    """The event loop of the blocking pairs. It starts with the first call; a forked process has its own."""
 
     def __init__(self) -> None:
         self._starting = threading.RLock()  # A signal may come while it is held, and its handler call pairing.
@@ -68,9 +69,9 @@ def pair_namespace(
     *,
     primary_name: str | None = None,
 ) -> PairedServiceBusClient:
-    """Creates missing backlog queues and checks that they can be sent to. Raises `PairingFailed` if that fails; the
-    primary may be away. `primary_name` begins the paths of the backlog queues; by default it is the first label of the
-    primary's host."""
+    """Makes the backlog queues where they are missing and makes sure that they can be sent to. Whatever prevents that
+    is raised as `PairingFailed`; the primary may be away. `primary_name` stands in the paths of the backlog queues; by
+    default it is the first label of the primary's host."""
     check_kind("options", options, SendAvailabilityPairedNamespaceOptions)
     check_kind("primary_client", primary_client, ServiceBusClient)
     check_kind("secondary_client", options.secondary_client, ServiceBusClient)
@@ -95,10 +96,10 @@ async def _pair(
 
 @final
 class PairedServiceBusClient:
-    """Made by `pair_namespace`. It makes senders; everything else (receivers, sessions) is the primary's.
+    """Made by `pair_namespace`. Senders come from here; everything else (receivers, sessions) is the primary's.
 
-    All senders of an entity share its state: they fail over and return together. Closing this client closes its
-    senders, pings and syphon, but not the two clients of the application.
+    What is known of an entity is shared by all its senders: they fail over and return together. Closing it closes its
+    senders, pings and syphon, not the clients it was made of: those are the application's.
     """
 
     def __init__(
@@ -121,15 +122,15 @@ class PairedServiceBusClient:
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
-        """Paths of the backlog queues in use: without those that refused a message (N7)."""
+        """The paths of those in use: without those that refused a message (N7)."""
         return _portal.do(lambda: self._core.backlog_queues)
 
     def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedSender:
-        """Like the SDK's sender, but sends to the backlog while the queue is failed over."""
+        """As the SDK's; it sends to the backlog while the queue is failed over."""
         return PairedSender(_portal.do(self._core.get_queue_sender, queue_name, **kwargs))
 
     def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedSender:
-        """Like the SDK's sender, but sends to the backlog while the topic is failed over."""
+        """As the SDK's; it sends to the backlog while the topic is failed over."""
         return PairedSender(_portal.do(self._core.get_topic_sender, topic_name, **kwargs))
 
     def __getattr__(self, name: str) -> Any:
@@ -140,15 +141,15 @@ class PairedServiceBusClient:
         return getattr(self.primary, name)
 
     def entity_state(self, path: str) -> EntityState:
-        """The state of an entity; healthy if nothing was sent to it yet."""
+        """What is known of an entity. One that nobody has sent to is healthy as far as anybody knows."""
         return _portal.do(self._core.entity_state, path)
 
     def mark_path_healthy(self, path: str) -> None:
-        """Sends to the primary again, whatever the pings say."""
+        """Send to the primary again, whatever the pings say."""
         _portal.do(self._core.mark_path_healthy, path)
 
     def clear(self) -> None:
-        """Makes every entity healthy and takes every backlog queue into use."""
+        """Forget what was learnt: every entity is healthy, and every backlog queue in use."""
         _portal.do(self._core.clear)
 
     def close(self) -> None:
@@ -181,7 +182,7 @@ class PairedSender:
         self._core = core
 
     def __enter__(self) -> PairedSender:
-        """Opens the link as the SDK does. A primary that is away raises nothing here: the sends will."""
+        """Opens the link as the SDK does. A primary that is away is no reason to fail here: the sends will tell."""
         _portal.wait(self._core.__aenter__())
         return self
 
@@ -213,7 +214,7 @@ class PairedSender:
     def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """On the primary, failed over or not: only it knows these numbers. The outcome does not affect its health."""
+        """On the primary, failed over or not: only it knows these numbers. Says nothing about its health."""
         _portal.wait(self._core.cancel_scheduled_messages(sequence_numbers, timeout=timeout, **kwargs))
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
@@ -221,7 +222,8 @@ class PairedSender:
         return _portal.wait(self._core.create_message_batch(max_size_in_bytes))
 
     def close(self) -> None:
-        """Closes its link. Sends under way are given up and raise `PairClosed`: their messages may have been stored."""
+        """Closes its links to both namespaces. What is being sent is given up, and raises `PairClosed`: whether it was
+        stored nobody knows."""
         _portal.wait(self._core.close())
 
     @property
@@ -246,14 +248,13 @@ class _Twin(asyncio_sdk.ServiceBusClient):
     """An asyncio client with the settings of a blocking one. Closing either closes both; all pairs of one share it."""
 
     def __init__(self, client: Any) -> None:
-        settings = settings_of(client)
-        credential = settings.credential
+        credential = client._credential
         super().__init__(
             client.fully_qualified_namespace,
             _Awaited(credential) if hasattr(credential, "get_token") else credential,
-            custom_endpoint_address=settings.custom_endpoint_address,
-            entity_name=settings.entity_name,
-            **{name: value for name, value in vars(settings.config).items() if name not in NOT_SETTINGS},
+            custom_endpoint_address=client._custom_endpoint_address,
+            entity_name=client._entity_name,
+            **{name: value for name, value in vars(client._config).items() if name not in NOT_SETTINGS},
         )
         self.pair_count = 0
         self._client = client
@@ -301,7 +302,7 @@ class _Awaited:
 
 
 async def _in_thread(call: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Makes the call in a thread of its own: one that hangs blocks nothing else, not even the end of the process."""
+    """In a thread of its own: a call that hangs holds up nothing else, not even the end of the process."""
     done: Future[T] = Future()
     done.set_running_or_notify_cancel()
 

@@ -1,7 +1,7 @@
 """What happens to one client of a pair when the other is gone (N14).
 
-The clients belong to the application. Pairing observes that they are closed; where this process runs a syphon, which
-needs both, it closes the other one.
+The clients are the application's. Pairing only observes that they are closed; and where this process runs a syphon,
+which needs both, it closes the one that is left.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CLOSE_TRIES: Final = 10
 REFUSALS_FOR_GOOD: Final = 3
 REFUSALS_APART_S: Final = 1.0
 REFUSED_FOR_S: Final = 60.0
-"""A key is also refused while it is replaced, or while no tokens are issued: that passes by itself."""
+"""While a key is replaced, or nobody gives tokens, it is refused as well: what passes by itself is not for good."""
 SPELL_ENDS_AFTER_S: Final = 300.0
-"""Without a refusal. An idle syphon has no other sign that a key is good again."""
+"""Without a refusal. An idle syphon is told nothing else by which a key that is good again could be known."""
 
 
 @final
 class PartnerRule:
-    """Decides which client went first, and when the other has to follow."""
+    """Which client went first, and when the other has to follow: the pure decision."""
 
     def __init__(self, clock: Clock, patience_s: float = PARTNER_PATIENCE_S) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class PartnerRule:
         self.is_faulted = False
 
     def gone(self, side: Side) -> bool:
-        """A client was closed or has faulted. Returns whether it is the first: then ask `to_fault` after `due_in_s`."""
+        """A client was closed or has faulted. Whether it is the first: then ask `to_fault` in `due_in_s`."""
         self._gone.add(side)
         if self.first is not None:
             return False
@@ -53,13 +53,13 @@ class PartnerRule:
         return True
 
     def due_in_s(self) -> float | None:
-        """Seconds until the partner has to be gone; None if no client is gone, or both are."""
+        """When the partner's time is up; None if nobody is gone, or both are."""
         if self.first is None or len(self._gone) > 1:
             return None
         return max(self._first_gone_at + self._patience_s - self._clock.monotonic(), 0.0)
 
     def to_fault(self) -> Side | None:
-        """Returns the client to close now, because its partner is gone and it did not follow."""
+        """The client that is to be closed now, because its partner is gone and it did not follow."""
         if self.first is None or self.due_in_s() != 0.0:
             return None
         self.is_faulted = True
@@ -68,7 +68,7 @@ class PartnerRule:
 
 @final
 class Gate:
-    """Whether the pair can send at all. Every send checks it, so it is one look at a field."""
+    """Whether anything can be sent at all. Asked by every send, so that it is one look at a field."""
 
     def __init__(self) -> None:
         self.refusal: Callable[[], PairingError | None] | None = None
@@ -78,15 +78,15 @@ class Gate:
             raise error
 
     def gone(self) -> PairingError:
-        """The error of a sender that was closed, with the whole pair or by itself."""
+        """What a sender answers that is closed: with the whole pair, or by itself."""
         error = None if self.refusal is None else self.refusal()
         return error or PairClosed("this sender was closed: ask the paired client for a new one")
 
 
 @final
 class Refusals:
-    """Decides when a key is refused for good (N14): several times over at least a minute, by the names of the entities
-    that refuse it. Refusals at the same time count once."""
+    """When a key is refused for good (N14): several times, over a minute at least. The pure decision, by the names of
+    those who refuse it. What is refused together is refused once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -97,12 +97,12 @@ class Refusals:
         if not self._is_going_on(refused_at):
             refused_at.clear()
         if not refused_at or now >= refused_at[-1] + REFUSALS_APART_S:
-            # Only the first and the last ones are kept: a key may be refused for years.
+            # The first one is kept, and the last ones: a key may be refused for years.
             del refused_at[1 : 2 - REFUSALS_FOR_GOOD]
             refused_at.append(now)
 
     def forget(self, name: str) -> None:
-        """Its answer says that the key is good, or nothing about it."""
+        """It says that the key is good, or nothing."""
         self._refused_at.pop(name, None)
 
     def clear(self) -> None:
@@ -122,12 +122,12 @@ def _is_for_good(refused_at: list[float]) -> bool:
 
 @final
 class PrimaryKey:
-    """Notices that the primary's key is refused for good (N14): by one entity again and again, with no message accepted
-    by any other in between, since a key may be good for some entities only."""
+    """Notices that the primary's key is refused for good (N14): for one entity again and again, with nothing taken by
+    any other in between, since a key may be good for some entities only."""
 
     def __init__(self, clock: Clock, refused_for_good: Callable[[BaseException], None]) -> None:
         self.is_suspect = False
-        """The key was refused, and nothing was accepted since."""
+        """It was refused, and nothing was taken since: the next success is news."""
         self._refused_for_good = refused_for_good
         self._refusals = Refusals(clock)
 
@@ -136,7 +136,7 @@ class PrimaryKey:
         self.is_suspect = False
 
     def not_taken(self, path: str, error: BaseException) -> None:
-        """An error other than a refusal of the key says that the key is good, or nothing about it."""
+        """An error other than a refusal of the key says that it is good, or nothing."""
         path = path.lower()
         is_refused = isinstance(error, (ServiceBusAuthenticationError, TokenRefused))
         if not is_refused or not_found_in(error) is not None:
@@ -152,8 +152,8 @@ class PrimaryKey:
 
 @final
 class CloseObservers:
-    """Takes the place of a client's `close`, which leaving its `with` block calls, too. There is one for each client,
-    however many pairs it is part of; it closes the client after all listeners have returned."""
+    """Stands in for the `close` of a client, which leaving its `with` block calls, too. One for each client, however
+    many pairs it is part of. The client is closed when all of them have let go of it."""
 
     def __init__(self, client: ServiceBusClient) -> None:
         self._client = client
@@ -167,7 +167,7 @@ class CloseObservers:
                 await self._close()
                 return
             except RuntimeError as error:
-                # The client made a sender or receiver while the SDK iterated over those to close.
+                # Somebody was given a sender or receiver while the SDK went over those to be closed.
                 if tries_left == 0 or "changed size during iteration" not in str(error):
                     raise
 
@@ -175,7 +175,7 @@ class CloseObservers:
         self._listeners.append(listener)
 
     def remove(self, listener: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Removing the last one restores the client's own `close`."""
+        """The last one leaves the client as it was."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         if not self._listeners and getattr(self._client.close, "__self__", None) is self:
@@ -183,7 +183,7 @@ class CloseObservers:
 
 
 def observe(client: ServiceBusClient, listener: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Calls the listener when the client is about to be closed."""
+    """Have it called when the client is about to be closed. Several pairs may be made, and end, at the same time."""
     _observers_of(client).add(listener)
 
 
@@ -202,8 +202,10 @@ def _observers_of(client: ServiceBusClient) -> CloseObservers:
 
 @final
 class Partners:
-    """Watches both clients of a pair. It acts only where a syphon needs both (`is_strict`): otherwise an application
-    may close one and keep the other, which may serve other pairs. The syphon ends before a client that it works on.
+    """Watches both clients of a pair. Acts only where a syphon needs both (`is_strict`): elsewhere an application may
+    close one and keep the other, which may serve other pairs.
+
+    The syphon ends before a client that it works on: under its hands the SDK's receivers end with tracebacks.
     """
 
     def __init__(
@@ -229,13 +231,13 @@ class Partners:
         observe(secondary, self._secondary_closed)
 
     def error(self) -> PairFaulted | None:
-        """The error of every call after a client was closed because its partner was gone."""
+        """What every call is answered with from now on, if a client was closed because of the other."""
         if not self._rule.is_faulted or self._rule.first is None:
             return None
         return PairFaulted(self._rule.first, self._reason)
 
     def client_faulted(self, side: Side, error: BaseException) -> None:
-        """The key of a client was refused for good."""
+        """A client is of no use any more: its key was refused for good."""
         if self._rule.first is None:
             self._reason = f"has faulted ({error!r})"
         self._gone(side)
@@ -243,7 +245,7 @@ class Partners:
             self._runtime.start(self._end_syphon)
 
     def stop(self) -> None:
-        """Stops watching and restores the clients."""
+        """Watch no longer. The clients are as they were."""
         if self._timer is not None:
             self._timer.cancel()
         observe_no_longer(self._clients["primary"], self._primary_closed)

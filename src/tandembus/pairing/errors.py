@@ -1,4 +1,4 @@
-"""The errors of pairing, each with one meaning."""
+"""What pairing refuses or cannot do: few errors, each with one meaning."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 CAUSES_TOLD: Final = 3
-"""How many causes the text of an error names; there may be a thousand queues."""
+"""In the text of an error; there may be a thousand queues."""
 
 
 class PairingError(Exception):
-    """Base of all errors that pairing itself raises. Errors of the SDK are passed on unchanged."""
+    """Anything that pairing itself raises; what the SDK raises is passed on as it is."""
 
 
 class ReservedPropertyName(PairingError, ValueError):
-    """An application property has a name that the backlog needs (N8)."""
+    """An application property of the caller's has a name that the backlog needs (N8)."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the application property {name!r} is reserved for messages in a backlog queue")
@@ -33,7 +33,7 @@ class BacklogMessageTooLarge(PairingError, ValueError):
 
 
 class PairingFailed(PairingError):
-    """`pair_namespace` failed: the secondary was not reached, or refused."""
+    """`pair_namespace` could not do its work: the secondary was not reached, or did not allow it."""
 
 
 class SchedulingUnavailable(PairingError):
@@ -49,9 +49,9 @@ class SchedulingUnavailable(PairingError):
 
 
 class SendAvailabilityBacklogError(PairingError):
-    """The entity is failed over, and the backlog did not take the messages: every queue refused, or the caller's
-    time-out passed. The messages in `unsent` still belong to the caller; all others of a list or batch are in the
-    backlog. `causes` has the error of each queue, from this send or from the one that took the queue out of use."""
+    """The entity is failed over, and the backlog did not take the messages: every queue refused, or the caller's time
+    is up. `unsent` are still the caller's; of a list or batch, those that are not among them are in the backlog.
+    `causes` tells what each queue answered, to this send or to the one that took it out of use."""
 
     def __init__(self, path: str, unsent: Sequence[object], causes: Mapping[str, BaseException]) -> None:
         told = [f"{queue}: {error!r}" for queue, error in list(causes.items())[:CAUSES_TOLD]]
@@ -65,7 +65,7 @@ class SendAvailabilityBacklogError(PairingError):
 
 
 class PairFaulted(PairingError):
-    """One client of the pair is gone, so the other was closed (N14). Nothing can be sent any more."""
+    """One client of the pair is gone, so the other was closed (N14): nothing can be sent any more."""
 
     def __init__(self, first: str, reason: str) -> None:
         super().__init__(f"the {first} client {reason}, and its partner was closed because of that")

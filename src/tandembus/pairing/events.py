@@ -1,4 +1,4 @@
-"""Events of pairing (N16), for logs, metrics and timelines. `at` is wall time in seconds since 1970 UTC."""
+"""What pairing tells about itself (N16): for logs, metrics and timelines. `at` is wall time, seconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EntityHealthy(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogQueueDropped(PairingEvent):
-    """A backlog queue refused a message and is out of use for now."""
+    """A backlog queue refused a message, and nobody sends to it for now."""
 
     queue: str
     error: BaseException
@@ -63,7 +63,7 @@ class ClientFaulted(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SyphonMoved(PairingEvent):
-    """The primary accepted messages, and the syphon completed them in the backlog."""
+    """Messages are home: accepted by the primary, and completed in the backlog."""
 
     queue: str
     path: str
@@ -75,7 +75,7 @@ ListenerType = TypeVar("ListenerType", bound=Listener)
 
 
 class Listeners:
-    """Callables that receive every event. An exception in one of them is logged; sends go on."""
+    """Whoever wants to hear of it. A listener that fails is logged and harms nobody: sends must go on."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []

@@ -1,4 +1,4 @@
-"""Options of a pair (N1), checked when they are made."""
+"""How a namespace is to be paired (N1): checked once, when it is said."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MAX_OPERATION_TIMEOUT: Final = timedelta(hours=1)
 class SendAvailabilityPairedNamespaceOptions:
     """Where the backlog is, and when it is used.
 
-    `failover_interval`: how long sends to an entity must have failed, without an answer of the entity, before its
-    messages go to the backlog. `ping_primary_interval`: how often the entity is then pinged. `operation_timeout`: how
-    long a send may take where the caller gives no time-out. `backlog_queue_by_key`: messages with the same session id
-    or partition key go to the same backlog queue, which keeps their order. `enable_syphon`: run a syphon in this
-    process, which tries destinations that take nothing again after `syphon_retry_interval`.
+    `failover_interval`: how long sends to an entity must have failed, without an answer of it, before its messages go
+    to the backlog. `ping_primary_interval`: how often it is then asked whether the entity is back. `operation_timeout`:
+    how long a send may take where the caller gives no time-out. `backlog_queue_by_key`: messages with the same session
+    id or partition key go to the same backlog queue, which keeps their order. `enable_syphon`: move messages home in
+    this process, too, trying again after `syphon_retry_interval` what the primary does not take.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SendAvailabilityPairedNamespaceOptions:
         self.secondary_admin: Final[Any] = secondary_admin
         self.secondary_client: Final[Any] = secondary_client
         self.backlog_queue_count: Final = _checked_count(backlog_queue_count)
-        """After pairing, this many queues exist: pairing fails if one cannot be created."""
+        """After pairing: how many there really are. One that cannot be made fails it."""
         self.failover_interval: Final = _checked("failover_interval", failover_interval, ZERO, MAX_FAILOVER_INTERVAL)
         self.enable_syphon: Final = _checked_flag("enable_syphon", enable_syphon)
         self.ping_primary_interval: Final = _checked(
@@ -65,7 +65,7 @@ class SendAvailabilityPairedNamespaceOptions:
         self.listeners: Final = Listeners()
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Options are read-only once they are checked; `__init__` sets `listeners` last."""
+        """Pairs are made of what was checked; `listeners` comes last."""
         if "listeners" in vars(self):
             raise AttributeError(
                 f"{name} cannot be set any more: options are checked when they are made, make new ones"
@@ -73,7 +73,8 @@ class SendAvailabilityPairedNamespaceOptions:
         super().__setattr__(name, value)
 
     def on_event(self, listener: ListenerType) -> ListenerType:
-        """Calls `listener` with every event of pairing (N16), in the event loop: it must be quick. Also a decorator."""
+        """Have `listener` called with every event of pairing (N16), where it happens: it must be quick. Also a
+        decorator."""
         if not callable(listener):
             raise TypeError(f"a listener is called with events; {type(listener).__name__} cannot be called")
         self.listeners.add(listener)

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from functools import partial
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
 
 from tandembus.client import ClientFailure
 from tandembus.clock import SystemClock
 from tandembus.pairing.backlog_queues import BacklogQueues, advice_on, create_backlog_queues, name_of_secondary
 from tandembus.pairing.errors import PairingFailed
+from tandembus.pairing.links import Link
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions, check_kind
 from tandembus.pairing.paired_client import PairedServiceBusClient
 from tandembus.pairing.primary_name import chosen_name, is_same_machine
 from tandembus.pairing.rotation import Rotation
 from tandembus.pairing.runtime import Runtime
-from tandembus.pairing.sdk import endpoint_of
-from tandembus.pairing.sdk_connection import connect, send_ping
-from tandembus.pairing.syphon.client_port import SenderLinks, SharedConnection
+from tandembus.pairing.sdk import UnknownSdk, endpoint_of
+from tandembus.pairing.sdk_connection import connect
 
 AT_ONCE_S: Final = 0.0
-"""After a failure links are closed in the background."""
+"""Whoever could not pair need not wait for links to be closed: that ends by itself."""
 
 
 async def pair_namespace(
@@ -32,9 +31,9 @@ async def pair_namespace(
     *,
     primary_name: str | None = None,
 ) -> PairedServiceBusClient:
-    """Creates missing backlog queues and checks that they can be sent to. Raises `PairingFailed` if that fails; the
-    primary may be away. `primary_name` begins the paths of the backlog queues; by default it is the first label of the
-    primary's host."""
+    """Makes the backlog queues where they are missing and makes sure that they can be sent to. Whatever prevents that
+    is raised as `PairingFailed`; the primary may be away. `primary_name` stands in the paths of the backlog queues; by
+    default it is the first label of the primary's host."""
     _check_clients(primary_client, options)
     name = _name(primary_client, primary_name)
     runtime = Runtime(SystemClock())
@@ -52,19 +51,14 @@ async def _pair(
     await _check_are_two(primary_client, name, options, limit_s, runtime)
     paths = await create_backlog_queues(options.secondary_admin, name, options.backlog_queue_count, limit_s, runtime)
     dice = random.Random()
-    links = SenderLinks(SharedConnection(partial(connect, options.secondary_client, limit_s)))
-    try:
-        await _make_sure(links, options, dice.choice(paths), limit_s)
-    except BaseException:
-        await links.close()
-        raise
+    await _make_sure(options.secondary_client, dice.choice(paths), limit_s, runtime)
+    if options.enable_syphon:
+        await _make_sure_of_syphon(options.secondary_client, dice.choice(paths), limit_s)
     readmission_s = options.ping_primary_interval.total_seconds()
     rotation = Rotation(paths, readmission_s, runtime.clock, dice)
     queues = BacklogQueues(rotation, options.backlog_queue_by_key, runtime, options.listeners)
     syphoned = paths if options.enable_syphon else ()
-    return PairedServiceBusClient(
-        primary_client, name, options, queues, links, partial(send_ping, primary_client), runtime, syphoned
-    )
+    return PairedServiceBusClient(primary_client, name, options, queues, runtime, syphoned)
 
 
 def _name(primary_client: ServiceBusClient, given: str | None) -> str:
@@ -82,8 +76,8 @@ async def _check_are_two(
     limit_s: float,
     runtime: Runtime,
 ) -> None:
-    """A namespace has several ports and a machine several names, so the secondary is asked for its own name; only where
-    both are on one machine, since two namespaces on different machines may have the same name."""
+    """One namespace has several ports, and a machine several names. The secondary tells its own name; it is asked only
+    where both are on one machine: elsewhere two may have the same one."""
     primary_host, secondary_host = (client.fully_qualified_namespace for client in (primary, options.secondary_client))
     if not is_same_machine(primary_host, secondary_host):
         return
@@ -107,18 +101,27 @@ def _check_clients(primary_client: ServiceBusClient, options: SendAvailabilityPa
         )
 
 
-async def _make_sure(
-    links: SenderLinks, options: SendAvailabilityPairedNamespaceOptions, queue: str, limit_s: float
-) -> None:
-    """Finds out now whether the secondary's client may send there, and whether a syphon may receive."""
+async def _make_sure(secondary: ServiceBusClient, queue: str, limit_s: float, runtime: Runtime) -> None:
+    """That this client may send there: found out now rather than in the hour of need."""
+    link = Link(secondary.get_queue_sender(queue), runtime)
     try:
-        async with asyncio.timeout(limit_s):
-            await links.max_message_bytes(queue)
-            if options.enable_syphon:
-                await (await (await links.connection.get()).receiver(queue)).close()
-    except (*ClientFailure, TimeoutError) as error:
-        work = "send to" if not links.is_open(queue) else "receive from"
-        needed_by = "" if work == "send to" else ", as a syphon must"
+        await link.call(lambda: link.sdk.__aenter__(), limit_s)
+    except (ServiceBusError, OSError) as error:
         raise PairingFailed(
-            f"the secondary client cannot {work} the backlog queue {queue}{needed_by}: {error!r}{advice_on(error)}"
+            f"the secondary client cannot send to the backlog queue {queue}: {error!r}{advice_on(error)}"
+        ) from error
+    finally:
+        link.retire()
+
+
+async def _make_sure_of_syphon(secondary: ServiceBusClient, queue: str, limit_s: float) -> None:
+    """That it can work: in the background nobody would hear that it cannot, and the backlog would only grow."""
+    try:
+        async with await connect(secondary, limit_s) as bus:
+            await bus.receiver(queue)
+    except UnknownSdk as error:
+        raise PairingFailed(str(error)) from error
+    except ClientFailure as error:
+        raise PairingFailed(
+            f"the secondary client cannot receive from the backlog queue {queue}, as a syphon must: {error!r}"
         ) from error

@@ -10,30 +10,29 @@ from typing import Any, Final, final
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
-from tandembus.pairing.aliases import why_not_a_path
 from tandembus.pairing.backlog_queues import BacklogQueues
-from tandembus.pairing.backlog_sender import BacklogLinks, BacklogSender
-from tandembus.pairing.closing import Gate, Partners, PrimaryKey, Side, observe, observe_no_longer
+from tandembus.pairing.backlog_sender import BacklogSender
+from tandembus.pairing.closing import Gate, Partners, PrimaryKey, Side
 from tandembus.pairing.entity_health import EntityState
 from tandembus.pairing.errors import PairClosed
 from tandembus.pairing.links import CLOSE_PATIENCE_S
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from tandembus.pairing.ping import SendPing
 from tandembus.pairing.primary_entity import PrimaryEntity
 from tandembus.pairing.runtime import Runtime, together
 from tandembus.pairing.sender import PairedSender
-from tandembus.pairing.syphon.host import HostedSyphon
+from tandembus.pairing.syphon_host import HostedSyphon
+from tandembus.pairing.transfer import why_not_a_path
 
 SYPHON_PATIENCE_S: Final = 4.0
-"""Less than the partner client has to follow, so an application that closes one after the other is in time."""
+"""Less than the partner has to follow: whoever closes both, one after the other, is in time."""
 
 
 @final
 class PairedServiceBusClient:
-    """Made by `pair_namespace`. It makes senders; everything else (receivers, sessions) is the primary's.
+    """Made by `pair_namespace`. Senders come from here; everything else (receivers, sessions) is the primary's.
 
-    All senders of an entity share its state: they fail over and return together. Closing this client closes its
-    senders, pings and syphon, but not the two clients of the application.
+    What is known of an entity is shared by all its senders: they fail over and return together. Closing it closes its
+    senders, pings and syphon, not the clients it was made of: those are the application's.
     """
 
     def __init__(
@@ -42,8 +41,6 @@ class PairedServiceBusClient:
         primary_name: str,
         options: SendAvailabilityPairedNamespaceOptions,
         queues: BacklogQueues,
-        links: BacklogLinks,
-        send_ping: SendPing,
         runtime: Runtime,
         syphoned: Sequence[str] = (),
     ) -> None:
@@ -51,8 +48,6 @@ class PairedServiceBusClient:
         self.primary_name = primary_name
         self.options = options
         self._queues = queues
-        self._links = links
-        self._send_ping = send_ping
         self._runtime = runtime
         self._entities: dict[str, PrimaryEntity] = {}
         self._senders: weakref.WeakSet[PairedSender] = weakref.WeakSet()
@@ -68,7 +63,6 @@ class PairedServiceBusClient:
             self._fault,
             self._end_syphon,
         )
-        observe(options.secondary_client, self._links.close)
         if syphoned:
             self._start_syphon(syphoned)
 
@@ -79,18 +73,18 @@ class PairedServiceBusClient:
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
-        """Paths of the backlog queues in use: without those that refused a message (N7)."""
+        """The paths of those in use: without those that refused a message (N7)."""
         self._gate.check()
         return self._queues.available
 
     # Senders.
 
     def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedSender:
-        """Like the SDK's sender, but sends to the backlog while the queue is failed over."""
+        """As the SDK's; it sends to the backlog while the queue is failed over."""
         return self._sender(queue_name, functools.partial(self.primary.get_queue_sender, queue_name, **kwargs))
 
     def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedSender:
-        """Like the SDK's sender, but sends to the backlog while the topic is failed over."""
+        """As the SDK's; it sends to the backlog while the topic is failed over."""
         return self._sender(topic_name, functools.partial(self.primary.get_topic_sender, topic_name, **kwargs))
 
     def _sender(self, path: str, open_primary: Callable[[], ServiceBusSender]) -> PairedSender:
@@ -99,9 +93,9 @@ class PairedServiceBusClient:
             raise ValueError(f"{path!r} cannot be sent to: {wrong}")
         timeout_s = self.options.operation_timeout.total_seconds()
         sender = PairedSender(
-            self._entity(path),
+            self._entity(path, open_primary),
             open_primary,
-            BacklogSender(path, self._links, self._queues, timeout_s, self._runtime, self._gate),
+            BacklogSender(path, self.secondary, self._queues, timeout_s, self._runtime, self._gate),
             timeout_s,
             self._runtime,
             self._gate,
@@ -110,11 +104,11 @@ class PairedServiceBusClient:
         self._senders.add(sender)
         return sender
 
-    def _entity(self, path: str) -> PrimaryEntity:
-        """Names of entities are compared without regard to case."""
+    def _entity(self, path: str, open_primary: Callable[[], ServiceBusSender]) -> PrimaryEntity:
+        """Names of entities are the same in upper and lower case."""
         entity = self._entities.get(path.lower())
         if entity is None:
-            entity = PrimaryEntity(path, self._send_ping, self.options, self._runtime)
+            entity = PrimaryEntity(path, open_primary, self.options, self._runtime)
             self._entities[path.lower()] = entity
         return entity
 
@@ -132,20 +126,20 @@ class PairedServiceBusClient:
     # Health.
 
     def entity_state(self, path: str) -> EntityState:
-        """The state of an entity; healthy if nothing was sent to it yet."""
+        """What is known of an entity. One that nobody has sent to is healthy as far as anybody knows."""
         self._gate.check()
         entity = self._entities.get(path.lower())
         return EntityState.HEALTHY if entity is None else entity.state
 
     def mark_path_healthy(self, path: str) -> None:
-        """Sends to the primary again, whatever the pings say."""
+        """Send to the primary again, whatever the pings say."""
         self._gate.check()
         entity = self._entities.get(path.lower())
         if entity is not None:
             entity.mark_healthy()
 
     def clear(self) -> None:
-        """Makes every entity healthy and takes every backlog queue into use."""
+        """Forget what was learnt: every entity is healthy, and every backlog queue in use."""
         self._gate.check()
         entities = list(self._entities.values())
         for entity in entities:
@@ -155,7 +149,7 @@ class PairedServiceBusClient:
     # Its end.
 
     def _client_faulted(self, side: Side, error: BaseException) -> None:
-        """The key of a client was refused for good (N14)."""
+        """One of the clients is of no use any more (N14)."""
         self._partners.client_faulted(side, error)
 
     def _start_syphon(self, queues: Sequence[str]) -> None:
@@ -182,7 +176,6 @@ class PairedServiceBusClient:
             await self._syphon.stop()
         senders = list(self._senders)
         await together([sender.close for sender in senders])
-        await self._links.close()
         await self._runtime.close(CLOSE_PATIENCE_S)
 
     async def __aenter__(self) -> PairedServiceBusClient:
@@ -197,19 +190,17 @@ class PairedServiceBusClient:
         await self.close()
 
     def _fault(self) -> None:
-        """Called when a client is closed because its partner is gone."""
+        """Called when a client is closed because of the other."""
         self._gate.refusal = self._partners.error
         self._stop()
-        self._runtime.start(self._links.close)
 
     async def _end_syphon(self) -> None:
-        """Called when one of its clients is gone, or about to be closed."""
+        """One of its clients is gone, or is about to be closed."""
         if self._syphon is not None:
             await self._syphon.stop(SYPHON_PATIENCE_S)
 
     def _stop(self) -> None:
         self._partners.stop()
-        observe_no_longer(self.secondary, self._links.close)
         entities, senders = list(self._entities.values()), list(self._senders)
         for entity in entities:
             entity.close()

@@ -1,4 +1,4 @@
-"""What all senders of one primary entity share: its health, the timer that engages failover, its pings."""
+"""What all senders of one entity of the primary share: its health, the timer that engages failover, its pings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tandembus.pairing.entity_health import EntityHealth, EntityState
 from tandembus.pairing.events import EntityHealthy, FailoverEngaged, Listeners
 from tandembus.pairing.links import Link
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from tandembus.pairing.ping import Pinger, SendPing
+from tandembus.pairing.ping import Pinger
 from tandembus.pairing.runtime import Runtime, Timer
 from tandembus.pairing.sdk import PingKey
 
@@ -22,21 +22,21 @@ _log = logging.getLogger("tandembus.pairing")
 
 @final
 class PrimaryEntity:
-    """Acts on what `EntityHealth` decides. Sends that run on the primary when failover engages are given up and go to
-    the backlog within the same call (N5)."""
+    """Acts on what `EntityHealth` decides. A change of state is told to everybody at once: sends that are running on
+    the primary when failover engages are given up, and go to the backlog within the same call (N5)."""
 
     def __init__(
         self,
         path: str,
-        send_ping: SendPing,
+        open_sender: Callable[[], ServiceBusSender],
         options: SendAvailabilityPairedNamespaceOptions,
         runtime: Runtime,
     ) -> None:
         self.path = path
         self.is_failed_over = False
         self.is_failing = False
-        """Sends have failed since the entity answered last."""
-        self._send_ping = send_ping
+        """A spell of failures is under way: the next answer is news."""
+        self._open_sender = open_sender
         self._options = options
         self._listeners: Listeners = options.listeners
         self._runtime = runtime
@@ -45,7 +45,7 @@ class PrimaryEntity:
         self._timer: Timer | None = None
         self._pinger: Pinger | None = None
         self._ping_key: PingKey | None = None
-        self.last_error: BaseException | None = None
+        self._last_error: BaseException | None = None
         self._failed_over_at = 0.0
         self._is_closed = False
 
@@ -56,7 +56,7 @@ class PrimaryEntity:
     # Sends on the primary.
 
     def new_link(self, open_sender: Callable[[], ServiceBusSender]) -> Link:
-        """Opens a link for sends until the next failover; older connections are not trusted after it."""
+        """For sends until the next failover: connections from before it are not trusted after it."""
         link = Link(open_sender(), self._runtime)
         link.is_outdated = self.is_failed_over
         self._links.add(link)
@@ -69,9 +69,9 @@ class PrimaryEntity:
             self._cancel_timer()
 
     def send_failed(self, error: BaseException, ping_key: PingKey | None) -> None:
-        """A failure that counts. Pings take the key of the first message that failed and had one: opening a link fails
-        without a message."""
-        self.last_error = error
+        """A failure that counts. Pings take the key of the first message that failed and had one: opening a link can
+        fail without any."""
+        self._last_error = error
         if self._is_closed:
             return
         is_first = self._health.send_failed()
@@ -111,7 +111,7 @@ class PrimaryEntity:
         self._links.clear()
         for link in links:
             link.outdate()
-        self._listeners.tell(FailoverEngaged(now, self.path, failing_for_s, self.last_error))
+        self._listeners.tell(FailoverEngaged(now, self.path, failing_for_s, self._last_error))
         pinger.start()
 
     def _engage(self) -> Pinger:
@@ -120,7 +120,7 @@ class PrimaryEntity:
         self._pinger = Pinger(
             self.path,
             self._ping_key,
-            self._send_ping,
+            self._open_sender,
             self._options.ping_primary_interval.total_seconds(),
             self._options.operation_timeout.total_seconds(),
             self._runtime,
@@ -130,7 +130,7 @@ class PrimaryEntity:
         return self._pinger
 
     def _ping_accepted(self, pinger: Pinger) -> None:
-        """A late answer to a ping of an earlier failover says nothing about this one."""
+        """Pings of an earlier failover, answered late, say nothing about this one."""
         if pinger is not self._pinger:
             return
         event = self._recover("ping")
@@ -138,7 +138,7 @@ class PrimaryEntity:
             self._listeners.tell(event)
 
     def mark_healthy(self) -> None:
-        """The application says that the entity is available."""
+        """Somebody knows better than pings do."""
         event = self._recover("marked")
         if event is not None:
             self._listeners.tell(event)
@@ -160,7 +160,7 @@ class PrimaryEntity:
             pinger.stop()
 
     def close(self) -> None:
-        """Ends the timer and the pings, however the sends under way end."""
+        """No timer and no pings any more, however the sends end that are under way."""
         self._is_closed = True
         self._cancel_timer()
         self._stop_pings()

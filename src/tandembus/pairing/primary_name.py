@@ -1,5 +1,5 @@
-"""The name of a primary, with which the paths of its backlog queues begin. Clients, syphons and `pair status` share
-this rule: with different names, messages would wait in queues that no syphon empties."""
+"""The name of a primary, with which the paths of its backlog queues begin: one rule for those who make, empty and show
+them. Where they had different ones, messages would wait in queues that nobody empties."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ UNTELLING: Final = ("localhost", "localhost.localdomain", "host.docker.internal"
 
 
 def chosen_name(given: str | None, own: str | None, host: str) -> str | None:
-    """Returns the given name, else the namespace's own, else the one in its host; None if there is none. Raises
-    `ValueError` for a given name that is not valid. Clients of the SDK cannot ask a namespace for its own name.
+    """The name that somebody gave, else the one that the namespace gives itself, else what its host tells; None if none
+    of them does. A name that was given and cannot be one is a `ValueError`.
+
+    Clients of the SDK cannot ask a namespace for its own name: for them there are only the first and the last.
     """
     if given is not None:
         return checked_name(given)
@@ -21,7 +23,7 @@ def chosen_name(given: str | None, own: str | None, host: str) -> str | None:
 
 
 def name_in_host(host: str) -> str | None:
-    """contoso of contoso.servicebus.windows.net; None if the host does not name the namespace."""
+    """contoso of contoso.servicebus.windows.net; None where the host says nothing about the namespace."""
     bare = _without_port(host).lower().rstrip(".")
     label = bare.split(".")[0]
     is_telling = NAME.fullmatch(label) and not label.isdecimal() and bare not in UNTELLING and not _is_address(bare)
@@ -35,7 +37,7 @@ def checked_name(name: str) -> str:
 
 
 def disagreement(own: str | None, host: str) -> str | None:
-    """Returns a warning if the namespace's own name differs from the one in its host, which clients use."""
+    """What to warn of where a namespace gives itself another name than its host tells: clients go by the host."""
     label = name_in_host(host)
     if own is None or label is None or own.lower() == label:
         return None
@@ -46,7 +48,7 @@ def disagreement(own: str | None, host: str) -> str | None:
 
 
 def is_same_machine(host: str, other: str) -> bool:
-    """Compares two hosts without their ports; all names of this machine are the same."""
+    """As far as names tell: ports aside, and with all names of this machine for itself."""
     first, second = (_without_port(each).lower().rstrip(".") for each in (host, other))
     return first == second or (_is_this_machine(first) and _is_this_machine(second))
 

@@ -1,4 +1,4 @@
-"""Which backlog queue takes the next message. Pure decisions: the dice and the clock are passed in."""
+"""Which backlog queue takes the next message: pure decisions, the dice are passed in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tandembus.clock import Clock
 
 @final
 class Rotation:
-    """The backlog queues in use, for all senders of a client at once (N6, N7).
+    """The backlog queues that are in use, for all senders of a client at once (N6, N7).
 
-    A queue that refused a message is out, and stays out while others take messages. When all are out they come back
-    together after a while: otherwise a secondary that was away for a moment would never be used again.
+    One that refused a message is out. Those who are out stay out while others do the work. Only when all are out does
+    time bring them back, together: otherwise a secondary that was away for a moment would be lost for good.
     """
 
     def __init__(self, queues: Sequence[str], readmission_s: float, clock: Clock, dice: random.Random) -> None:
@@ -32,15 +32,15 @@ class Rotation:
         return tuple(self._available)
 
     def pick(self, previous: str | None = None) -> str | None:
-        """Returns the sender's own queue while it is in use, else a random other one; None if all are out."""
+        """The sender's own queue as long as it is in use, else any other by chance; None if all are out."""
         self._readmit()
         if previous is not None and previous in self._available:
             return previous
         return self._dice.choice(self._available) if self._available else None
 
     def pick_for_key(self, key: str) -> str | None:
-        """Returns the same queue for the same key in every process, which keeps the order within a key. While that
-        queue is out, the next one after it."""
+        """The same queue for the same key, in every process, so that the order within a key is kept. While that one is
+        out, the next behind it."""
         self._readmit()
         first = zlib.crc32(key.encode()) % len(self._queues)
         for queue in (*self._queues[first:], *self._queues[:first]):
@@ -49,7 +49,7 @@ class Rotation:
         return None
 
     def drop(self, queue: str) -> bool:
-        """Returns whether the queue was in use until now: many sends may fail on it at once."""
+        """Whether it was in use until now: many sends may fail on it together."""
         if queue not in self._available:
             return False
         self._available.remove(queue)

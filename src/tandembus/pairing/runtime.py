@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import math
 import weakref
 from asyncio import current_task
 from collections.abc import Callable, Coroutine
-from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, final
 
 from tandembus.clock import Clock
@@ -24,23 +25,24 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
-class Ending(Enum):
-    """Why a call was given up before it was answered. What became of it is unknown, unless it was `RETIRED`."""
-
-    OUT_OF_TIME = "it took too long"
-    FAILED_OVER = "the entity failed over meanwhile"
-    STOPPED = "its sender was closed"
-    RETIRED = "its link is not used any more, so the call was not made: make it on another link"
-
-
 class GivenUp(Exception):
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.value)
-        self.ending: Final = ending
+    """A call was given up before it was answered: what became of it nobody knows."""
 
 
-def ending_of(error: BaseException | None) -> Ending | None:
-    return error.ending if isinstance(error, GivenUp) else None
+class OutOfTime(GivenUp):
+    """It took too long."""
+
+
+class FailedOver(GivenUp):
+    """The entity failed over meanwhile."""
+
+
+class Stopped(GivenUp):
+    """Nobody wants the answer any more."""
+
+
+class Retired(GivenUp):
+    """What it was to be made on is not used any more, so the call was not made at all: make it on another."""
 
 
 Calls: TypeAlias = "dict[Attempt | asyncio.Task[Any], float]"
@@ -52,7 +54,7 @@ class CalledOn(Protocol):
 
     calls: Calls
 
-    def refusal(self) -> Ending | None:
+    def refusal(self) -> GivenUp | None:
         """Why no call may be begun on it any more."""
 
 
@@ -65,7 +67,7 @@ class Attempt:
     def __init__(self, runtime: Runtime, link: CalledOn | None = None, caller: asyncio.Task[Any] | None = None) -> None:
         self.link: Final[CalledOn] = runtime if link is None else link
         self._runtime = runtime
-        self._reason: Ending | None = None
+        self._reason: GivenUp | None = None
         self._caller = caller
         self._cancel_count = 0
         self._again: Timer | None = None
@@ -79,7 +81,7 @@ class Attempt:
         takes as long as it takes on a peer that is stopped. The caller does not wait for that.
         """
         if (refusal := self.link.refusal()) is not None:
-            raise GivenUp(refusal)
+            raise refusal
         waiter = self._waiter = self._runtime.loop.create_future()
         task = self._task = self._runtime.loop.create_task(call())
         task.add_done_callback(self._ended)
@@ -118,7 +120,7 @@ class Attempt:
 
     def failed_here(self, failure: BaseException, cancelled_before: int = 0) -> BaseException:
         """What became of the call: the failure, unless that is our own doing."""
-        return failure if self._reason is None or self.ended_here() > cancelled_before else GivenUp(self._reason)
+        return failure if self._reason is None or self.ended_here() > cancelled_before else self._reason
 
     def ended_here(self) -> int:
         """The caller goes on, without our cancellations; how many are left then. An answer that comes at the last
@@ -126,12 +128,12 @@ class Attempt:
         caller, self._caller = self._caller, None
         return 0 if caller is None else self._take_back(caller)
 
-    def give_up(self, reason: Ending) -> None:
+    def give_up(self, reason: GivenUp) -> None:
         if self._caller is not None and self._reason is None:
             self._reason = reason
             self._insist()
         elif self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(GivenUp(reason))
+            self._waiter.set_exception(reason)
 
     def _insist(self) -> None:
         """Cancel the call until it is over. Before Python 3.12 `asyncio.wait_for`, which the SDK reads with, forgets a
@@ -157,6 +159,67 @@ class Attempt:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+@final
+class Turns:
+    """One at a time, in the order in which they came; nobody waits longer than they want to."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._is_taken = False
+        self._waiting: collections.deque[asyncio.Future[bool]] = collections.deque()
+
+    async def take(self, limit_s: float | None) -> bool:
+        """Whether it is our turn; False if it did not come in time."""
+        if not self._is_taken:
+            self._is_taken = True
+            return True
+        waiter: asyncio.Future[bool] = self._runtime.loop.create_future()
+        self._waiting.append(waiter)
+        timer = None if limit_s is None else self._runtime.call_later(limit_s, partial(_refuse, waiter))
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.result():
+                self.give_back()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def give_back(self) -> None:
+        while self._waiting:
+            if _give(self._waiting.popleft()):
+                return
+        self._is_taken = False
+
+
+def _give(waiter: asyncio.Future[bool]) -> bool:
+    if waiter.done():
+        return False
+    waiter.set_result(True)
+    return True
+
+
+def _refuse(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
+
+
+@final
+class Signal:
+    """Something that happens once; nobody waits for it longer than they want to."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._given: asyncio.Future[None] = runtime.loop.create_future()
+
+    def give(self) -> None:
+        if not self._given.done():
+            self._given.set_result(None)
+
+    async def wait(self, limit_s: float) -> None:
+        await asyncio.wait((self._given,), timeout=limit_s)
 
 
 class Runtime:
@@ -219,7 +282,7 @@ class Runtime:
         link.calls[attempt] = link.calls.pop(call)
         return attempt
 
-    def refusal(self) -> Ending | None:
+    def refusal(self) -> GivenUp | None:
         return None
 
     def calls_for(self, link: CalledOn) -> Calls:
@@ -239,7 +302,7 @@ class Runtime:
         next_at = math.inf
         for link in (self, *self._links):
             for call in [one for one, deadline in link.calls.items() if deadline <= now]:
-                self._attempt(call, link).give_up(Ending.OUT_OF_TIME)
+                self._attempt(call, link).give_up(OutOfTime())
             next_at = min([next_at, *(deadline for deadline in link.calls.values() if deadline > now)])
         if next_at < math.inf:
             self._set_alarm(max(next_at, now + LEAST_ALARM_S))
@@ -272,6 +335,10 @@ class Runtime:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()
+
+
+async def pause(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 async def together(calls: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:

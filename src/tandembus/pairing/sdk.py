@@ -1,9 +1,8 @@
-"""The only module that reads attributes that the SDK does not promise: the encoded messages of a batch, the settings of
-a client, the condition in an error. `tests/unit/pairing/test_sdk_attributes.py` fails where a version lacks one."""
+"""The few places where pairing needs more of the SDK than it promises. Should one of them be gone, it does without;
+except for the bytes of messages in a batch, which nothing can stand in for: `UnknownSdk` says so."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,12 +10,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+)
 
 from tandembus.client import ReceivedMessage
 from tandembus.pairing.aliases import MAX_SESSION_ID_LENGTH
-from tandembus.pairing.batch import AnyMessage, PairedMessageBatch
-from tandembus.pairing.errors import PairingFailed
+from tandembus.pairing.batch import PairedMessageBatch
+from tandembus.pairing.errors import PairingError
+from tandembus.pairing.transfer import AnyMessage
 
 Sendable: TypeAlias = AnyMessage | Iterable[AnyMessage] | ServiceBusMessageBatch | PairedMessageBatch
 """What the SDK's senders send."""
@@ -30,19 +32,20 @@ _SENDABLE_TWICE: Final = (
     Mapping,
     AmqpAnnotatedMessage,
 )
+BATCH_FIELDS: Final = ("_amqp_transport", "_count", "_size")
 BATCH_OVERHEAD_BYTES: Final = 8
 """Around each message of a batch, as the SDK reckons."""
 _ANY_SIZE: Final = 1 << 40
 NOT_FOUND: Final = 404
 
 
-class UnknownSdk(PairingFailed):
-    """This version of azure-servicebus lacks something that pairing reads and that the SDK does not promise."""
+class UnknownSdk(PairingError):
+    """This version of azure-servicebus lacks something that pairing needs and that the SDK does not promise."""
 
     def __init__(self) -> None:
         super().__init__(
-            "this version of azure-servicebus does not show what pairing reads of it, the settings of clients and the "
-            "encoded messages of batches: install azure-servicebus>=7.15,<8, or run `tandembus syphon` elsewhere"
+            "this version of azure-servicebus lacks what pairing needs for batches and for a syphon: send lists in "
+            "place of batches, and run `tandembus syphon` in place of enable_syphon"
         )
 
 
@@ -55,29 +58,34 @@ def rereadable(message: Sendable) -> Sendable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outgoing:
-    """One message of the caller's, and as the SDK encodes it; of a batch, as it was when it was added."""
+    """One message of the caller's. `payload`: as the SDK wrote it down when it was added to a batch; whatever happened
+    to the object since then, that is what is to be sent."""
 
     given: AnyMessage
-    payload: bytes
+    payload: bytes | None = None
 
-    def read(self) -> ReceivedMessage:
+    def read(self) -> ServiceBusMessage | ReceivedMessage:
         """The message with its keys: session id, partition key and message id."""
-        return ReceivedMessage(self.payload)
+        if self.payload is not None:
+            return ReceivedMessage(self.payload)
+        if isinstance(self.given, Mapping):
+            return ServiceBusMessage(**self.given)
+        if isinstance(self.given, ServiceBusMessage):
+            return self.given
+        return ServiceBusMessage(None, raw_amqp_message=self.given, message=None)
 
 
 def outgoing(message: Sendable) -> list[Outgoing]:
-    """One by one, whatever they came in. Raises what the SDK raises for anything that is no message."""
+    """One by one, whatever they came in."""
     if isinstance(message, PairedMessageBatch):
         return [Outgoing(*one) for one in zip(message.messages, _payloads_in(message.sdk_batch), strict=True)]
     if isinstance(message, ServiceBusMessageBatch):
         payloads = _payloads_in(message)
         messages: list[AnyMessage] = getattr(message, "_messages", None) or [{"body": one} for one in payloads]
         return [Outgoing(*one) for one in zip(messages, payloads, strict=True)]
-    given = [_checked(each) for each in (message if isinstance(message, (list, tuple)) else [message])]
-    scratch = ServiceBusMessageBatch(max_size_in_bytes=_ANY_SIZE)
-    for each in given:
-        scratch.add_message(each)
-    return [Outgoing(*one) for one in zip(given, _payloads_in(scratch), strict=True)]
+    if isinstance(message, (list, tuple)):
+        return [_one(each) for each in message]
+    return [_one(message)]
 
 
 class PingKey(NamedTuple):
@@ -97,14 +105,14 @@ def ping_key_of(message: Sendable) -> PingKey | None:
     return key if len(key.value) <= MAX_SESSION_ID_LENGTH else None
 
 
-def _checked(message: object) -> AnyMessage:
+def _one(message: object) -> Outgoing:
     """Raises what the SDK raises for anything else, and in its words."""
     if isinstance(message, Mapping):
         with suppress(TypeError):
             ServiceBusMessage(**message)
-            return message
+            return Outgoing(message)
     elif isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
-        return message
+        return Outgoing(message)
     raise TypeError(
         "Only AmqpAnnotatedMessage, ServiceBusMessage instances or Mappings representing messages are supported. "
         f"Received instead: {type(message).__name__}"
@@ -119,10 +127,29 @@ def _payloads_in(batch: ServiceBusMessageBatch) -> Sequence[bytes]:
     return [bytes(payload) for payload in payloads]
 
 
+def fill(batch: ServiceBusMessageBatch, payloads: Sequence[bytes]) -> None:
+    """Put encoded messages into an empty batch of the SDK's, as its own `add_message` does with those it encoded."""
+    inner: Any = getattr(batch, "_message", None)
+    transport: Any = getattr(batch, "_amqp_transport", None)
+    has_room = isinstance(inner, list) and len(inner) > 5 and isinstance(inner[5], list)
+    if not has_room or not all(hasattr(batch, name) for name in BATCH_FIELDS):
+        raise UnknownSdk
+    if not callable(getattr(transport, "set_batch_envelope_properties", None)):
+        raise UnknownSdk
+    inner[5].extend(payloads)
+    batch._count = len(payloads)
+    batch._size += sum([len(payload) + BATCH_OVERHEAD_BYTES for payload in payloads])
+    first = ReceivedMessage(payloads[0])
+    transport.set_batch_envelope_properties(inner, first.message_id, first.session_id, first.partition_key)
+
+
 def can_be_encoded(message: Sendable) -> bool:
     """Whether the SDK is able to write it down at all, whoever it is sent to."""
+    scratch = ServiceBusMessageBatch(max_size_in_bytes=_ANY_SIZE)
     try:
-        outgoing(message)
+        for one in outgoing(message):
+            if one.payload is None:
+                scratch.add_message(one.given)
     except Exception:
         return False
     return True
@@ -140,30 +167,21 @@ def endpoint_of(client: Any) -> str:
     return f"{host} ({custom})".lower() if custom else host.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
-    """What a client of the SDK was made with."""
-
-    credential: Any
-    config: Any
-    connection_verify: str | None
-    ssl_context: ssl.SSLContext | None
-    custom_endpoint_address: str | None
-    entity_name: str | None
+def without_retries(sender: Any) -> None:
+    """A ping is one attempt: the next follows soon enough, and is paid for, too."""
+    config: Any = getattr(sender, "_config", None)
+    policy: Any = getattr(sender, "_error_policy", None)
+    if hasattr(config, "retry_total"):
+        config.retry_total = 0
+    if hasattr(policy, "total_retries"):
+        policy.total_retries = 0
 
 
-def settings_of(client: Any) -> ClientSettings:
-    """Raises `UnknownSdk`. The SDK has had these attributes since version 7.12."""
-    try:
-        return ClientSettings(**{name: getattr(client, f"_{name}") for name in ClientSettings.__dataclass_fields__})
-    except AttributeError as error:
-        raise UnknownSdk from error
-
-
-def condition_of(error: ServiceBusError) -> str | None:
-    """The service's own word for an error; None where the SDK does not pass it on."""
-    condition: object = getattr(error, "_condition", None)
-    return condition if isinstance(condition, str) else None
+def max_message_bytes(sender: Any, batch: ServiceBusMessageBatch) -> int:
+    """How large a single message may be on an open sender: at least as large as a batch, and much larger where a
+    namespace takes large messages."""
+    told: object = getattr(sender, "_max_message_size_on_link", 0)
+    return max(batch.max_size_in_bytes, told if isinstance(told, int) else 0)
 
 
 def not_found_in(error: BaseException) -> str | None:

@@ -1,4 +1,4 @@
-"""Connections of our own client to where a client of the SDK connects: for the backlog, pings and a hosted syphon."""
+"""Connections of our own client to where a client of the SDK connects, for a syphon in the application's process."""
 
 from __future__ import annotations
 
@@ -21,36 +21,33 @@ from tandembus.client.connection import Connection
 from tandembus.client.service_bus import ServiceBus, dial_socket, open_bus
 from tandembus.client.tokens import SAS, Token
 from tandembus.errors import OperationTimeout, Unauthorized
-from tandembus.pairing.sdk import ClientSettings, settings_of
+from tandembus.pairing.sdk import UnknownSdk
 from tandembus.security.sas import make_token
 
 WEB_TOKEN: Final = "jwt"
 SCOPE: Final = "https://servicebus.azure.net//.default"
 WEB_SOCKET_PATH: Final = "/$servicebus/websocket"
+NEEDED: Final = ("_config", "_credential", "_connection_verify", "_ssl_context")
+"""The SDK does not promise these, and has had them since version 7.12."""
 
 
 async def connect(client: ServiceBusClient, timeout_s: float) -> ServiceBus:
-    """With the settings and the credential of the client. Raises `UnknownSdk` where it does not show them."""
-    given = settings_of(client)
+    """With the settings and the credential of the client. `UnknownSdk`: it does not show them."""
+    if not all(hasattr(client, name) for name in NEEDED):
+        raise UnknownSdk
     host = client.fully_qualified_namespace
-    return await open_bus(
-        partial(_dial, host, given, timeout_s), host, partial(_token, given.credential), timeout_s=timeout_s
-    )
+    token_of = partial(_token, client._credential)
+    return await open_bus(partial(_dial, client, timeout_s), host, token_of, timeout_s=timeout_s)
 
 
-async def send_ping(client: ServiceBusClient, path: str, ping: bytes, limit_s: float) -> None:
-    """On a connection of its own, since an old one says nothing about the way to the entity. Tried once."""
-    async with await connect(client, limit_s) as bus:
-        await (await bus.sender(path)).send(ping)
-
-
-async def _dial(host_name: str, given: ClientSettings, timeout_s: float, connection: Connection) -> None:
-    settings, tls = given.config, given.ssl_context
+async def _dial(client: Any, timeout_s: float, connection: Connection) -> None:
+    settings = client._config
+    tls = client._ssl_context
     if not settings.use_tls:
         tls = None
     elif tls is None:
-        tls = ssl.create_default_context(cafile=given.connection_verify or certifi.where())
-    where = urlsplit(settings.custom_endpoint_address or f"sb://{host_name}")
+        tls = ssl.create_default_context(cafile=client._connection_verify or certifi.where())
+    where = urlsplit(settings.custom_endpoint_address or f"sb://{client.fully_qualified_namespace}")
     host, port = str(where.hostname), where.port or settings.connection_port
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if settings.transport_type is TransportType.Amqp and not settings.http_proxy:

@@ -1,4 +1,4 @@
-"""Looks like the SDK's sender, and goes on sending while the primary is unavailable (N17)."""
+"""Looks like the SDK's sender, and does not stop where that would (N17)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
-from enum import Enum
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar, final
@@ -15,24 +14,27 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusSender
 
 from tandembus.pairing.backlog_sender import BacklogSender
-from tandembus.pairing.batch import AnyMessage, PairedMessageBatch
+from tandembus.pairing.batch import PairedMessageBatch
 from tandembus.pairing.closing import Gate, PrimaryKey
 from tandembus.pairing.errors import SchedulingUnavailable
 from tandembus.pairing.failures import Verdict, verdict_on
 from tandembus.pairing.links import Link
 from tandembus.pairing.primary_entity import PrimaryEntity
-from tandembus.pairing.runtime import Attempt, Ending, Runtime, ending_of
+from tandembus.pairing.runtime import Attempt, FailedOver, Retired, Runtime, Stopped, together
 from tandembus.pairing.sdk import Sendable, can_be_encoded, outgoing, ping_key_of, rereadable
+from tandembus.pairing.transfer import AnyMessage
 
 T = TypeVar("T")
 NOTHING: Final[Mapping[str, object]] = {}
 _log = logging.getLogger("tandembus.pairing")
 
 
-class Outcome(Enum):
-    """How a call ended that the primary did not answer."""
+class GoesToBacklog(Exception):
+    """The primary did not take it, and the entity is failed over by now: the backlog is to take it."""
 
-    BACKLOG = "the entity is failed over now: its messages go to the backlog"
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @final
@@ -64,10 +66,12 @@ class PairedSender:
     # As the SDK's sender.
 
     async def __aenter__(self) -> PairedSender:
-        """Opens the link as the SDK does. A primary that is away raises nothing here: the sends will."""
+        """Opens the link as the SDK does. A primary that is away is no reason to fail here: the sends will tell."""
         self._check()
         try:
             await self._on_primary(lambda sdk, _: sdk.__aenter__(), (), None, False)
+        except GoesToBacklog:
+            pass
         except Exception as error:
             if verdict_on(error) in (Verdict.ANSWERED, Verdict.RAISED):
                 raise
@@ -102,7 +106,7 @@ class PairedSender:
                 error = self._failed(link, attempt, attempt.failed_here(failure), message)
                 if error is failure:
                     raise
-                if error is not None:
+                if not isinstance(error, GoesToBacklog):
                     raise error from None
             else:
                 if link.calls.pop(caller, None) is None:
@@ -119,11 +123,13 @@ class PairedSender:
             self._check(timeout, kwargs)
             message = rereadable(message)
             sendable: Any = message.sdk_batch if isinstance(message, PairedMessageBatch) else message
-            outcome = await self._on_primary(
-                lambda sdk, limit_s: sdk.send_messages(sendable, timeout=limit_s), message, timeout
-            )
-            if outcome is not Outcome.BACKLOG:
+            try:
+                await self._on_primary(
+                    lambda sdk, limit_s: sdk.send_messages(sendable, timeout=limit_s), message, timeout
+                )
                 return
+            except GoesToBacklog:
+                pass
         await self._backlog.send(outgoing(message), timeout)
 
     async def schedule_messages(
@@ -137,17 +143,17 @@ class PairedSender:
         """On the primary only: `SchedulingUnavailable` while the entity is failed over."""
         self._check(timeout, kwargs)
         given: Any = rereadable(messages)
-        numbers = await self._on_primary(
-            lambda sdk, limit_s: sdk.schedule_messages(given, schedule_time_utc, timeout=limit_s), given, timeout
-        )
-        if numbers is Outcome.BACKLOG:
-            raise SchedulingUnavailable(self._entity.path) from self._entity.last_error
-        return numbers
+        try:
+            return await self._on_primary(
+                lambda sdk, limit_s: sdk.schedule_messages(given, schedule_time_utc, timeout=limit_s), given, timeout
+            )
+        except GoesToBacklog as gone:
+            raise SchedulingUnavailable(self._entity.path) from gone.error
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """On the primary, failed over or not: only it knows these numbers. The outcome does not affect its health."""
+        """On the primary, failed over or not: only it knows these numbers. Says nothing about its health."""
         self._check(timeout, kwargs)
         limit_s = self._timeout_s if timeout is None else timeout
         is_failed_over = self._entity.is_failed_over
@@ -157,8 +163,7 @@ class PairedSender:
         try:
             await attempt.run(lambda: link.sdk.cancel_scheduled_messages(sequence_numbers, timeout=limit_s), limit_s)
         except BaseException as failure:
-            is_stopped = ending_of(failure) is Ending.STOPPED
-            error = self._gate.gone() if is_stopped else link.failed(attempt, failure, limit_s)
+            error = self._gate.gone() if isinstance(failure, Stopped) else link.failed(attempt, failure, limit_s)
             if error is failure:
                 raise
             raise error from None
@@ -170,21 +175,24 @@ class PairedSender:
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         """A batch that keeps its messages, so that either namespace can take them."""
         self._check()
-        batch = await self._on_primary(lambda sdk, _: sdk.create_message_batch(max_size_in_bytes), (), None, False)
-        if batch is Outcome.BACKLOG:
-            return await self._backlog.create_message_batch(max_size_in_bytes)
-        return PairedMessageBatch(batch)
+        try:
+            batch = await self._on_primary(lambda sdk, _: sdk.create_message_batch(max_size_in_bytes), (), None, False)
+            return PairedMessageBatch(batch)
+        except GoesToBacklog:
+            pass
+        return await self._backlog.create_message_batch(max_size_in_bytes)
 
     async def close(self) -> None:
-        """Closes its link. Sends under way are given up and raise `PairClosed`: their messages may have been stored."""
+        """Closes its links to both namespaces. What is being sent is given up, and raises `PairClosed`: whether it was
+        stored nobody knows."""
         self.stop()
-        await self._link.close()
+        await together([self._link.close, self._backlog.close])
 
     def stop(self) -> None:
-        """Gives up sends under way. From now on every call raises what the gate says."""
+        """Gives up what is being sent. From now on every call is answered with what the gate says."""
         self._is_closed = True
         for attempt in tuple(self._beside_failover):
-            attempt.give_up(Ending.STOPPED)
+            attempt.give_up(Stopped())
         self._link.stop()
         self._backlog.stop()
 
@@ -221,12 +229,12 @@ class PairedSender:
         message: Sendable,
         timeout: float | None,
         is_send: bool = True,
-    ) -> T | Outcome:
-        """Makes a call on the primary and judges the primary by how it ends. Returns `BACKLOG` if the entity is failed
-        over afterwards, because of this call or of others.
+    ) -> T:
+        """Make a call on the primary, and judge the primary by how it ends. Raises `GoesToBacklog` where the entity is
+        failed over when it is over, because of this call or of others.
 
-        A call on an open link gets only the caller's time-out: pairing bounds it anyway, and the SDK's time-out costs
-        more than all the rest of pairing.
+        A call on an open link is given no time-out but the caller's: ours bounds it as well, and the SDK's costs more
+        than all the rest of pairing.
         """
         limit_s = self._timeout_s if timeout is None else timeout
         while not self._entity.is_failed_over:
@@ -237,16 +245,15 @@ class PairedSender:
                     result = await attempt.run_here(call, limit_s, link.sdk, timeout)
                 else:
                     result = await attempt.run(partial(call, link.sdk, limit_s), limit_s)
+            except Retired:
+                # Somebody else's call on it was given up a moment ago: this one was not made.
+                link.retire()
+                continue
             except BaseException as failure:
-                if ending_of(failure) is Ending.RETIRED:
-                    link.retire()  # Another call on it was given up a moment ago.
-                    continue
                 error = self._failed(link, attempt, failure, message, limit_s)
                 if error is failure:
                     raise
-                if error is not None:
-                    raise error from None
-                break
+                raise error from None
             finally:
                 link.close_if_unused()
             link.succeeded()
@@ -255,24 +262,24 @@ class PairedSender:
             if self._key.is_suspect:
                 self._key.taken()
             return result
-        return Outcome.BACKLOG
+        raise GoesToBacklog(None)
 
     def _failed(
         self, link: Link, attempt: Attempt, failure: BaseException, message: Sendable, limit_s: float | None = None
-    ) -> BaseException | None:
-        """Returns the error to raise; None if the message goes to the backlog."""
+    ) -> BaseException:
+        """What to raise: the failure itself, or `GoesToBacklog`."""
         error = link.failed(attempt, failure, self._timeout_s if limit_s is None else limit_s)
         link.close_if_unused()
-        ending = ending_of(failure)
-        if ending is Ending.STOPPED:
+        if isinstance(failure, Stopped):
             return self._gate.gone()
-        if ending is Ending.FAILED_OVER:
-            return None
-        self._key.not_taken(self._entity.path, error)
-        return None if self._speaks_against_the_primary(error, message) else error
+        if not isinstance(failure, FailedOver):
+            self._key.not_taken(self._entity.path, error)
+        if isinstance(failure, FailedOver) or self._speaks_against_the_primary(error, message):
+            return GoesToBacklog(error)
+        return error
 
     def _speaks_against_the_primary(self, error: BaseException, message: Sendable) -> bool:
-        """Whether the failure counts and the entity is failed over now. An answer of the entity stops the timer."""
+        """Counts it if so; whether the entity is failed over now. An answer of the entity's own stops the timer."""
         verdict = verdict_on(error)
         if verdict is Verdict.UNCLEAR and can_be_encoded(message):
             verdict = Verdict.COUNTS
@@ -284,7 +291,7 @@ class PairedSender:
         return self._entity.is_failed_over
 
     def _fresh_link(self) -> Link:
-        """Replaces a link from before a failover, and one on which a call was given up."""
+        """Connections from before a failover, or with a call on them that was given up, are not used again."""
         if self._is_closed:
             raise self._gate.gone()
         link = self._link

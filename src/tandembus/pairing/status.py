@@ -1,6 +1,7 @@
-"""The state of a pair as the secondary sees it: what waits in its backlog queues, and whether a syphon receives it.
+"""How a pair is doing, seen from the secondary: what waits in its backlog queues, and whether somebody fetches it.
 
-Works while the primary is away. It only reads counts, and peeks once into each queue that has messages.
+Works while the primary is away, which is when people ask. Looks only, apart from one peek into each queue that has
+messages.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _BACKLOG: Final = re.compile(
 
 
 class UnknownPrimary(Exception):
-    """It is not known for which primary to show the backlog queues."""
+    """Nobody tells which primary the backlog queues of a secondary are to be looked at for."""
 
 
 class SyphonState(Enum):
-    """Whether a syphon receives from the backlog queues."""
+    """Whether somebody receives from the backlog queues."""
 
     AT_WORK = "at work"
     PARTLY = "at work on some queues"
     NONE = "not at work"
     UNKNOWN = "unknown"
-    """The service does not report receivers."""
+    """The service does not say who receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,16 @@ class BacklogQueueStatus:
     index: int
     path: str
     messages: int | None
-    """None while the whole queue is unavailable; the same for its dead letters."""
+    """None while the queue is out of reach as a whole; so with its dead letters."""
     dead_letters: int | None
     oldest_at: float | None
-    """When the oldest message was enqueued; None if there is none, or peeking is not allowed."""
+    """When the message that has waited the longest came; None if there is none, or it may not be looked at."""
     receivers: int | None
-    """None if the service does not report it."""
+    """None where the service does not say."""
     is_extra: bool
-    """Not one of the queues that senders use: they and `tandembus syphon` leave it and its messages alone (N3)."""
+    """Beyond those that senders use: left alone by them and by `tandembus syphon`, its messages included (N3)."""
     is_limited: bool = False
-    """A part of the queue is unavailable, and its messages are not counted."""
+    """Whether a part of the queue is out of reach, and its messages are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,13 @@ class BacklogStatus:
     primary_name: str
     queues: Sequence[BacklogQueueStatus]
     missing: Sequence[int]
-    """Indexes of queues that senders would use and that do not exist."""
+    """Indexes that senders would use, and that are not there."""
     other_primaries: Sequence[str]
-    """Primaries with a backlog on the same secondary."""
+    """Whose backlog is on the same secondary."""
 
     @property
     def messages(self) -> int | None:
-        """Messages in all queues that can be counted; None if no queue can be."""
+        """Messages in all queues that can be counted; None if none can be."""
         return _sum([queue.messages for queue in self.queues])
 
     @property
@@ -93,7 +94,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def syphon_state(receivers: Sequence[int | None]) -> SyphonState:
-    """`receivers`: how many receive from each queue in use."""
+    """By how many receive from each of the queues in use."""
     known = [count for count in receivers if count is not None]
     if len(known) < len(receivers):
         return SyphonState.UNKNOWN
@@ -113,7 +114,7 @@ def backlogs_in(paths: Iterable[str]) -> dict[str, dict[int, str]]:
 
 
 def used_count(indexes: Iterable[int], asked: int | None) -> int:
-    """How many queues senders use: as many as asked for, else all up to the first that is missing."""
+    """How many queues senders use: as many as were asked for, else all up to the first that is not there."""
     if asked is not None:
         return asked
     there = set(indexes)
@@ -126,8 +127,8 @@ def used_count(indexes: Iterable[int], asked: int | None) -> int:
 async def backlog_status(
     administration: Administration, secondary: ServiceBus, primary_name: str | None, backlog_queues: int | None
 ) -> BacklogStatus:
-    """Without a name, the status of the only primary that has a backlog there. Raises `UnknownPrimary` if there is
-    none, or more than one."""
+    """Without a name, of the only primary that has a backlog there. Raises `UnknownPrimary` where there is none, or
+    more than one to choose from."""
     queues = {queue.name: queue async for queue in administration.queues()}
     backlogs = backlogs_in(queues)
     name = _chosen(primary_name, backlogs)
@@ -181,7 +182,7 @@ async def _oldest_at(secondary: ServiceBus, path: str) -> float | None:
 
 
 async def _receivers(administration: Administration, path: str) -> int | None:
-    """Only a tandembus namespace reports receivers; None for any other service."""
+    """Only a tandembus namespace says who receives; whatever else another service answers says nothing."""
     try:
         found = await topology_of(administration.requests, path)
     except BusError:

@@ -14,21 +14,21 @@ from mypy_extensions import i64
 
 from tandembus.amqp.encoding.codec import decode_between, skip_value
 from tandembus.amqp.encoding.values import (
-    DATETIME_OFFSET,
     DECIMAL32,
     DECIMAL64,
     DECIMAL128,
-    EPOCH_TICKS,
-    LOCAL_DATETIME,
-    TIMESPAN,
     TIMESTAMP,
-    URI,
     Described,
     Typed,
-    decimal_text,
 )
 from tandembus.errors import BusError
 from tandembus.rules.values import INT64_MAX, INT64_MIN, OPAQUE, TICKS_PER_MS, Duration, Fault, Instant
+
+TIMESPAN: Final = "com.microsoft:timespan"
+DATETIME_OFFSET: Final = "com.microsoft:datetime-offset"
+URI: Final = "com.microsoft:uri"
+EPOCH_TICKS: Final = 621_355_968_000_000_000
+"""1970 in .NET's ticks, which count from year 1."""
 
 UNREADABLE: Final = Fault("a property's value cannot be read")
 UNREPRESENTABLE: Final = Fault("no AMQP type holds the value")
@@ -107,7 +107,7 @@ def _typed(code: int, value: object) -> object:
 def _described(descriptor: object, value: object) -> object:
     if descriptor == TIMESPAN and isinstance(value, int):
         return Duration(value)
-    if (descriptor == DATETIME_OFFSET or descriptor == LOCAL_DATETIME) and isinstance(value, int):
+    if descriptor == DATETIME_OFFSET and isinstance(value, int):
         return Instant(value - EPOCH_TICKS)
     if descriptor == URI and isinstance(value, str):
         return value
@@ -115,8 +115,25 @@ def _described(descriptor: object, value: object) -> object:
 
 
 def _double_of_decimal(content: bytes) -> object:
-    text = decimal_text(content)
-    return float(text) if text else UNREADABLE
+    """A decimal in its binary integer form (IEEE 754-2008, 3.5.2), as the nearest double."""
+    bits = int.from_bytes(content, "big")
+    width = 8 * len(content)
+    exponent_bits = width // 16 + 6 if width > 32 else 8
+    fraction_bits = width - 1 - exponent_bits
+    bias = {32: 101, 64: 398, 128: 6176}[width]
+    is_negative = bits >> (width - 1) == 1
+    special = (bits >> (width - 5)) & 15
+    if special == 15:
+        return UNREADABLE
+    if special >= 12:
+        # The coefficient begins with 100 in binary; one of that size is out of range for 128 bits, and so it is zero.
+        exponent = (bits >> (fraction_bits - 2)) & ((1 << exponent_bits) - 1)
+        coefficient = 0 if width == 128 else (4 << (fraction_bits - 2)) | (bits & ((1 << (fraction_bits - 2)) - 1))
+    else:
+        exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1)
+        coefficient = bits & ((1 << fraction_bits) - 1)
+    number = float(f"{coefficient}E{exponent - bias}")
+    return -number if is_negative else number
 
 
 def encodable(value: object) -> object:

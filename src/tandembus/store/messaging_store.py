@@ -395,11 +395,13 @@ class Changes:
 class Room:
     """How much can still grow: free on the volume plus free inside the file, against the reserve for settling."""
 
-    __slots__ = ("free_bytes", "reserve_bytes", "used_bytes")
+    __slots__ = ("free_bytes", "reserve_bytes", "shortage", "used_bytes")
 
-    def __init__(self, free_bytes: int, reserve_bytes: int, used_bytes: int = 0) -> None:
+    def __init__(self, free_bytes: int, reserve_bytes: int, shortage: str = "", used_bytes: int = 0) -> None:
         self.free_bytes: Final = free_bytes
         self.reserve_bytes: Final = reserve_bytes
+        self.shortage: Final = shortage
+        """Why there is too little, where more is known than that."""
         self.used_bytes: Final = used_bytes
 
 

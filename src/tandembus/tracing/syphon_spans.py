@@ -7,7 +7,7 @@ from typing import Final, final
 
 from opentelemetry.trace import Span
 
-from tandembus.pairing.syphon.ports import PrimaryPort
+from tandembus.pairing.syphon_ports import PrimaryPort
 from tandembus.tracing.context import sampled_context_of_payload
 from tandembus.tracing.spans import Spans, end
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tandembus.broker import browsing
-from tandembus.broker.locks import MessageLock
+from tandembus.broker.locks import ABANDON, MessageLock
+from tandembus.broker.locks import DEAD_LETTER as TO_DEAD_LETTERS
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.broker.transfer_pass import PASS_MESSAGES
 from tandembus.errors import BusError, EntityDisabled, EntityNotFound, ServerBusy
@@ -44,6 +45,35 @@ async def lock_next(queues: SeveralQueues, name: str, lane: int = MAIN) -> Messa
 
 
 @covers("M10")
+async def test_messages_go_on_in_order_and_leave_nothing_behind() -> None:
+    async with chain("a", "b", "c") as queues:
+        await queues.send("a", *BODIES)
+        assert await queues.contents() == {"a": [[], [], [], []], "b": [[], [], [], []], "c": [BODIES, [], [], []]}
+        assert (await queues.open("a")).live_bytes() == 0
+
+
+@covers("M10")
+async def test_more_than_one_pass_takes_is_moved_pass_by_pass() -> None:
+    async with chain("a", "b") as queues:
+        bodies = [f"{number:04}" for number in range(PASS_MESSAGES + 7)]
+        await queues.send("a", *bodies)
+        assert await queues.peek("a") == []
+        assert await queues.peek("b") == bodies
+
+
+@covers("M10")
+async def test_what_lay_there_before_forwarding_was_asked_for_goes_on_too() -> None:
+    async with SeveralQueues({"a": settings(), "b": settings()}) as queues:
+        await queues.send("a", "x", "y")
+        await queues.change("a", settings(forward_to="b"))
+        await queues.quiet()
+        assert await queues.peek("b") == ["x", "y"]
+        await queues.change("a", settings())
+        await queues.send("a", "z")
+        assert (await queues.peek("a"), await queues.peek("b")) == (["z"], ["x", "y"])
+
+
+@covers("M10")
 async def test_a_forwarded_message_keeps_its_first_number_and_its_content() -> None:
     async with chain("a", "b", "c") as queues:
         await queues.send("b", "before")
@@ -53,6 +83,22 @@ async def test_a_forwarded_message_keeps_its_first_number_and_its_content() -> N
         assert delivered(moved)["x-opt-enqueue-sequence-number"] == 1, "as at the first entity"
         assert delivered(moved)["x-opt-sequence-number"] == 2
         assert moved.sections == numbered("x").sections
+
+
+@covers("M10")
+async def test_what_a_receiver_changed_before_goes_along_and_its_deliveries_do_not() -> None:
+    async with SeveralQueues({"a": settings(), "b": settings()}) as queues:
+        await queues.send("a", "x")
+        lock = await lock_next(queues, "a")
+        lock.changes = {"colour": "red"}
+        (await queues.open("a")).settle(lock, ABANDON, None)
+        await queues.quiet()
+        await queues.change("a", settings(forward_to="b"))
+        await queues.quiet()
+        (moved,) = await queues.messages("b")
+        assert properties_of(moved) == {"colour": "red"}
+        assert int(moved.delivery_count) == 0
+        assert not queues.disk.overlays
 
 
 @covers("M6", "M10")
@@ -79,6 +125,17 @@ async def test_what_has_expired_is_not_forwarded() -> None:
         assert await queues.peek("a", DEAD_LETTER) == ["late"]
 
 
+@covers("M5", "M10")
+async def test_a_scheduled_message_goes_on_when_its_time_has_come() -> None:
+    async with chain("a", "b") as queues:
+        at_ms = queues.clock.now_ms() + 5_000
+        await queues.stage("a", message("x", scheduled_at_ms=at_ms))
+        await queues.quiet()
+        assert await queues.peek("b") == []
+        await queues.pass_time(6.0)
+        assert await queues.peek("b") == ["x"]
+
+
 @covers("M10")
 async def test_what_goes_on_is_not_kept_in_memory_and_is_received_when_it_no_longer_does() -> None:
     async with SeveralQueues({"a": settings("b", "b", dead_letter_expired=True), "b": settings()}) as queues:
@@ -95,6 +152,19 @@ async def test_what_goes_on_is_not_kept_in_memory_and_is_received_when_it_no_lon
         for body, number in (("x", 1), ("y", 2), ("z", 4)):
             assert int((await lock_next(queues, "a")).number) == number, body
         assert int((await lock_next(queues, "a", DEAD_LETTER)).number) == 1
+
+
+@covers("M10")
+async def test_deferred_and_locked_messages_stay_until_they_come_back() -> None:
+    async with SeveralQueues({"a": settings(), "b": settings()}) as queues:
+        await queues.send("a", "locked", "free")
+        lock = await lock_next(queues, "a")
+        await queues.change("a", settings(forward_to="b"))
+        await queues.quiet()
+        assert (await queues.peek("a"), await queues.peek("b")) == (["locked"], ["free"])
+        (await queues.open("a")).settle(lock, ABANDON, None)
+        await queues.quiet()
+        assert (await queues.peek("a"), await queues.peek("b")) == ([], ["free", "locked"])
 
 
 # Hops and loops.
@@ -141,6 +211,15 @@ async def test_without_a_destination_messages_go_to_the_transfer_dead_letters() 
 
 
 @covers("M10")
+async def test_a_destination_that_is_deleted_on_the_way_gets_nothing_more() -> None:
+    async with chain("a", "b") as queues:
+        await queues.send("a", "x")
+        await queues.delete("b")
+        await queues.send("a", "y")
+        assert await queues.contents() == {"a": [[], [], [], ["y"]]}
+
+
+@covers("M10")
 async def test_a_destination_deleted_between_staging_and_commit_loses_nothing() -> None:
     async with SeveralQueues({"a": settings(), "b": settings()}) as queues:
         await queues.send("a", "x")
@@ -155,6 +234,19 @@ async def test_a_destination_deleted_between_staging_and_commit_loses_nothing() 
         queues.broker.by_key.pop(int(destination.key))
         await queues.quiet()
         assert await queues.contents() == {"a": [[], [], [], ["x"]]}
+
+
+@covers("M7", "M10")
+async def test_a_session_queue_takes_what_has_a_session() -> None:
+    async with SeveralQueues({"a": settings("b"), "b": settings(requires_session=True)}) as queues:
+        await queues.stage("a", numbered("x", session_id="s"))
+        await queues.stage("a", numbered("y"))
+        await queues.stage("a", numbered("z", session_id="s"))
+        await queues.quiet()
+        assert [message.number for message in await queues.messages("b")] == [1, 2]
+        (refused,) = await queues.messages("a", TRANSFER_DEAD_LETTER)
+        assert properties_of(refused)["DeadLetterReason"] == "TransferNotAllowed"
+        assert "SessionId" in str(properties_of(refused)["DeadLetterErrorDescription"])
 
 
 @covers("M10")
@@ -186,7 +278,61 @@ async def test_a_destination_that_changes_is_asked_at_once() -> None:
         assert await queues.peek("b") == ["x"]
 
 
+@covers("M10", "M13")
+async def test_a_full_destination_is_filled_up_in_order_as_it_empties() -> None:
+    size = len(numbered("m00").sections)
+    async with SeveralQueues({"a": settings("b"), "b": settings(max_size_bytes=3 * size)}) as queues:
+        await queues.send("a", *BODIES[:6])
+        assert (await queues.peek("b"), await queues.peek("a")) == (BODIES[:3], BODIES[3:6])
+        for left in range(3, 6):
+            lock = await lock_next(queues, "b")
+            (await queues.open("b")).remove(lock, None)
+            await queues.quiet()
+            assert await queues.peek("b") == BODIES[left - 2 : left + 1]
+        assert await queues.peek("a") == []
+
+
+@covers("M10", "M13")
+async def test_short_of_room_nothing_is_moved() -> None:
+    async with chain("a", "b") as queues:
+        queues.refusals["b"] = ServerBusy("busy")
+        await queues.send("a", "x")
+        del queues.refusals["b"]
+        queues.disk.free_bytes, queues.disk.reserve_bytes = 10, 100
+        await queues.pass_time(60.0)
+        assert await queues.peek("a") == ["x"]
+        queues.disk.free_bytes = 1 << 40
+        await queues.pass_time(60.0)
+        assert await queues.peek("b") == ["x"]
+
+
+@covers("M8", "M10")
+async def test_duplicates_are_detected_where_messages_arrive() -> None:
+    async with SeveralQueues({"a": settings("b"), "b": settings(duplicate_window_ms=60_000)}) as queues:
+        await queues.send("b", "x")
+        await queues.send("a", "x", "y", "y", "z")
+        assert await queues.peek("b") == ["x", "y", "z"]
+        assert await queues.peek("a") == []
+        await queues.crash()
+        await queues.send("a", "z", "w")
+        assert await queues.peek("b") == ["x", "y", "z", "w"]
+
+
 # Dead letters and what is sent via.
+
+
+@covers("M3", "M10")
+async def test_dead_letters_go_on_and_say_where_they_come_from() -> None:
+    async with SeveralQueues({"a": settings("", "b"), "b": settings("c"), "c": settings()}) as queues:
+        await queues.send("a", "x", "y")
+        lock = await lock_next(queues, "a")
+        lock.reason, lock.description = "Broken", "cannot be read"
+        (await queues.open("a")).settle(lock, TO_DEAD_LETTERS, None)
+        await queues.quiet()
+        assert await queues.contents() == {"a": [["y"], [], [], []], "b": [[], [], [], []], "c": [["x"], [], [], []]}
+        (dead,) = await queues.messages("c")
+        assert properties_of(dead) == {"DeadLetterReason": "Broken", "DeadLetterErrorDescription": "cannot be read"}
+        assert delivered(dead)["x-opt-deadletter-source"] == "a"
 
 
 @covers("M10", "M11")

@@ -29,6 +29,33 @@ async def test_a_full_store_refuses_the_send_and_keeps_what_was_settled_with_it(
 
 
 @covers("M13")
+async def test_a_number_refused_by_a_full_store_is_given_to_the_next_message() -> None:
+    async with OneQueue() as queue:
+        await queue.send("a")
+        queue.fault_next(Fault.FULL)
+        queue.stage(message("b"), message("c"))
+        await queue.quiet()
+        queue.broker.check_room()
+        assert await queue.send("d") == [2]
+        async with await queue.after_crash() as again:
+            assert await again.receiver().take(5) == ["a", "d"]
+
+
+@covers("M13")
+async def test_short_of_room_sends_are_refused_while_receiving_and_settling_go_on() -> None:
+    async with OneQueue() as queue:
+        await queue.send("a", "b")
+        queue.disk.free_bytes, queue.disk.reserve_bytes = 10, 100
+        queue.broker.check_room()
+        with pytest.raises(StoreFull):
+            queue.stage(message("c"))
+        receiver = queue.receiver()
+        await queue.complete(await receiver.take_one())
+        await queue.dead_letter(await receiver.take_one())
+        assert await queue.dead_letters() == ["b"]
+
+
+@covers("M13")
 async def test_sends_resume_above_twice_the_reserve() -> None:
     async with OneQueue() as queue:
         queue.disk.free_bytes, queue.disk.reserve_bytes = 10, 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import re
 import subprocess
@@ -16,13 +17,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tandembus.cli import main
+from tandembus.cli import COMMANDS, SECTIONS, main
 from tandembus.cli.failures import Failure, failure_from
-from tandembus.cli.main import COMMANDS
+from tandembus.cli.settings import FLAG, NOT_OPTIONS, SETTINGS, Setting
 from tandembus.cli.spark import JOBS
 from tandembus.client import ConnectionLost
 from tandembus.client.entities import QueueSettings, Settings, SubscriptionSettings, TopicSettings
-from tandembus.descriptions.settings import SETTINGS, Kind, Setting, settings_of
 from tandembus.errors import (
     BusError,
     EntityAlreadyExists,
@@ -87,8 +87,6 @@ def test_the_names_that_scripts_rely_on_are_there() -> None:
         "backup",
         "restore",
         "check",
-        "completion",
-        "man",
     ]
     groups = {
         "queue": ["create", "list", "show", "update", "delete", "purge"],
@@ -113,7 +111,7 @@ def test_every_command_and_option_stands_in_the_documentation(path: str) -> None
     part = re.search(rf"^##+ {path}$(.*?)(?=^##+ |\Z)", text, re.DOTALL | re.MULTILINE)
     assert part is not None, f"docs/cli.md has no section '{path}'"
     shared = text.split("## Exit codes")[0]
-    settings = {"--max-size-gb", *(option for setting in SETTINGS for option in options_of(setting))}
+    settings = {option for setting in SETTINGS for option in options_of(setting)}
     for parameter in ALL[path].params:
         if isinstance(parameter, click.Option):
             for option in parameter.opts + parameter.secondary_opts:
@@ -122,33 +120,30 @@ def test_every_command_and_option_stands_in_the_documentation(path: str) -> None
 
 
 def options_of(setting: Setting) -> list[str]:
-    names = setting.option.split()
-    return [*names, *(f"--no-{name[2:]}" for name in names if setting.kind is Kind.BOOLEAN)]
+    return [*setting.names, *(f"--no-{name[2:]}" for name in setting.names if setting.type is FLAG)]
 
 
 def test_every_setting_stands_in_the_documentation_with_the_entities_that_have_it() -> None:
     table = DOCUMENT.read_text().split("## Settings of queues")[1].split("In JSON")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in table.splitlines() if line.startswith("| `")]
-    expected = [["`--max-size-gb`", "yes", "yes", ""]]
+    expected = []
     for setting in SETTINGS:
         word = "fixed" if setting.is_fixed else "yes"
         kinds = (QueueSettings, TopicSettings, SubscriptionSettings)
-        had = [word if setting in settings_of(kind) else "" for kind in kinds]
-        if setting.option:
-            expected.append([", ".join(f"`{option}`" for option in options_of(setting)), *had])
-    assert sorted(rows) == sorted(expected)
+        had = [word if setting.owner in {each.name for each in fields(kind)} else "" for kind in kinds]
+        expected.append([", ".join(f"`{option}`" for option in options_of(setting)), *had])
+    assert rows == expected
 
 
 @pytest.mark.parametrize("kind", [QueueSettings, TopicSettings, SubscriptionSettings])
 def test_every_field_of_the_settings_has_its_option(kind: type[Settings]) -> None:
     noun = kind.__name__.removesuffix("Settings").lower()
-    offered = [setting for setting in settings_of(kind) if setting.option]
-    chosen, fixed = {one.name for one in offered}, {one.name for one in offered if one.is_fixed}
-    assert {each.name for each in fields(kind)} - chosen <= {"authorization_rules"}
+    chosen = {each.name for each in fields(kind)} - NOT_OPTIONS
+    fixed = {setting.field for setting in SETTINGS if setting.is_fixed}
     assert chosen <= {parameter.name for parameter in ALL[f"tandembus {noun} create"].params}
     update = ALL[f"tandembus {noun} update"].params
-    shown = {parameter.name for parameter in update if not getattr(parameter, "hidden", False)}
-    assert chosen & shown == chosen - fixed
+    offered = {parameter.name for parameter in update if not getattr(parameter, "hidden", False)}
+    assert chosen & offered == chosen - fixed
 
 
 @pytest.mark.parametrize("path", sorted(ALL))
@@ -159,14 +154,17 @@ def test_every_command_has_help_that_says_what_each_option_means(path: str) -> N
             assert parameter.help, f"{path} {parameter.name}"
 
 
-def test_the_overviews_say_what_the_commands_say_of_themselves() -> None:
-    overview = {name: row[-1] for name, row in COMMANDS.items()}
-    overview |= {f"spark {name}": row[-1] for name, row in JOBS.items()}
-    assert overview == {name: ALL[f"tandembus {name}"].get_short_help_str(200) for name in overview}
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_overview_says_what_the_command_says_of_itself(name: str) -> None:
+    assert COMMANDS[name][2] == ALL[f"tandembus {name}"].get_short_help_str(200)
+
+
+def test_the_overview_tells_of_every_command_once() -> None:
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(COMMANDS)
 
 
 def test_the_overview_loads_no_command() -> None:
-    heavy = "aiohttp", "lmdb", "tandembus.client"
+    heavy = "aiohttp", "rich", "lmdb", "tandembus.client"
     script = f"""import sys; from tandembus.cli import main; main(["--help"], standalone_mode=False)
 print([module for module in {heavy} if module in sys.modules])"""
     root = DOCUMENT.parents[1]
@@ -174,11 +172,30 @@ print([module for module in {heavy} if module in sys.modules])"""
     assert out.stdout.splitlines()[-1] == "[]"
 
 
+def test_an_unknown_command_is_wrong_usage(runner: CliRunner) -> None:
+    result = runner.invoke(main, ["fly"])
+    assert result.exit_code == 2
+    assert "Did you mean" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"), [(["queu"], "queue"), (["recieve", "a"], "receive"), (["spark", "captur"], "capture")]
+)
+def test_a_command_that_is_mistyped_is_told_the_right_one(runner: CliRunner, line: list[str], meant: str) -> None:
+    result = runner.invoke(main, line)
+    assert result.exit_code == 2
+    assert f"Did you mean '{meant}'?" in result.stderr
+
+
 def test_without_a_namespace_it_says_how_to_name_one(runner: CliRunner) -> None:
     result = runner.invoke(main, ["peek", "orders"])
     assert result.exit_code == 2
     assert "--connection-string" in result.stderr
     assert "TANDEMBUS_CONNECTION_STRING" in result.stderr
+
+
+def test_a_text_that_is_no_connection_string_is_wrong_usage(runner: CliRunner) -> None:
+    assert runner.invoke(main, ["peek", "orders", "--connection-string", "nonsense"]).exit_code == 2
 
 
 def test_an_unreachable_namespace_has_its_own_exit_code_and_advice(runner: CliRunner) -> None:
@@ -193,6 +210,29 @@ def test_administration_reports_an_unreachable_namespace_the_same_way(runner: Cl
     assert result.exit_code == 5
     assert "cannot be reached: nothing listens on 127.0.0.1:9\n" in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["peek", "--json"], "Missing argument"),
+        (["peek", "orders", "--json", "--no-such-option"], "No such option"),
+        (["cost", "--days", "many", "--json"], "many"),
+        (
+            ["syphon", "--retry-interval", "5m", "--json", "--primary", NOBODY, "--secondary", NOBODY_EITHER],
+            "1 s to 2 min",
+        ),
+        (["queue", "no-such-command", "--json"], "No such command"),
+        (["no-such-command", "--json"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_told_to_a_program_in_json_too(runner: CliRunner, line: list[str], told: str) -> None:
+    result = runner.invoke(main, line)
+    assert result.exit_code == 2
+    error = json.loads(result.stderr)["error"]
+    assert (error["kind"], error["exit_code"]) == ("WrongUsage", 2)
+    assert told in error["message"]
+    assert "--help` tells the options" in error["advice"]
 
 
 def test_an_error_for_a_program_is_one_line_of_json(runner: CliRunner) -> None:
@@ -246,6 +286,81 @@ def test_a_certificate_that_is_not_trusted_is_explained() -> None:
 def test_an_unexpected_error_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
         failure_from(ZeroDivisionError())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send", "orders", "x", "--property", "nope"],
+        ["send", "orders", "x", "--property", "n:int=many"],
+        ["send", "orders", "x", "--schedule", "sometime"],
+        ["send", "orders", "x", "--ttl", "soon"],
+        ["send", "orders", "x", "--file", "/no/such/file"],
+        ["send", "orders", "x", "--count", "0"],
+        ["receive", "orders", "--mode", "grab"],
+        ["receive", "orders", "--reason", "without --dead-letter"],
+        ["receive", "orders", "--mode", "receive-and-delete", "--abandon"],
+        ["receive", "orders", "--mode", "receive-and-delete", "--defer"],
+        ["receive", "orders", "--abandon", "--defer"],
+        ["receive", "orders", "--abandon", "--follow"],
+        ["peek", "orders", "--sub-queue", "other"],
+        ["send", "orders", "x", "--property", "b:int=99999999999"],
+        ["send", "orders", "x", "--property", "b:long=9999999999999999999"],
+        ["peek", "orders", "--ca", str(DOCUMENT)],
+        ["queue", "create", ""],
+        ["queue", "create", "$cbs"],
+        ["queue", "create", "orders", "--lock-duration", "long"],
+        ["queue", "update", "orders"],
+        ["queue", "update", "orders", "--status", "Sleepy"],
+        ["queue", "update", "orders", "--requires-session"],
+        ["topic", "create", "events", "--lock-duration", "30s"],
+        ["topic", "create", "$events"],
+        ["topic", "update", "events"],
+        ["topic", "show"],
+        ["subscription", "create", "events"],
+        ["subscription", "create", "events", "a/b"],
+        ["subscription", "create", "events", "x" * 51],
+        ["subscription", "create", "events", "audit", "--max-size-mb", "1024"],
+        ["subscription", "create", "events", "audit", "--sql", "a = 1", "--true"],
+        ["subscription", "update", "events", "audit"],
+        ["subscription", "list"],
+        ["rule", "add", "events", "audit"],
+        ["rule", "add", "events", "audit", "a/b"],
+        ["rule", "add", "events", "audit", "r", "--sql", "a = 1", "--subject", "s"],
+        ["rule", "add", "events", "audit", "r", "--true", "--false"],
+        ["rule", "add", "events", "audit", "r", "--property", "nope"],
+        ["rule", "add", "events", "audit", "r", "--true", "--parameter", "a=1"],
+        ["receive", "orders", "--session", "s", "--next-session"],
+        ["receive", "orders", "--session", "s", "--sub-queue", "dead-letter"],
+        ["receive", "orders", "--next-session", "--sub-queue", "dead-letter"],
+        ["receive", "orders", "--deferred", "0"],
+        ["receive", "orders", "--deferred", "5", "--next-session"],
+        ["receive", "orders", "--deferred", "5", "--follow"],
+        ["receive", "orders", "--deferred", "5", "--max", "2"],
+        ["receive", "or ders"],
+        ["session", "list", ""],
+        ["session", "list", "orders", "--since", "then"],
+        ["session", "show-state", "orders"],
+        ["session", "set-state", "orders", "s", "x", "--file", str(DOCUMENT)],
+        ["policy", "create", "app"],
+        ["policy", "create", "a/b", "--rights", "Send"],
+        ["policy", "create", "app", "--rights", "Fly"],
+        ["policy", "create", "app", "--rights", ""],
+        ["policy", "update", "app"],
+        ["policy", "list", "--entity", "$x"],
+        ["message", "delete", "orders"],
+        ["message", "delete", "orders", "--sequence-number", "0"],
+        ["cancel", "orders"],
+        ["cancel", "orders", "first"],
+        ["deadletter", "resubmit", "orders", "--to", "$elsewhere"],
+        ["token", "--lifetime", "never"],
+        ["token", "--lifetime", "long"],
+        ["meter", "--total", "--entity", "orders"],
+    ],
+)
+def test_bad_values_are_wrong_usage(runner: CliRunner, arguments: list[str]) -> None:
+    result = runner.invoke(main, [*arguments, "--connection-string", NOBODY])
+    assert result.exit_code == 2, result.output
 
 
 def test_a_key_for_another_queue_is_not_tried(runner: CliRunner) -> None:
@@ -369,3 +484,8 @@ class TestDataFolder:
 def test_a_failure_can_be_raised_by_a_command_itself(capsys: pytest.CaptureFixture[str]) -> None:
     Failure("no", 3, "do this").show(as_json=False)
     assert capsys.readouterr().err == "Error: no\nTry:   do this\n"
+
+
+def test_every_command_module_says_what_it_is_for() -> None:
+    for module, _, _ in COMMANDS.values():
+        assert importlib.import_module(module).__doc__

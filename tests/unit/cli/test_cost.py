@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from tandembus.cli import main
@@ -65,6 +66,7 @@ def test_an_outage_is_told_charge_by_charge() -> None:
     )
     assert found["setup"]["operations"] == 20 * 21
     assert found["total"]["operations"] == 28_800 + 20 * 21 + 50 * 20 + 3_000_000
+    assert found["connections"] == {"further": 21, "to_primary": 1, "cost": 0.0}
     assert found["bandwidth"] == {"size_bytes": 2_048_000_000, "cost": None}
 
 
@@ -90,15 +92,21 @@ def test_what_is_included_costs_nothing() -> None:
     assert total == {"operations": 28_821, "operations_cost": 0.0, "cost": 0.0, "not_priced": ["bandwidth"]}
 
 
+def test_connections_cost_what_the_month_costs_more_for_them() -> None:
+    """31 days of 24 hours are a month: all of the 10 further connections are above the 1,000 that are included."""
+    found = bill("--days", "31", "--clients", "8", "--other-connections", "1000")
+    assert found["connections"] == {"further": 9, "to_primary": 1, "cost": 0.3}
+
+
 def test_the_total_and_the_comparison_have_everything_that_is_priced(tmp_path: Path) -> None:
     own = tmp_path / "ours.toml"
     own.write_text((FOLDER / "us.toml").read_text().replace("egress_per_gb = 0", "egress_per_gb = 0.10"))
     messages = ["--messages", "1000000", "--message-size", "1000"]
-    found = bill("--days", "31", *messages, "--prices", str(own))
-    assert found["bandwidth"]["cost"] == 0.1
+    found = bill("--days", "31", "--clients", "4999", *messages, "--prices", str(own))
+    assert (found["connections"]["cost"], found["bandwidth"]["cost"]) == (120.03, 0.1)
     total = found["total"]
     assert total["not_priced"] == []
-    assert round(total["cost"] - total["operations_cost"], 6) == 0.1
+    assert round(total["cost"] - total["operations_cost"], 6) == 120.13
     assert round(found["comparison"]["paired_standard"] - total["cost"], 2) == 9.81
 
 
@@ -132,6 +140,7 @@ def test_people_see_the_same_figures() -> None:
     assert "list prices of 2026-11-15 (us, USD; seen indirectly)" in text
     assert "Premium with Geo-Replication 1,354.15" in text
     assert "0 bytes out of the region - not priced" in text
+    assert "2 connections to the secondary, 1 to the primary - 0.00" in text
     assert "what the pair adds in all 28,821 0.0231" in text
     assert "without bandwidth: the list has no price" in text
 
@@ -153,3 +162,26 @@ def test_prices_can_be_replaced(tmp_path: Path) -> None:
     own = tmp_path / "ours.toml"
     own.write_text((FOLDER / "us.toml").read_text().replace("price = 0.80", "price = 8.00"))
     assert bill("--prices", str(own))["idle_syphon"]["cost"] == 0.2304
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--backlog-queues", "0"],
+        ["--backlog-queues", "1001"],
+        ["--show-prices", "mars"],
+        ["--days", "0"],
+        ["--days", "32"],
+        ["--messages", "-1"],
+        ["--ping-interval", "0s"],
+        ["--outage", "never"],
+        ["--outage", "long"],
+        ["--outage", "31d"],
+        ["--days", "1", "--held", "25h"],
+        ["--prices", "mars"],
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(options: list[str]) -> None:
+    result = CliRunner().invoke(main, ["cost", *options])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

@@ -108,6 +108,16 @@ def test_each_side_of_a_pair_is_told_where_the_other_is(served: Path) -> None:
 
 
 @covers("B4")
+@pytest.mark.parametrize("text", ["nonsense", "Endpoint=sb://a/", "Endpoint=sb://a/;SharedAccessKey=c2VjcmV0"])
+def test_a_partner_that_cannot_be_asked_is_wrong_usage_and_no_key_is_repeated(tmp_path: Path, text: str) -> None:
+    result = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), "--partner", text])
+    assert result.exit_code == 2
+    assert "partner" in result.stderr
+    assert "c2VjcmV0" not in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@covers("B4")
 def test_of_a_partner_in_the_environment_and_one_in_a_flag_the_flag_counts(tmp_path: Path) -> None:
     environment = {"TANDEMBUS_PARTNER": "Endpoint=sb://a/;SharedAccessKeyName=n;SharedAccessKey=k"}
     settings = load_settings(None, environment, {"partner_data": tmp_path})

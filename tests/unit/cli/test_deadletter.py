@@ -1,10 +1,11 @@
 """Sending dead letters again, when some of them are refused."""
 
+from rich.progress import Progress
+
 from tandembus.amqp.encoding.delivery_states import Outcome
 from tandembus.amqp.encoding.sections import application_properties_section, data_section
 from tandembus.amqp.engine import AmqpError
 from tandembus.cli.deadletter import Source, _resubmit, _resubmit_here, _resubmit_there
-from tandembus.cli.output import ProgressLine
 from tandembus.cli.target import Target
 from tandembus.client import SubQueue, connect
 from tandembus.client.upkeep import Resubmitted
@@ -27,9 +28,9 @@ async def test_accepted_ones_leave_the_dead_letter_queue_and_refused_ones_are_gi
         names = (b"a", b"bad-1", b"b", b"bad-2", b"c")
         namespace.queues[DEAD] = [REASON + data_section(name) for name in names]
         namespace.refusals[b"bad"] = AmqpError("amqp:not-allowed", "not like this")
-        progress = ProgressLine("resubmitting")
+        progress = Progress(disable=True)
         async with await connect(namespace.connection_string) as bus:
-            moved, refusals = await _resubmit(bus, source_of(namespace), "orders", 100, progress)
+            moved, refusals = await _resubmit(bus, source_of(namespace), "orders", 100, progress, progress.add_task(""))
         assert moved == 3
         assert [type(refusal) for refusal in refusals] == [InvalidOperation, InvalidOperation]
         assert namespace.queues["orders"] == [data_section(name) for name in (b"a", b"b", b"c")]
@@ -40,11 +41,12 @@ async def test_accepted_ones_leave_the_dead_letter_queue_and_refused_ones_are_gi
 @covers("M3")
 async def test_a_service_that_cannot_do_it_by_itself_is_asked_the_usual_way() -> None:
     async with FakeNamespace() as namespace:
-        progress = ProgressLine("resubmitting")
+        progress = Progress(disable=True)
         source = source_of(namespace)
-        assert await _resubmit_there(source, "orders", 5, progress) is None
+        task = progress.add_task("")
+        assert await _resubmit_there(source, "orders", 5, progress, task) is None
         namespace.queues[DEAD] = [REASON + data_section(b"a")]
-        outcome = await _resubmit_here(source, "orders", 5, progress)
+        outcome = await _resubmit_here(source, "orders", 5, progress, task)
         assert outcome == Resubmitted(1, 0)
         assert namespace.queues["orders"] == [data_section(b"a")]
 
@@ -53,9 +55,9 @@ async def test_a_service_that_cannot_do_it_by_itself_is_asked_the_usual_way() ->
 async def test_no_more_are_taken_than_were_asked_for() -> None:
     async with FakeNamespace() as namespace:
         namespace.queues[DEAD] = [data_section(b"%d" % number) for number in range(500)]
-        progress = ProgressLine("resubmitting")
+        progress = Progress(disable=True)
         async with await connect(namespace.connection_string) as bus:
-            moved, _ = await _resubmit(bus, source_of(namespace), "orders", 250, progress)
+            moved, _ = await _resubmit(bus, source_of(namespace), "orders", 250, progress, progress.add_task(""))
         assert moved == 250
         assert len(namespace.queues["orders"]) == 250
         assert len(namespace.queues[DEAD]) == 250

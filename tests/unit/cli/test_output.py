@@ -86,7 +86,7 @@ def test_a_preview_is_one_short_line() -> None:
 
 
 def test_a_queue_has_the_documented_fields() -> None:
-    settings = QueueSettings(lock_duration_s=60.0, default_message_time_to_live_s=NEVER, max_delivery_count=10)
+    settings = QueueSettings(lock_duration_s=60.0, default_time_to_live_s=NEVER, max_delivery_count=10)
     queue = EntityInfo("orders", settings, EntityCounts(active=3), "2024-01-01T00:00:00Z")
     record = entity_record(queue)
     assert (record["lock_duration_s"], record["default_time_to_live_s"]) == (60.0, None)

@@ -6,8 +6,7 @@ import click
 import pytest
 
 from tandembus.amqp.encoding.values import int_, timestamp
-from tandembus.cli.arguments import duration, moment, typed_property
-from tandembus.cli.output import duration_words, moment_text
+from tandembus.cli.parameters import duration, duration_words, moment, moment_text, typed_property
 from tandembus.client.durations import NEVER
 from tandembus.clock import SystemClock
 
@@ -29,6 +28,12 @@ from tandembus.clock import SystemClock
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
     assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5s", "5 minutes", "1y"])
+def test_other_texts_are_refused_with_examples(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="14d"):
+        duration(text)
 
 
 @pytest.mark.parametrize("seconds", [0.25, 5.0, 90.0, 300.0, 7200.0, 1_209_600.0, NEVER])
@@ -64,3 +69,9 @@ def test_a_moment_is_written_in_utc() -> None:
 )
 def test_properties_have_a_name_a_type_and_a_value(text: str, expected: tuple[str, object]) -> None:
     assert typed_property(text) == expected
+
+
+@pytest.mark.parametrize("text", ["name", "=value", "n:int=x", "n:odd=1", "n:bool=2"])
+def test_a_property_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        typed_property(text)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import click
 import pytest
 
 from tandembus.amqp.encoding.values import int_
 from tandembus.cli.entity_output import action_text, filter_text, rule_record
-from tandembus.cli.rules import rule_from_options
+from tandembus.cli.rule_options import rule_from_options
 from tandembus.descriptions import (
     CorrelationFilter,
     FalseFilter,
@@ -43,6 +44,20 @@ def test_a_parameter_goes_to_where_it_is_spoken_of() -> None:
     rule = rule_from_options("r", chosen)
     assert rule.filter == SqlFilter("a = @x", (("@x", 1),))
     assert rule.action == SqlAction("SET b = @y", (("@y", 2),))
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"sql": "a", "label": "s"},
+        {"true": True, "false": True},
+        {"sql": "a", "properties": (("n", 5),)},
+        {"label": "s", "parameters": (("x", 1),)},
+    ],
+)
+def test_two_filters_at_once_are_refused(chosen: dict[str, Any]) -> None:
+    with pytest.raises(click.UsageError):
+        rule_from_options("r", chosen)
 
 
 def test_a_rule_is_told_on_a_line_and_in_json() -> None:

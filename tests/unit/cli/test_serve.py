@@ -24,6 +24,29 @@ def refused(data: Path, port: int) -> str:
     return result.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--brokers", "-1"], "flag --brokers: -1 is below the least allowed value, 0"),
+        (["--brokers", "65"], "flag --brokers: 65 is above the largest allowed value, 64"),
+        (["--brokers", "two"], "'two' is not a valid integer"),
+        (["--stores", "0"], "flag --stores: 0 is below the least allowed value, 1"),
+        (["--front-ends", "2"], "brokers must be 1 or more"),
+        (["--brokers", "1", "--front-ends", "0"], "flag --front-ends: 0 is below the least allowed value, 1"),
+        (["--brokers", "1", "--restart-delay", "-1"], "flag --restart-delay: -1.0 is below the least allowed value"),
+        (["--brokers", "1", "--heartbeat-timeout", "0"], "flag --heartbeat-timeout: 0.0 is below the least allowed"),
+    ],
+)
+@covers("P1")
+def test_a_topology_that_cannot_be_is_refused_before_anything_is_started(
+    tmp_path: Path, options: list[str], told: str
+) -> None:
+    result = CliRunner().invoke(main, ["serve", "--data", str(tmp_path / "data"), *options])
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+    assert not (tmp_path / "data").exists()
+
+
 @covers("P1")
 def test_a_data_folder_that_cannot_hold_several_processes_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").touch()

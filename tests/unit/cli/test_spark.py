@@ -6,32 +6,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from tandembus.cli.options import options_of
-from tandembus.cli.spark import ExecutorWatch, SparkTarget, signals_held, spark_options
+from tandembus.cli.spark import SparkTarget, checkpoint_option, signals_held, spark_options
+from tandembus.cli.spark_waiting import ExecutorWatch
 from tests.covers import covers
 
 
-@dataclass(frozen=True)
-class Options:
-    entity: str
-    checkpoint: str = field(metadata={"help": "Where."})
-    every_s: float = field(default=90.0, metadata={"help": "How often."})
-    max_rows: int | None = field(default=None, metadata={"help": "Bound.", "option": "--rows", "range": (1, 5)})
-    once: bool = field(default=False, metadata={"help": "End."})
-
-
 @click.command()
-@options_of(Options)
 @spark_options
-def job(target: SparkTarget, chosen: Callable[..., Options]) -> None:
-    click.echo(f"{target.master} {dict(target.conf)} {target.as_json} {chosen(entity='orders')}")
+@checkpoint_option
+def job(target: SparkTarget, checkpoint: str) -> None:
+    click.echo(f"{target.master} {dict(target.conf)} {target.as_json} {checkpoint}")
 
 
 def test_the_shared_options_reach_a_job_as_one_target() -> None:
@@ -47,18 +37,14 @@ def test_the_shared_options_reach_a_job_as_one_target() -> None:
         "--json",
     ]
     result = CliRunner().invoke(job, arguments)
-    options = Options("orders", "there")
-    assert result.output == f"local[2] {{'spark.a': '1=2', 'spark.b': ''}} True {options}\n"
+    assert result.output == "local[2] {'spark.a': '1=2', 'spark.b': ''} True there\n"
 
 
-def test_the_fields_of_a_class_are_options() -> None:
-    result = CliRunner().invoke(job, ["--checkpoint", "there", "--every", "5m", "--rows", "3", "--once"])
-    assert result.output.endswith(f"{Options('orders', 'there', 300.0, 3, True)}\n")
-    for wrong in (["--rows", "6"], ["--every", "soon"], []):
-        assert CliRunner().invoke(job, wrong).exit_code == 2
-    text = " ".join(CliRunner().invoke(job, ["--help"]).output.split())
-    assert "--every DURATION How often. [default: 90s]" in text
-    assert "--rows INTEGER RANGE Bound. [1<=x<=5]" in text
+@pytest.mark.parametrize("setting", ["executor.memory=4g", "spark.executor.memory"])
+def test_a_setting_that_is_none_is_refused(setting: str) -> None:
+    result = CliRunner().invoke(job, ["--conf", setting, "--checkpoint", "there"])
+    assert result.exit_code == 2
+    assert "is not of the form spark.NAME=VALUE" in result.output
 
 
 def test_help_does_not_load_spark() -> None:

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from tandembus.cli import main
 from tandembus.cli.failures import FAILED, INTERRUPTED, NOT_FOUND, TRY_LATER, UNREACHABLE, WRONG_USAGE, Failure
-from tandembus.cli.spark import NO_SOURCE, SparkTarget, check_form, require_answer, run_to_its_end
-from tandembus.spark.jobs.query import JobFailed
+from tandembus.cli.spark import NO_SOURCE, SparkTarget, run_to_its_end
+from tandembus.cli.spark_master import check_form, require_answer
+from tandembus.spark.jobs.streaming import JobFailed
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 
@@ -27,6 +28,22 @@ def told(arguments: list[str]) -> str:
     result = CliRunner().invoke(main, ["spark", *arguments])
     assert result.exit_code != 0
     return " ".join(result.output.split())
+
+
+@covers("D3")
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["capture", "orders"], "Missing option '--output'"),
+        (["capture", "--output", "x"], "What is to be captured?"),
+        (["capture", "--output", "x"], "a topic with --topic: one of them."),
+        (["capture", "orders", "--topic", "events", "--output", "x"], "a topic with --topic: not both of them."),
+        (["capture", "orders", "--create-subscription", "--output", "x"], "--create-subscription goes with --topic."),
+        (["capture", "orders", "--compact", "x", "--output", "y"], "--compact takes what was captured, and no entity."),
+    ],
+)
+def test_a_capture_that_makes_no_sense_is_refused(arguments: list[str], text: str) -> None:
+    assert text in told([*arguments, "--connection-string", NOBODY])
 
 
 @covers("D3")
@@ -77,6 +94,20 @@ def test_a_syphon_on_a_cluster_keeps_its_checkpoint_where_all_machines_reach_it(
     result = CliRunner().invoke(main, ["spark", "syphon", *namespaces, "--checkpoint", str(tmp_path)])
     assert result.exit_code == WRONG_USAGE
     assert f"file://{tmp_path.resolve()} if they are at that place on each" in " ".join(result.output.split())
+
+
+@covers("D6")
+@pytest.mark.parametrize("option", [["--master", "MASTER"], ["--conf", "spark.master=MASTER"]])
+@pytest.mark.parametrize(
+    "master",
+    ["bogus", "local[x]", "local[0]", "spark://", "spark://localhost", "spark://a:1;b:2", "k8s://", "sc://a:1"],
+)
+def test_what_is_no_master_is_told_before_anything_else(master: str, option: list[str]) -> None:
+    result = CliRunner().invoke(
+        main, ["spark", "usage", "nosuch", *[each.replace("MASTER", master) for each in option]]
+    )
+    assert result.exit_code == WRONG_USAGE
+    assert f"{master!r} is no master of Spark" in " ".join(result.output.split())
 
 
 @covers("D6")

@@ -6,9 +6,32 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tandembus.cli.processes import described
+from tandembus.cli import main
+from tandembus.cli.command_process import described
 from tandembus.cli.up import Side
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--secondary-name", "Primary"], "Both namespaces are called 'primary'"),
+        (["--secondary-data", "./tandembus-data"], "Both namespaces keep their data"),
+        (["--primary-http-port=7000", "--secondary-amqps-port=7000"], "Both namespaces ask for port 7000"),
+        (["--secondary-amqp-port=5672"], "Both namespaces ask for port 5672"),
+        (["--secondary-amqp-port=70000"], "--secondary-amqp-port"),
+        (["--brokers", "-1"], "--brokers"),
+    ],
+)
+def test_two_that_would_be_one_are_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["up", *options])
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -55,16 +55,16 @@ def test_a_fault_concerns_just_its_target(target: str, hit: str) -> None:
         "sub/3": FragmentPlace("news/subscriptions/all", 3, 1, "news"),
         "plain/0": FragmentPlace("plain", 0, 2),
     }
-    assert [name for name, place in places.items() if board.faults_of(place)] == hit.split()
+    assert [name for name, place in places.items() if board.effects(place)] == hit.split()
 
 
 @covers("B3")
 @pytest.mark.parametrize(("kind", "count"), [("unavailable", 0), ("disk-full", 0), ("throttled", 1)])
-def test_a_fault_of_a_store_hits_its_fragments_only_by_throttling(kind: str, count: int) -> None:
+def test_what_a_store_does_itself_is_not_done_again_at_the_gate(kind: str, count: int) -> None:
     board = FaultBoard(ManualClock(), SPREAD)
     put(board, "store/3", kind)
-    assert len(board.faults_of(FragmentPlace("orders", 3, 3))) == count
-    assert len(board.faults_of(FragmentPlace("orders", 2, 2))) == 0
+    assert len(board.effects(FragmentPlace("orders", 3, 3))) == count
+    assert len(board.effects(FragmentPlace("orders", 2, 2))) == 0
     assert [fault.id for fault in board.of_store(3)] == ["f1"]
     assert board.of_store(2) == []
 
@@ -83,7 +83,7 @@ def test_a_fault_with_a_duration_ends_by_itself() -> None:
     clock.advance(0.1)
     board.tick()
     assert ends == [0]
-    assert board.faults_of(FragmentPlace("orders")) == []
+    assert board.effects(FragmentPlace("orders")) == []
 
 
 @covers("B3")

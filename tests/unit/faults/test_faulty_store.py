@@ -44,11 +44,12 @@ class FaultyQueue(OneQueue):
         self.draws: list[float] = []
         self.board = WatchedBoard(self.clock, Topology(stores=2, brokers=2), draw=lambda: self.draws.pop(0))
         self.board.is_delaying = asyncio.Event()
-        self.broker = MessageBroker(self._open_store, self.clock, self.budget, commit_outage_s=5.0)
+        faults = StoreFaults(self.board, 1)
+        self.broker = MessageBroker(faults.opening(self._open_store), self.clock, self.budget, commit_outage_s=5.0)
         self.broker.on_turn_end = self._turn_ended.set
         self.reopened = asyncio.Event()
         self.broker.on_reopened.append(self.reopened.set)
-        StoreFaults(self.board, 1).watch(self.broker)
+        faults.watch(self.broker)
 
     async def __aenter__(self) -> FaultyQueue:
         await super().__aenter__()

@@ -11,7 +11,6 @@ from tandembus.broker.locks import COMPLETE, DEFER
 from tandembus.errors import FragmentUnavailable, ServerBusy, StoreFull
 from tandembus.faults.board import FaultBoard, FragmentPlace
 from tandembus.faults.fault import Topology, read_fault
-from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.interconnect.traffic import Traffic
 from tandembus.namespace.partitioning import fragment_of_key
 from tandembus.store.messaging_store import MAIN
@@ -20,21 +19,16 @@ from tests.unit.broker.one_queue import small
 from tests.unit.namespace.partitioned_queue import PartitionedQueue, Wish, keyed
 
 
-class SwitchedFragments(PartitionedQueue):
+class GatedFragments(PartitionedQueue):
     def __init__(self, requires_session: bool = False) -> None:
-        super().__init__(
-            small(window_messages=100, block_size=64, requires_session=requires_session), wrap=self._switched
-        )
+        super().__init__(small(window_messages=100, block_size=64, requires_session=requires_session), wrap=self._gated)
         draw = random.Random(1).random
         self.board = FaultBoard(self.clock, Topology(stores=2, brokers=2), draw=draw, later=self.timers.later)
 
-    def _switched(self, traffic: Traffic) -> Traffic:
-        assert isinstance(traffic, LocalTraffic)
-        index = int(traffic.index)
-        self.board.connect(index, traffic, FragmentPlace("orders", index, index % 2))
-        return traffic
+    def _gated(self, inner: Traffic) -> Traffic:
+        return self.board.gate(inner, FragmentPlace("orders", int(inner.index), int(inner.index) % 2))
 
-    async def __aenter__(self) -> SwitchedFragments:
+    async def __aenter__(self) -> GatedFragments:
         await super().__aenter__()
         return self
 
@@ -50,7 +44,7 @@ def key_for(index: int) -> str:
 @pytest.mark.parametrize("kind", ["unavailable", "throttled", "disk-full"])
 @pytest.mark.parametrize(("target", "hit"), [("fragment/orders/3", [3]), ("broker/1", list(range(1, 16, 2)))])
 async def test_sends_without_a_key_go_to_the_fragments_that_are_left(kind: str, target: str, hit: list[int]) -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         queue.inject(target, kind)
         await queue.send(*[f"m{number}" for number in range(64)])
         counts = queue.counts()
@@ -66,7 +60,7 @@ async def test_sends_without_a_key_go_to_the_fragments_that_are_left(kind: str, 
     ("kind", "error"), [("unavailable", FragmentUnavailable), ("throttled", ServerBusy), ("disk-full", StoreFull)]
 )
 async def test_only_the_share_of_keys_that_are_pinned_there_fails(kind: str, error: type[Exception]) -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         queue.inject("fragment/orders/3", kind)
         failed: Counter[int] = Counter()
         for number in range(320):
@@ -82,7 +76,7 @@ async def test_only_the_share_of_keys_that_are_pinned_there_fails(kind: str, err
 
 @covers("B3", "P3")
 async def test_receivers_get_what_the_other_fragments_have_and_the_rest_when_healed() -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         for index in range(16):
             await queue.send_to(index, f"m{index}")
         queue.inject("fragment/orders/3")
@@ -98,7 +92,7 @@ async def test_receivers_get_what_the_other_fragments_have_and_the_rest_when_hea
 
 @covers("B3", "P6")
 async def test_what_was_kept_ready_of_a_fragment_goes_back_uncounted_when_that_goes_out() -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         for index in range(16):
             await queue.send_to(index, f"m{index}")
         receiver = queue.receiver()
@@ -116,7 +110,7 @@ async def test_what_was_kept_ready_of_a_fragment_goes_back_uncounted_when_that_g
 
 @covers("B3", "P6")
 async def test_a_drain_does_not_wait_for_a_fragment_that_is_out() -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         await queue.send_to(2, "a")
         await queue.send_to(3, "b")
         queue.inject("fragment/orders/3")
@@ -128,7 +122,7 @@ async def test_a_drain_does_not_wait_for_a_fragment_that_is_out() -> None:
 
 @covers("B3", "P15")
 async def test_a_slow_fragment_holds_up_its_own_traffic_only() -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         queue.inject("fragment/orders/3", "slow", latency_ms=700)
         slow = queue.stage(keyed("slow", partition_key=key_for(3)))
         quick = queue.stage(keyed("quick", partition_key=key_for(4)))
@@ -141,7 +135,7 @@ async def test_a_slow_fragment_holds_up_its_own_traffic_only() -> None:
 
 @covers("B3", "P20")
 async def test_sessions_of_other_fragments_go_on() -> None:
-    async with SwitchedFragments(requires_session=True) as queue:
+    async with GatedFragments(requires_session=True) as queue:
         out, fine = key_for(3), key_for(4)
         await queue.send(keyed("a", session_id=out), keyed("b", session_id=fine))
         held = Wish(queue, fine)
@@ -160,7 +154,7 @@ async def test_sessions_of_other_fragments_go_on() -> None:
 
 @covers("B3")
 async def test_an_entity_that_is_out_takes_nothing_at_all() -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         queue.inject("entity/orders")
         for message in (keyed("a"), keyed("b", partition_key="k")):
             with pytest.raises(FragmentUnavailable):
@@ -173,7 +167,7 @@ async def test_an_entity_that_is_out_takes_nothing_at_all() -> None:
 @covers("B3", "P6")
 @pytest.mark.parametrize("is_draining", [False, True])
 async def test_a_message_whose_removal_is_refused_comes_again_when_the_fault_is_over(is_draining: bool) -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         await queue.send(*[str(number) for number in range(32)])
         queue.inject("entity/orders", probability=0.5)
         receiver = queue.receiver(is_destructive=True)
@@ -192,7 +186,7 @@ async def test_a_message_whose_removal_is_refused_comes_again_when_the_fault_is_
 async def test_a_removal_that_waits_at_a_slow_fragment_is_not_carried_out_for_a_receiver_that_is_gone(
     is_alone: bool,
 ) -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         bodies = [f"m{index}" for index in range(16)]
         for index, body in enumerate(bodies):
             await queue.send_to(index, body)
@@ -216,7 +210,7 @@ async def test_a_removal_that_waits_at_a_slow_fragment_is_not_carried_out_for_a_
 
 @covers("B3", "P24")
 async def test_deferred_messages_whose_removal_is_refused_are_deferred_as_before() -> None:
-    async with SwitchedFragments() as queue:
+    async with GatedFragments() as queue:
         await queue.send(*[str(number) for number in range(32)])
         receiver = queue.receiver()
         await receiver.take(32)
@@ -236,7 +230,7 @@ async def test_deferred_messages_whose_removal_is_refused_are_deferred_as_before
 
 @covers("P3", "P6", "B3")
 async def test_a_slow_fragment_holds_nobody_up_who_wants_the_next_session() -> None:
-    async with SwitchedFragments(requires_session=True) as queue:
+    async with GatedFragments(requires_session=True) as queue:
         for index in (3, 5):
             queue.stage(keyed(f"m{index}", session_id=key_for(index)))
             await queue.quiet()

@@ -7,11 +7,11 @@ import pytest
 from tandembus.errors import FragmentUnavailable, OperationTimeout, SessionCannotBeLocked
 from tests.covers import covers
 from tests.unit.broker.one_queue import small
-from tests.unit.faults.switched_queue import SwitchedQueue
+from tests.unit.faults.gated_queue import GatedQueue
 
 
-def sessions() -> SwitchedQueue:
-    return SwitchedQueue(small(requires_session=True))
+def sessions() -> GatedQueue:
+    return GatedQueue(small(requires_session=True))
 
 
 @covers("B3")
@@ -65,7 +65,7 @@ async def test_a_wish_that_is_given_up_while_it_waits_gets_nothing() -> None:
     async with sessions() as queue:
         queue.inject("slow", latency_ms=5000)
         wisher = queue.wish("s")
-        queue.traffic.give_up_session(wisher.wish)
+        queue.gate.give_up_session(wisher.wish)
         queue.timers.pass_time(5.0)
         assert (wisher.link, wisher.refusal) == (None, None)
         queue.heal()
@@ -84,11 +84,37 @@ async def test_a_wish_that_waits_at_a_slow_fragment_is_refused_when_that_goes_ou
         assert wisher.link is None
 
 
-async def test_what_waits_goes_on_when_its_entity_leaves_the_memory() -> None:
+async def test_whoever_is_refused_a_session_leaves_no_gate_behind() -> None:
+    async with sessions() as queue:
+        listeners = queue.board.state.listeners
+        assert isinstance(queue.wish(None, is_patient=False).refusal, OperationTimeout)
+        assert len(listeners) == 0
+        holder = queue.wish("s").holder
+        with pytest.raises(SessionCannotBeLocked):
+            queue.wish("s")
+        assert holder.hold is not None
+        queue.gate.leave_session(holder.hold)
+        assert len(listeners) == 0
+
+
+async def test_whoever_waited_for_a_session_and_has_left_it_leaves_no_gate_behind() -> None:
+    async with sessions() as queue:
+        listeners = queue.board.state.listeners
+        wisher = queue.wish(None)
+        assert len(listeners) == 1
+        await queue.send_to("s", "a")
+        hold = wisher.holder.hold
+        assert hold is not None
+        queue.gate.leave_session(hold)
+        assert len(listeners) == 0
+
+
+async def test_a_gate_that_is_closed_keeps_nothing_waiting_and_is_not_remembered() -> None:
     async with sessions() as queue:
         queue.inject("slow", latency_ms=600_000)
         sent = queue.send_through("a", session_id="s")
-        queue.board.disconnect(int(queue.fragment.key))
-        assert queue.traffic.fault is None
+        queue.wish(None)
+        queue.gate.close()
+        assert len(queue.board.state.listeners) == 0
         await queue.quiet()
         assert sent.is_accepted

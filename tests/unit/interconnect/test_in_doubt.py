@@ -1,4 +1,4 @@
-"""Broken lines and killed brokers, looked at from the channel: what is in doubt is learnt."""
+"""Broken lines and killed brokers: what is in doubt is learnt, and nothing is carried out twice."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 from tandembus.broker.locks import COMPLETE, RELEASE
 from tandembus.broker.transactions import TransactionSettlement
+from tandembus.clock import SystemClock
 from tandembus.errors import (
     BusError,
     FragmentUnavailable,
+    MessageLockLost,
     OperationTimeout,
     OutcomeUnknown,
     StoreUnavailable,
@@ -20,13 +22,16 @@ from tandembus.errors import (
 from tandembus.interconnect.frames import OPERATIONS, frame
 from tandembus.interconnect.peer import connect_peer
 from tandembus.message import Message
-from tandembus.store.memory import Fault
+from tandembus.store.memory import Fault, MemoryDisk
 from tests.covers import covers
-from tests.unit.broker.one_queue import message
+from tests.unit.broker.one_queue import Answer, body_of, message, small
 from tests.unit.interconnect.two_ends import (
     INSTALL_KEY,
     KEY,
+    BrokerEnd,
+    Cutter,
     FrontEnd,
+    Receiver,
     TwoEnds,
     discharge,
     in_the_turn,
@@ -36,7 +41,153 @@ from tests.unit.interconnect.two_ends import (
     until,
 )
 
+PLENTY = 1 << 30
+
+
+async def send_all(front_end: FrontEnd, bodies: list[str]) -> None:
+    """As a round robin does: whatever was not taken is sent again. Anything else is a failure."""
+    traffic = front_end.traffic()
+    waiting: dict[str, Answer] = {body: stage(traffic, message(body)) for body in bodies}
+    while waiting:
+        for body, answer in list(waiting.items()):
+            error = await answer.wait()
+            if error is None:
+                del waiting[body]
+                continue
+            assert isinstance(error, FragmentUnavailable), f"{body} failed: {error!r}"
+            assert await front_end.channel.until_up(10.0)
+            waiting[body] = stage(traffic, message(body))
+
+
+class Line:
+    """A broker that lives on, a front end, and a line between them that is cut once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.disk = MemoryDisk()
+        self.broker = self.new_broker()
+        self.cutter = Cutter(folder / "line", folder / "broker")
+        self.count = 0
+        self.rehearsed: list[str] = []
+
+    def new_broker(self) -> BrokerEnd:
+        settings = {KEY: small(window_messages=1000, block_size=1024, max_locks=50_000)}
+        return BrokerEnd(self.folder / "broker", self.disk, SystemClock(), settings)
+
+    async def __aenter__(self) -> Line:
+        await self.broker.start()
+        await self.cutter.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.cutter.stop()
+        await self.broker.stop()
+
+    async def points(self, is_forward: bool, count: int) -> list[int]:
+        """Where to cut: so many places, evenly spread over what goes through when nothing is cut."""
+        before = list(self.cutter.passed)
+        self.rehearsed = await self.send_over_a_cut(PLENTY, is_forward)
+        side = 0 if is_forward else 1
+        total = self.cutter.passed[side] - before[side]
+        return [1, 4, 9, *(10 + number * (total - 20) // count for number in range(count))]
+
+    async def send_over_a_cut(self, after: int, is_forward: bool, when_cut: str = "") -> list[str]:
+        self.cutter.cut_after(after, is_forward)
+        cuts = self.cutter.cut_count
+        front_end = FrontEnd(self.cutter.path, SystemClock())
+        front_end.channel.start()
+        self.count += 1
+        bodies = [f"{self.count}.{number}" for number in range(25)]
+        restarting = asyncio.ensure_future(self._restart_after(cuts)) if when_cut == "restart" else None
+        assert await front_end.channel.until_up(10.0)
+        for start in range(0, 25, 5):
+            await send_all(front_end, bodies[start : start + 5])
+        await front_end.stop()
+        self.cutter.cut_after(PLENTY, True)
+        if restarting is not None:
+            restarting.cancel()
+            await asyncio.gather(restarting, return_exceptions=True)
+        return bodies
+
+    async def _restart_after(self, cuts: int) -> None:
+        await until(lambda: self.cutter.cut_count > cuts, 60.0)
+        await self.broker.crash()
+        self.broker = await self.new_broker().start()
+
+
+@covers("P13", "P15")
+@pytest.mark.parametrize("is_forward", [True, False])
+async def test_a_line_cut_after_any_byte_loses_and_doubles_nothing(run_folder: Path, is_forward: bool) -> None:
+    async with Line(run_folder) as line:
+        points = await line.points(is_forward, 50)
+        expected = line.rehearsed
+        for after in points:
+            expected += await line.send_over_a_cut(after, is_forward)
+        assert sorted(line.broker.bodies()) == sorted(expected)
+        assert line.cutter.cut_count >= 47
+
+
+@covers("P13", "P15")
+@pytest.mark.parametrize("is_forward", [True, False])
+async def test_a_broker_killed_after_any_byte_loses_and_doubles_nothing(run_folder: Path, is_forward: bool) -> None:
+    async with Line(run_folder) as line:
+        points = await line.points(is_forward, 14)
+        expected = line.rehearsed
+        for after in points:
+            expected += await line.send_over_a_cut(after, is_forward, "restart")
+        assert sorted(line.broker.bodies()) == sorted(expected)
+        assert line.cutter.cut_count >= 13
+
+
 # A store that fails behind a line that holds.
+
+
+@covers("P13", "P15")
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_send_in_doubt_is_told_when_the_store_is_open_again(run_folder: Path, is_kept: bool) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "before")
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_KEPT if is_kept else Fault.UNKNOWN_LOST
+        answers = [stage(ends.traffic, message("a")), stage(ends.traffic, message("b"))]
+        errors = [await answer.wait() for answer in answers]
+        assert [type(error) for error in errors] == [type(None) if is_kept else FragmentUnavailable] * 2
+        await until(lambda: ends.traffic.failure() is None)
+        await send(ends.traffic, "after")
+        assert ends.broker.bodies() == ["before", *(["a", "b"] if is_kept else []), "after"]
+
+
+@covers("P3", "P15")
+async def test_while_its_store_is_away_a_fragment_takes_nothing_and_says_so(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "before")
+        ends.broker.open_faults = [StoreUnavailable("not yet")] * 1_000_000
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_LOST
+        answer = stage(ends.traffic, message("a"))
+        await until(lambda: ends.traffic.failure() is not None)
+        assert isinstance(await stage(ends.traffic, message("b")).wait(), FragmentUnavailable)
+        await ends.pass_time(4.9)
+        assert not answer.is_given
+        await ends.pass_time(0.2)
+        assert isinstance(answer.error, OutcomeUnknown)
+        ends.broker.open_faults.clear()
+        await until(lambda: ends.traffic.failure() is None)
+        await send(ends.traffic, "c")
+
+
+@covers("P15")
+async def test_a_broker_that_stays_away_leaves_the_outcome_unknown_after_five_seconds(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "before")
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
+        answer = stage(ends.traffic, message("a"))
+        await ends.disk.is_hanging.wait()
+        await ends.broker.crash()
+        await until(lambda: ends.traffic.failure() is not None)
+        assert not answer.is_given
+        await ends.pass_time(4.9)
+        assert not answer.is_given
+        await ends.pass_time(0.2)
+        assert isinstance(answer.error, OutcomeUnknown)
 
 
 @covers("P14", "P15")
@@ -152,6 +303,54 @@ async def _cut(ends: TwoEnds) -> None:
     await in_the_turn(lambda: not ends.front_end.channel.is_up)
 
 
+async def test_a_settlement_in_doubt_is_carried_out_once(run_folder: Path) -> None:
+    """The line is cut while its commit hangs: it is answered on the next connection."""
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b")
+        receiver = ends.receiver()
+        await receiver.take(2)
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.HANG
+        answer = settle(ends.traffic, receiver.locks[0], COMPLETE)
+        await ends.disk.is_hanging.wait()
+        await _cut(ends)
+        assert await ends.front_end.channel.until_up(10.0)
+        assert not answer.is_given
+        ends.disk.go_on.set()
+        assert await answer.wait() is None
+        assert await settle(ends.traffic, receiver.locks[1], COMPLETE).wait() is None, "the other lock outlived the cut"
+
+
+async def test_a_settlement_that_never_arrived_is_asked_for_again(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        receiver = ends.receiver()
+        await receiver.take(1)
+        (served,) = ends.broker.served._channels.values()
+        await until(lambda: served.receivers.unreported_count() == 0)
+        answer = settle(ends.traffic, receiver.locks[0], COMPLETE)
+        ends.front_end.channel.core.collect()  # given to a socket that goes nowhere
+        await _cut(ends)
+        assert await answer.wait() is None
+        assert ends.broker.broker.by_key[KEY].main.live_count == 0
+
+
+async def test_locks_of_an_earlier_life_are_lost(run_folder: Path) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a", "b")
+        receiver = ends.receiver()
+        await receiver.take(2)
+        core = ends.front_end.channel.core
+        answer = settle(ends.traffic, receiver.locks[0], COMPLETE)
+        core.collect()
+        await ends.restart_broker()
+        assert isinstance(await answer.wait(), MessageLockLost)
+        assert await ends.front_end.channel.until_up(10.0)
+        with pytest.raises(MessageLockLost):
+            ends.traffic.settle(receiver.locks[1], COMPLETE, None)
+        assert await receiver.take(2) == ["a", "b"], "what was locked comes again"
+        assert [int(lock.delivery_count) for lock in receiver.locks[2:]] == [0, 0]
+
+
 # Schedules.
 
 
@@ -184,7 +383,38 @@ async def test_the_numbers_of_what_was_scheduled_are_found_when_the_answer_is_lo
         assert (await requests.counts()).scheduled == 2
 
 
+@covers("P13", "P15")
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_schedule_in_doubt_is_told_when_the_store_is_open_again(run_folder: Path, is_kept: bool) -> None:
+    async with TwoEnds(run_folder) as ends:
+        requests = ends.front_end.requests()
+        await requests.counts()
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_KEPT if is_kept else Fault.UNKNOWN_LOST
+        if is_kept:
+            assert list(await requests.schedule(_later(ends, "a"), 100)) == [1]
+        else:
+            with pytest.raises(FragmentUnavailable):
+                await requests.schedule(_later(ends, "a"), 100)
+        assert ends.broker.bodies() == (["a"] if is_kept else [])
+
+
 # Transactions.
+
+
+@covers("P16")
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_transaction_in_doubt_is_resolved_by_the_mark(run_folder: Path, is_kept: bool) -> None:
+    async with TwoEnds(run_folder) as ends:
+        await send(ends.traffic, "a")
+        receiver = ends.receiver()
+        await receiver.take(1)
+        ends.disk.faults[ends.disk.commit_count + 1] = Fault.UNKNOWN_KEPT if is_kept else Fault.UNKNOWN_LOST
+        part = TransactionSettlement(receiver.locks[0], COMPLETE)
+        error = await discharge(ends.traffic, [message("b")], part).wait()
+        assert (error is None) == is_kept
+        assert is_kept or isinstance(error, FragmentUnavailable)
+        await until(lambda: ends.traffic.failure() is None)
+        assert await receiver.take(1) == (["b"] if is_kept else ["a"])
 
 
 async def test_a_transaction_whose_broker_is_killed_is_whole_or_not_at_all(run_folder: Path) -> None:
@@ -247,3 +477,31 @@ async def test_errors_of_calls_depend_on_whether_they_change_something(run_folde
         assert isinstance(errors[0], FragmentUnavailable)
         assert "Fragment 0 is unavailable, and nothing was changed. Try again in a few seconds." in str(errors[0])
         assert isinstance(errors[1], OutcomeUnknown)
+
+
+async def test_a_receiver_gets_everything_over_many_cuts(run_folder: Path) -> None:
+    async with TwoEnds(run_folder, max_delivery_count=1000) as ends:
+        await send(ends.traffic, *[f"m{number}" for number in range(200)])
+        receiver = Receiver(ends.traffic).attach()
+        done: set[str] = set()
+        seen = cuts = 0
+        while len(done) < 200:
+            receiver.want(20)
+            await until(lambda: len(receiver.messages) > seen)  # noqa: B023
+            answers: dict[str, Answer] = {}
+            while seen < len(receiver.messages):
+                body, lock = body_of(receiver.messages[seen]), receiver.locks[seen]
+                seen += 1
+                answers[body] = settle(ends.traffic, lock, COMPLETE)
+            if cuts < 25:
+                cuts += 1
+                await _cut(ends)
+                assert await ends.front_end.channel.until_up(10.0)
+            for body, answer in answers.items():
+                error = await answer.wait()
+                assert error is None or isinstance(error, MessageLockLost)
+                if error is None:
+                    assert body not in done, "completed twice"
+                    done.add(body)
+        assert ends.broker.broker.by_key[KEY].main.live_count == 0
+        assert cuts > 5

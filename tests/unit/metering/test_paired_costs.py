@@ -13,7 +13,6 @@ from tandembus.metering.paired_costs import (
     RENEWAL_S,
     diverted,
     idle_receives,
-    looks,
     pings_accepted,
     pings_sent,
     received,
@@ -23,8 +22,7 @@ from tandembus.metering.paired_costs import (
 )
 from tandembus.metering.price_files import load_prices
 from tandembus.metering.prices import Counting
-from tandembus.pairing.syphon.hold import USUAL_LOCK_S, HeldLock
-from tandembus.pairing.syphon.settings import SyphonSettings
+from tandembus.pairing.syphon_hands import USUAL_LOCK_S, _Lock
 from tests.covers import covers
 
 US = load_prices()
@@ -124,22 +122,4 @@ def test_the_lock_of_what_is_held_is_renewed_three_times_a_minute() -> None:
 
 
 def test_the_syphon_renews_a_lock_as_soon_as_the_formula_says() -> None:
-    assert HeldLock(since=0.0, lasts_s=USUAL_LOCK_S).renew_at == RENEWAL_S
-
-
-@covers("N12", "N13")
-def test_a_queue_that_waits_is_peeked_into_64_times_an_hour_whatever_waits() -> None:
-    assert [looks(seconds) for seconds in (0, 1, 3, 63, 123, HOUR_S)] == [0, 1, 2, 6, 7, 64]
-    assert looks(HOUR_S, retry_interval_s=90) == 40
-    assert renewals(1, HOUR_S) + looks(HOUR_S) == 244
-
-
-@covers("N12")
-@pytest.mark.parametrize("retry_interval_s", [1, 7, 90])
-def test_the_syphon_doubles_its_interval_as_the_formula_says(retry_interval_s: int) -> None:
-    settings = SyphonSettings(retry_interval_s=retry_interval_s)
-    at_s = interval_s = float(retry_interval_s)
-    for count in range(1, 20):
-        assert looks(int(at_s), retry_interval_s) == count
-        interval_s = settings.doubled(interval_s)
-        at_s += interval_s
+    assert _Lock(since=0.0, lasts_s=USUAL_LOCK_S).renew_at == RENEWAL_S

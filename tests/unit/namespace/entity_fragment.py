@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tandembus.broker.fragment import Fragment
+from tandembus.faults.gate import FaultGate
 from tandembus.interconnect.local_traffic import LocalTraffic
 from tandembus.namespace.entity import Entity
 
 
 def fragment_of(entity: Entity) -> Fragment:
-    assert isinstance(entity.traffic, LocalTraffic)
-    return entity.traffic.fragment
+    traffic = entity.traffic.inner if isinstance(entity.traffic, FaultGate) else entity.traffic
+    assert isinstance(traffic, LocalTraffic)
+    return traffic.fragment

@@ -39,7 +39,7 @@ async def test_unkeyed_sends_never_fail_and_are_stored_exactly_once(seed: int) -
     chance = random.Random(seed)
     machine = Machine(stores=4)
     async with machine.life() as life:
-        await life.namespace.create_queue(ORDERS)
+        await life.namespace.administration.create_queue(ORDERS)
         traffic = (await life.namespace.entity("Orders")).traffic
         answers: dict[str, Answer] = {}
         for number in range(400):
@@ -60,7 +60,7 @@ async def test_unkeyed_sends_never_fail_and_are_stored_exactly_once(seed: int) -
 async def test_what_moved_on_to_another_fragment_has_one_number_there_from_the_first() -> None:
     machine = Machine(stores=2)
     async with machine.life() as life:
-        await life.namespace.create_queue(ORDERS)
+        await life.namespace.administration.create_queue(ORDERS)
         entity = await life.namespace.entity("Orders")
         for disk in machine.disks[:1]:
             disk.faults[disk.commit_count + 1] = Fault.UNKNOWN_LOST

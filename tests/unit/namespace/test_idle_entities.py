@@ -8,6 +8,8 @@ import pytest
 
 from tandembus.descriptions import QueueDescription
 from tandembus.errors import EntityNotFound
+from tandembus.faults.fault import read_fault
+from tandembus.interconnect.traffic import SessionWish
 from tandembus.namespace.paths import SubQueue
 from tests.covers import covers
 from tests.unit.namespace.entity_fragment import fragment_of
@@ -98,3 +100,19 @@ async def test_a_queue_that_goes_while_it_is_being_opened_leaves_nothing_in_memo
         with pytest.raises(EntityNotFound):
             await opening
         assert life.broker.fragments() == []
+
+
+@covers("B3", "M13")
+async def test_faults_know_nothing_more_of_an_entity_that_has_left_the_memory() -> None:
+    async with Machine(None, 2).life() as life:
+        await life.namespace.create_queue(QueueDescription("orders", enable_partitioning=True, requires_session=True))
+        listeners = life.namespace.faults.state.listeners
+        traffic = (await life.namespace.entity("orders")).traffic
+        life.namespace.faults.put(read_fault("f1", {"target": "broker/1", "kind": "unavailable"}))
+        wish = SessionWish(None, True, lambda _: None, lambda _: None)
+        traffic.wish_session(wish)
+        traffic.give_up_session(wish)
+        assert len(listeners) > 0, "free sessions of what is out are looked out for when it is back"
+        life.clock.advance(life.machine.limits.fragment_idle_s + 1)
+        await life.namespace.keep_house()
+        assert len(listeners) == 0

@@ -66,16 +66,16 @@ async def cancelled_after(work: Awaitable[object], turns: int) -> bool:
 @pytest.mark.parametrize(
     ("path", "create"),
     [
-        (QUEUE.path, lambda one: one.create(QUEUE)),
-        (TOPIC.path, lambda one: one.create(TOPIC)),
-        (AUDIT.path, lambda one: one.create(AUDIT)),
+        (QUEUE.path, lambda one: one.create_queue(QUEUE)),
+        (TOPIC.path, lambda one: one.create_topic(TOPIC)),
+        (AUDIT.path, lambda one: one.create_subscription(AUDIT)),
     ],
     ids=["queue", "topic", "subscription"],
 )
 async def test_a_create_whose_caller_is_gone_at_any_moment_is_finished(path: str, create: Create) -> None:
     for turns in range(1, 100):
         stage = Stage()
-        await stage.administration.create(TopicDescription("news"))
+        await stage.administration.create_topic(TopicDescription("news"))
         if not await cancelled_after(create(stage.administration), turns):
             break
         assert await comes_true(lambda stage=stage: stage.catalog.find(path) is not None, 10), turns  # type: ignore[misc]
@@ -87,8 +87,8 @@ async def test_changes_whose_callers_are_gone_still_wait_for_each_other() -> Non
     """Two that forward to each other are fine one by one: whichever comes second is refused."""
     stage = Stage()
     for name in ("a", "b"):
-        await stage.administration.create(QueueDescription(name))
-    going = stage.administration.update(QueueDescription("a", forward_to="b"))
+        await stage.administration.create_queue(QueueDescription(name))
+    going = stage.administration.update_queue(QueueDescription("a", forward_to="b"))
     assert await cancelled_after(going, 3)
     with pytest.raises(InvalidArgument):
-        await stage.administration.update(QueueDescription("b", forward_to="a"))
+        await stage.administration.update_queue(QueueDescription("b", forward_to="a"))

@@ -205,18 +205,17 @@ async def test_a_change_that_waits_never_meets_the_next_queue_of_that_name(is_up
         port = SlowOnce(LocalStorePort(life.namespace.hosts[0]))
         followers = life.namespace.followers
         owner = Administration("bus", life.catalog, {0: port}, range(1), followers, life.machine.limits, life.clock)
-        orders = QueueDescription("orders", requires_session=True)
-        await owner.create(orders)
+        first = await owner.create_queue(QueueDescription("orders", requires_session=True))
         change: asyncio.Task[object]
         if is_update:
-            change = asyncio.create_task(owner.update(replace(orders, max_delivery_count=7)))
+            change = asyncio.create_task(owner.update_queue(replace(first.description, max_delivery_count=7)))
         else:
-            change = asyncio.create_task(owner.delete(QueueDescription("orders")))
+            change = asyncio.create_task(owner.delete_queue("orders"))
         await port.is_asked.wait()
 
         async def replaced() -> None:
-            await owner.delete(QueueDescription("orders"))
-            await owner.create(QueueDescription("orders"))
+            await owner.delete_queue("orders")
+            await owner.create_queue(QueueDescription("orders"))
 
         replacing = asyncio.create_task(replaced())
         for _ in range(200):  # it gets as far as it can

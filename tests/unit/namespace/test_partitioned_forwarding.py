@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tandembus.broker.fragment import Fragment
-from tandembus.descriptions import EntityStatus, QueueDescription
+from tandembus.broker.locks import DEAD_LETTER
+from tandembus.broker.operations import CallbackConsumer
+from tandembus.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
+from tandembus.store.messaging_store import MAIN
 from tests.covers import covers
 from tests.unit.namespace.namespace_lives import Life, Machine
 from tests.unit.namespace.partitioned_use import peek_in_order, receive_all, send
@@ -25,6 +28,19 @@ def queue(name: str, is_partitioned: bool, forward_to: str | None = None) -> Que
 async def chain(life: Life, source: bool, target: bool) -> None:
     await life.namespace.create_queue(queue("work", target))
     await life.namespace.create_queue(queue("inbox", source, "work"))
+
+
+@covers("P17", "M10")
+@shapes
+@targets
+@pytest.mark.parametrize("stores", [1, 3])
+async def test_every_message_arrives_once(source: bool, target: bool, stores: int) -> None:
+    async with Machine(stores=stores).life() as life:
+        await chain(life, source, target)
+        await send(life, "inbox", *BODIES)
+        await life.forwarded()
+        assert await receive_all(life, "work") == BODIES
+        assert (await life.namespace.counts("inbox")).active == 0
 
 
 @covers("P10", "P17")
@@ -61,6 +77,25 @@ async def test_a_destination_that_was_created_again_is_known_by_its_keys() -> No
             assert seen.isdisjoint(keys)
             seen.update(keys)
             await life.namespace.delete_queue("work")
+
+
+@covers("P17")
+@shapes
+@targets
+async def test_what_was_on_its_way_when_the_process_ended_arrives_once(source: bool, target: bool) -> None:
+    machine = Machine(stores=3)
+    async with machine.life() as life:
+        await chain(life, source, target)
+        work = life.catalog.get_queue("work").description
+        await life.namespace.update_queue(replace(work, status=EntityStatus.SEND_DISABLED))
+        await send(life, "inbox", *BODIES)
+        await life.namespace.update_queue(work)
+        for _ in range(3):
+            await life.quiet()
+    async with machine.life() as life:
+        await life.forwarded()
+        assert await receive_all(life, "work") == BODIES
+        assert (await life.namespace.counts("inbox")).active == 0
 
 
 async def enabled_and_forwarded(life: Life, description: QueueDescription) -> None:
@@ -110,3 +145,27 @@ async def test_what_is_for_a_store_that_is_out_waits_and_arrives_when_it_is_back
         await life.bring_back()
         await life.forwarded()
         assert await receive_all(life, "work") == BODIES
+
+
+@covers("P17", "M10")
+async def test_subscriptions_of_a_partitioned_topic_forward_and_dead_letters_do() -> None:
+    async with Machine(stores=3).life() as life:
+        await life.namespace.create_queue(queue("work", True))
+        await life.namespace.create_queue(queue("failed", False))
+        await life.namespace.create_topic(TopicDescription("news", enable_partitioning=True))
+        await life.namespace.create_subscription(SubscriptionDescription("news", "on", forward_to="work"))
+        kept = SubscriptionDescription("news", "kept", forward_dead_lettered_messages_to="failed")
+        await life.namespace.create_subscription(kept)
+        await send(life, "news", *BODIES)
+        await life.forwarded()
+        assert await receive_all(life, "work") == BODIES
+        entity = await life.namespace.entity("news/subscriptions/kept")
+        consumer = CallbackConsumer(False, lambda _message, lock: entity.traffic.settle(lock, DEAD_LETTER, None))
+        entity.traffic.attach(consumer, MAIN)
+        consumer.credit = 1000
+        entity.traffic.feed(consumer, MAIN, False)
+        for _ in range(4):
+            await life.quiet()
+        entity.traffic.detach(consumer, MAIN)
+        await life.forwarded()
+        assert await receive_all(life, "failed") == BODIES

@@ -9,9 +9,11 @@ from typing import cast
 
 import pytest
 
-from tandembus.broker.locks import DEFER, MessageLock
+from tandembus.broker.locks import COMPLETE, DEFER, MessageLock
 from tandembus.broker.operations import CallbackConsumer
 from tandembus.errors import (
+    InvalidArgument,
+    InvalidOperation,
     MessageLockLost,
     MessageNotFound,
     OperationTimeout,
@@ -22,7 +24,7 @@ from tandembus.interconnect.requests import Browsed, Counts, Listing, Requests
 from tandembus.namespace.partitioned_requests import PartitionedRequests
 from tandembus.namespace.partitioning import fragment_of_key
 from tandembus.store.memory import Fault
-from tandembus.store.messaging_store import DEFERRED, MAIN
+from tandembus.store.messaging_store import DEFERRED, MAIN, SCHEDULED
 from tests.covers import covers
 from tests.unit.broker.one_queue import body_of, small
 from tests.unit.namespace.partitioned_queue import PartitionedQueue, Wish, keyed
@@ -37,6 +39,30 @@ def bodies(found: Sequence[Browsed]) -> list[str]:
 # Peeking.
 
 
+@covers("P22", "M4")
+@pytest.mark.parametrize("step", [1, 3, 16, 100])
+async def test_repeated_peeks_walk_everything_in_the_order_of_sequence_numbers(step: int) -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(50)])
+        seen: list[Browsed] = []
+        at = 0
+        while part := await queue.requests.peek(MAIN, at, step, 1 << 20):
+            assert len(part) <= step
+            seen += part
+            at = part[-1].sequence_number + 1
+        numbers = [one.sequence_number for one in seen]
+        assert numbers == sorted(numbers)
+        assert sorted(bodies(seen), key=int) == [str(number) for number in range(50)]
+
+
+@covers("P22", "P26")
+async def test_the_fragment_stands_in_the_sequence_number() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(9, "a", "b")
+        found = await queue.requests.peek(MAIN, 0, 10, 1 << 20)
+        assert [one.sequence_number for one in found] == [9 << 48 | 1, 9 << 48 | 2]
+
+
 @covers("P22")
 async def test_a_peek_passes_over_empty_fragments_within_the_same_call() -> None:
     async with PartitionedQueue() as queue:
@@ -47,6 +73,20 @@ async def test_a_peek_passes_over_empty_fragments_within_the_same_call() -> None
         found = await queue.requests.peek(MAIN, found[-1].sequence_number + 1, 1, 1 << 20)
         assert bodies(found) == ["last"]
         assert await queue.requests.peek(MAIN, found[-1].sequence_number + 1, 1, 1 << 20) == []
+
+
+@covers("P22")
+async def test_a_peek_with_holes_finds_what_is_left() -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send(*[str(number) for number in range(64)])
+        receiver = queue.receiver()
+        await receiver.take(64)
+        for position, lock in enumerate(receiver.locks):
+            if position % 3:
+                queue.settle(lock, COMPLETE)
+        await queue.quiet()
+        left = [body for position, body in enumerate(receiver.bodies) if position % 3 == 0]
+        assert sorted(await queue.peek(), key=int) == sorted(left, key=int)
 
 
 @covers("P22")
@@ -246,6 +286,25 @@ async def test_counts_say_how_many_fragments_did_not_answer() -> None:
         assert (await queue.requests.counts()).missing_fragments == 0
 
 
+@covers("P22", "P3")
+async def test_a_peek_passes_over_fragments_that_are_out() -> None:
+    async with PartitionedQueue(broker_count=4) as queue:
+        await queue.send(*[str(number) for number in range(16)])
+        await queue.fail(0)
+        seen = await queue.peek()
+        assert len(seen) == 12
+        await queue.heal(0)
+        assert len(await queue.peek()) == 16
+
+
+@covers("P22")
+@pytest.mark.parametrize("number", [16 << 48, (1 << 63) - 1])
+async def test_behind_the_last_fragment_there_is_nothing(number: int) -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send("a")
+        assert await queue.requests.peek(MAIN, number, 10, 1 << 20) == []
+
+
 @covers("P22", "M7")
 async def test_the_messages_of_a_session_are_looked_for_in_its_fragment() -> None:
     async with PartitionedQueue(small(requires_session=True, window_messages=100, block_size=64)) as queue:
@@ -258,6 +317,21 @@ async def test_the_messages_of_a_session_are_looked_for_in_its_fragment() -> Non
 
 
 # Counts.
+
+
+@covers("P19", "F22")
+async def test_counts_are_summed_over_the_fragments_that_can_be_reached() -> None:
+    async with PartitionedQueue(broker_count=4) as queue:
+        await queue.send(*[str(number) for number in range(32)])
+        assert (await queue.requests.counts()).active == 32
+        size = (await queue.requests.counts()).size_bytes
+        assert size > 0
+        await queue.fail(2)
+        assert (await queue.requests.counts()).active == 24
+        for index in (0, 1, 3):
+            await queue.fail(index)
+        with pytest.raises(StoreUnavailable):
+            await queue.requests.counts()
 
 
 # Locks.
@@ -279,6 +353,16 @@ async def test_locks_of_several_fragments_are_found_and_renewed_in_the_order_ask
         assert len(await queue.requests.find_locks(tokens, MAIN)) == 16
 
 
+@covers("P24", "M2")
+@pytest.mark.parametrize("token", [b"\xff" * 16, b"\x00\x10" + bytes(14), bytes(16), b"short"])
+async def test_a_token_that_no_fragment_gave_is_a_lost_lock(token: bytes) -> None:
+    async with PartitionedQueue() as queue:
+        with pytest.raises(MessageLockLost):
+            await queue.requests.find_locks([token], MAIN)
+        with pytest.raises(MessageLockLost):
+            await queue.requests.renew([token])
+
+
 # Deferred messages.
 
 
@@ -292,6 +376,71 @@ async def deferred(queue: PartitionedQueue, count: int) -> list[int]:
         queue.settle(lock, DEFER)
     await queue.quiet()
     return numbers
+
+
+@covers("P4", "P24", "P26", "M3")
+@pytest.mark.parametrize("is_destructive", [False, True])
+async def test_deferred_messages_of_several_fragments_come_in_the_order_asked(is_destructive: bool) -> None:
+    async with PartitionedQueue() as queue:
+        numbers = await deferred(queue, 10)
+        asked = [numbers[7], numbers[2], numbers[9]]
+        got = await queue.requests.receive_deferred(MAIN, asked, is_destructive)
+        assert [int(lock.index) << 48 | int(message.number) for lock, message in got] == asked
+        assert sum(queue.counts()) == (7 if is_destructive else 10)
+        if not is_destructive:
+            for lock, _ in got:
+                queue.settle(lock, COMPLETE)
+            await queue.quiet()
+            assert sum(queue.counts()) == 7
+
+
+@covers("P26", "M3")
+@pytest.mark.parametrize("number", BEYOND)
+async def test_a_number_that_names_no_fragment_is_one_of_no_message(number: int) -> None:
+    async with PartitionedQueue() as queue:
+        numbers = await deferred(queue, 2)
+        with pytest.raises(MessageNotFound):
+            await queue.requests.receive_deferred(MAIN, [numbers[0], number], False)
+        with pytest.raises(MessageNotFound):
+            await queue.requests.cancel_scheduled([number])
+        with pytest.raises(MessageNotFound):
+            await queue.requests.delete_one(MAIN, number)
+        assert queue.locked_count() == 0
+
+
+@covers("P22", "M3", "M5")
+async def test_whoever_names_a_message_that_is_not_there_is_told_the_same_number() -> None:
+    async with PartitionedQueue() as queue:
+        (number,) = await queue.requests.schedule([keyed("later", scheduled_at_ms=queue.clock.now_ms() + 60_000)], 100)
+        await queue.requests.cancel_scheduled([number])
+        await queue.send_to(9, "taken")
+        receiver = queue.receiver()
+        await receiver.take(1)
+        gone = 9 << 48 | 8
+        for missing in (number, gone):
+            with pytest.raises(MessageNotFound, match=f"number {missing}[.]"):
+                await queue.requests.cancel_scheduled([missing])
+            with pytest.raises(MessageNotFound, match=f"number {missing}[.]"):
+                await queue.requests.receive_deferred(MAIN, [missing], False)
+            with pytest.raises(MessageNotFound, match=f"number {missing}[.]"):
+                await queue.requests.delete_one(MAIN, missing)
+        with pytest.raises(InvalidOperation, match=f"message {9 << 48 | 1} is locked"):
+            await queue.requests.delete_one(MAIN, 9 << 48 | 1)
+
+
+@covers("M3")
+async def test_of_deferred_messages_all_come_or_none() -> None:
+    async with PartitionedQueue() as queue:
+        numbers = await deferred(queue, 6)
+        missing = (numbers[5] >> 48 << 48) | 999
+        for is_destructive in (False, True):
+            with pytest.raises(MessageNotFound):
+                await queue.requests.receive_deferred(MAIN, [*numbers[:3], missing], is_destructive)
+            assert queue.locked_count() == 0, "whoever is refused finds the messages as they were, at once"
+        with pytest.raises(InvalidArgument):
+            await queue.requests.receive_deferred(MAIN, [numbers[0], numbers[0]], False)
+        got = await queue.requests.receive_deferred(MAIN, numbers, False)
+        assert {int(lock.delivery_count) for lock, _ in got} == {1}, "each was deferred once; requests count nothing"
 
 
 @covers("P6", "M3")
@@ -308,6 +457,34 @@ async def test_what_was_removed_is_handed_over_although_another_fragment_fails_m
 
 
 # Scheduled messages.
+
+
+@covers("P4", "P5", "P24", "M5")
+async def test_scheduled_messages_are_spread_and_appear_in_time() -> None:
+    async with PartitionedQueue() as queue:
+        at_ms = queue.clock.now_ms() + 60_000
+        numbers: list[int] = []
+        for number in range(32):
+            numbers += await queue.requests.schedule([keyed(str(number), scheduled_at_ms=at_ms)], 100)
+        assert sorted({number >> 48 for number in numbers}) == list(range(16))
+        assert queue.counts() == [2] * 16
+        found = await queue.requests.peek(MAIN, 0, 100, 1 << 20)
+        assert sorted(one.sequence_number for one in found) == sorted(numbers)
+        assert {one.state for one in found} == {SCHEDULED}
+        await queue.pass_time(61.0)
+        receiver = queue.receiver()
+        assert len(await receiver.take(32)) == 32
+
+
+@covers("P5", "P10", "P27", "M5")
+async def test_scheduled_messages_with_a_key_go_to_its_fragment() -> None:
+    async with PartitionedQueue() as queue:
+        at_ms = queue.clock.now_ms() + 60_000
+        batch = [keyed(str(number), "a", scheduled_at_ms=at_ms) for number in range(3)]
+        numbers = await queue.requests.schedule(batch, 300)
+        assert {number >> 48 for number in numbers} == {int(fragment_of_key("a"))}
+        with pytest.raises(InvalidOperation):
+            await queue.requests.schedule([keyed("x", "a"), keyed("y", "b")], 100)
 
 
 @covers("P10", "P27", "M5", "M8")
@@ -332,6 +509,21 @@ async def test_a_scheduled_message_without_a_key_goes_around_what_is_out() -> No
         for number in range(8):
             numbers += await queue.requests.schedule([keyed(str(number), scheduled_at_ms=at_ms)], 100)
         assert {(number >> 48) % 2 for number in numbers} == {1}
+
+
+@covers("P24", "M5")
+async def test_cancelled_are_all_scheduled_messages_or_none() -> None:
+    async with PartitionedQueue() as queue:
+        at_ms = queue.clock.now_ms() + 60_000
+        numbers: list[int] = []
+        for number in range(6):
+            numbers += await queue.requests.schedule([keyed(str(number), scheduled_at_ms=at_ms)], 100)
+        with pytest.raises(MessageNotFound):
+            await queue.requests.cancel_scheduled([*numbers[:3], 12 << 48 | 1])
+        assert sum(queue.counts()) == 6
+        await queue.requests.cancel_scheduled([numbers[5], numbers[0], numbers[3]])
+        left = {one.sequence_number for one in await queue.requests.peek(MAIN, 0, 100, 1 << 20)}
+        assert left == {numbers[1], numbers[2], numbers[4]}
 
 
 # Deleting.
@@ -372,6 +564,17 @@ async def test_slow_fragments_delete_their_parts_of_a_batch_at_the_same_time() -
         assert queue.counts() == [0] * 8 + [1] * 8
         left = await queue.peek()
         assert left == [f"{index}-2" for index in range(8, 16)], "in each the oldest first"
+
+
+@covers("M12")
+@pytest.mark.parametrize("count", [1, 5, 30, 100])
+async def test_a_batch_is_deleted_wherever_its_messages_are(count: int) -> None:
+    async with PartitionedQueue() as queue:
+        await queue.send_to(3, *[f"3-{number}" for number in range(2)])
+        await queue.send_to(15, *[f"15-{number}" for number in range(28)])
+        before_ms = queue.clock.now_ms() + 1
+        assert await queue.requests.delete_batch(MAIN, count, before_ms) == min(count, 30)
+        assert sum(queue.counts()) == max(30 - count, 0)
 
 
 @covers("M12", "B3")

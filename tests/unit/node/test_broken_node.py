@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tandembus.cli import serve
+from tandembus.cli import serving
 from tandembus.config import ServeSettings, load_settings
 from tandembus.front_end.amqp.front_end import AmqpFrontEnd
 from tandembus.node.wiring import NamespaceNode
@@ -54,8 +54,8 @@ async def test_a_node_says_that_it_is_broken_when_an_essential_part_ends(setting
 async def test_a_server_that_is_broken_stops_in_order_with_exit_code_1(
     settings: ServeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "tune_process", lambda *_: None)
-    assert await asyncio.wait_for(serve.run_namespace(settings), ENDS_WITHIN_S) == 1
+    monkeypatch.setattr(serving, "tune_process", lambda *_: None)
+    assert await asyncio.wait_for(serving.serve(settings), ENDS_WITHIN_S) == 1
 
 
 @covers("M13")

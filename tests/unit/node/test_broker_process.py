@@ -116,7 +116,7 @@ def occupied(stage: Stage, store: int) -> FolderLock:
 async def test_a_subscription_made_while_a_broker_is_cut_off_gets_what_is_sent_from_then_on(stage: Stage) -> None:
     await stage.start()
     await stage.until_serving()
-    topic = await stage.administration.create(TopicDescription("news", enable_partitioning=True))
+    topic = await stage.administration.create_topic(TopicDescription("news", enable_partitioning=True))
     for index, key in enumerate(topic.fragment_keys):
         assert await stage.process._stores[topic.stores[index]].host.open_by_key(key) is not None
     (process,) = stage.server.processes()
@@ -139,7 +139,7 @@ async def test_a_subscription_made_while_a_broker_is_cut_off_gets_what_is_sent_f
             hanging.append(asyncio.ensure_future(hang_and_cut_off()))
 
     stage.catalog.listeners.insert(0, is_made)
-    entry = await stage.administration.create(SubscriptionDescription("news", "audit"))
+    entry = await stage.administration.create_subscription(SubscriptionDescription("news", "audit"))
     assert not process.is_serving
     await hanging[0]
     await stage.until_serving()
@@ -172,7 +172,7 @@ async def test_a_store_that_opens_while_its_broker_is_joining_is_served(
     await stage.until_serving()
     await comes(lambda: stage.is_available(0))
     for name in ("a", "b"):
-        await stage.administration.create(QueueDescription(name))
+        await stage.administration.create_queue(QueueDescription(name))
     assert {entry.stores for entry in stage.catalog.queues()} == {(0,), (1,)}
 
 
@@ -219,5 +219,5 @@ async def test_copies_that_could_not_be_written_are_written_whole_by_the_houseke
     assert copies._durable is not None
     copies._durable.keep_only("another namespace")
     assert copies.is_behind()
-    await stage.administration.create(QueueDescription("orders"))
+    await stage.administration.create_queue(QueueDescription("orders"))
     await comes(lambda: not copies.is_behind() and copies.version == stage.catalog.version)

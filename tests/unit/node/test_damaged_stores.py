@@ -37,7 +37,7 @@ async def started(data: Path) -> AsyncIterator[NamespaceNode]:
 
 async def create(node: NamespaceNode, *names: str) -> None:
     for name in names:
-        await node.namespace.create_queue(QueueDescription(name))
+        await node.namespace.administration.create_queue(QueueDescription(name))
 
 
 def fill_with_zeros(path: Path) -> None:
@@ -148,11 +148,11 @@ async def test_a_store_whose_file_is_replaced_while_the_namespace_runs_is_served
         broken = node.brokers[0]
         assert "cut short" in str(broken.failure)
         with pytest.raises(BusError, match="cut short"):
-            await node.namespace.delete_queue("a")
+            await node.namespace.administration.delete_queue("a")
         path.write_bytes(sound)
         broken.reopen_soon()
         await comes_true(lambda: broken.failure is None, 20.0)
-        await node.namespace.delete_queue("a")
+        await node.namespace.administration.delete_queue("a")
         await create(node, "c")
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from tandembus.clock import ManualClock
 from tandembus.errors import BusError, EntityNotFound, InvalidArgument, MalformedData, NotSupported, QuotaExceeded
-from tandembus.faults.board import FaultBoard, FaultDesk
+from tandembus.faults.board import FaultBoard
+from tandembus.faults.desk import LocalDesk
 from tandembus.faults.fault import read_fault
 from tandembus.node.fault_wire import RemoteDesk, answer_fault, faults_to_wire, take_faults
 from tests.covers import covers
@@ -20,7 +21,7 @@ class Elsewhere:
     def __init__(self) -> None:
         clock = ManualClock()
         self.board, self.copy = FaultBoard(clock, max_faults=1), FaultBoard(clock)
-        self.desk = FaultDesk(self.board, self._publish)
+        self.desk = LocalDesk(self.board, self._publish)
         self.remote = RemoteDesk(self._ask)
 
     async def _publish(self) -> None:

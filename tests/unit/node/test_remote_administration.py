@@ -49,22 +49,21 @@ async def stage() -> AsyncIterator[Stage]:
 
 @covers("P18")
 async def test_queues_come_change_and_go(stage: Stage) -> None:
-    made = await stage.remote.create(QueueDescription("orders", lock_duration_s=30.0, user_metadata="ünï"))
+    made = await stage.remote.create_queue(QueueDescription("orders", lock_duration_s=30.0, user_metadata="ünï"))
     assert made == stage.catalog.find_queue("orders")
-    changed = await stage.remote.update(QueueDescription("orders", max_delivery_count=3))
+    changed = await stage.remote.update_queue(QueueDescription("orders", max_delivery_count=3))
     assert changed == stage.catalog.find_queue("orders")
-    assert isinstance(changed.description, QueueDescription)
     assert changed.description.max_delivery_count == 3
-    await stage.remote.delete(QueueDescription("orders"))
+    await stage.remote.delete_queue("orders")
     assert stage.catalog.find_queue("orders") is None
 
 
 @covers("P18", "P23")
 async def test_topics_subscriptions_and_rules_come_change_and_go(stage: Stage) -> None:
     remote, catalog = stage.remote, stage.catalog
-    assert await remote.create(TopicDescription("news")) == catalog.find_topic("news")
+    assert await remote.create_topic(TopicDescription("news")) == catalog.find_topic("news")
     rule = RuleDescription("only", SqlFilter("a = 1"), SqlAction("SET b = 2"))
-    made = await remote.create(SubscriptionDescription("news", "all"), rule)
+    made = await remote.create_subscription(SubscriptionDescription("news", "all"), rule)
     assert made == catalog.find_subscription("news", "all")
     assert [one.name for one in catalog.rules("news", "all")] == ["only"]
     added = await remote.create_rule("news", "all", RuleDescription("two", CorrelationFilter(correlation_id="x")))
@@ -73,14 +72,13 @@ async def test_topics_subscriptions_and_rules_come_change_and_go(stage: Stage) -
     assert changed.filter == SqlFilter("c IS NULL")
     await remote.delete_rule("news", "all", "two")
     assert catalog.find_rule("news", "all", "two") is None
-    await remote.create(SubscriptionDescription("news", "other"))
-    updated = await remote.update(SubscriptionDescription("news", "other", max_delivery_count=5))
-    assert isinstance(updated.description, SubscriptionDescription)
+    await remote.create_subscription(SubscriptionDescription("news", "other"))
+    updated = await remote.update_subscription(SubscriptionDescription("news", "other", max_delivery_count=5))
     assert updated.description.max_delivery_count == 5
-    await remote.delete(SubscriptionDescription("news", "other"))
+    await remote.delete_subscription("news", "other")
     assert catalog.find_subscription("news", "other") is None
-    assert (await remote.update(TopicDescription("news", user_metadata="m"))).description.user_metadata == "m"
-    await remote.delete(TopicDescription("news"))
+    assert (await remote.update_topic(TopicDescription("news", user_metadata="m"))).description.user_metadata == "m"
+    await remote.delete_topic("news")
     assert catalog.find_topic("news") is None
 
 
@@ -91,7 +89,7 @@ async def test_policies_and_accesses_are_kept(stage: Stage) -> None:
     assert stage.catalog.policies() == [policy]
     await stage.remote.remove_policy("till")
     assert stage.catalog.policies() == []
-    await stage.remote.create(QueueDescription("orders"))
+    await stage.remote.create_queue(QueueDescription("orders"))
     later = stage.catalog.accessed_at("orders") + 100.0
     await stage.remote.record_accesses({"orders": later})
     assert stage.catalog.accessed_at("orders") == later
@@ -99,16 +97,16 @@ async def test_policies_and_accesses_are_kept(stage: Stage) -> None:
 
 @covers("P18")
 async def test_refusals_are_raised_where_it_was_asked(stage: Stage) -> None:
-    await stage.remote.create(QueueDescription("orders"))
+    await stage.remote.create_queue(QueueDescription("orders"))
     with pytest.raises(EntityAlreadyExists):
-        await stage.remote.create(QueueDescription("orders"))
+        await stage.remote.create_queue(QueueDescription("orders"))
     with pytest.raises(EntityNotFound):
-        await stage.remote.delete(QueueDescription("nowhere"))
+        await stage.remote.delete_queue("nowhere")
     with pytest.raises(InvalidArgument):
-        await stage.remote.create(QueueDescription("other", lock_duration_s=100_000.0))
+        await stage.remote.create_queue(QueueDescription("other", lock_duration_s=100_000.0))
 
 
-@pytest.mark.parametrize("value", [None, [], ["create"], ["create", b"[]"], ["create", "{}"]])
+@pytest.mark.parametrize("value", [None, [], ["create_queue"], ["create_queue", b"[]"], ["create_queue", "{}"]])
 async def test_what_is_no_request_is_refused(stage: Stage, value: object) -> None:
     with pytest.raises(MalformedData):
         await stage.desk.answer(value)

@@ -15,7 +15,7 @@ from tandembus.pairing.events import PairingEvent
 from tandembus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from tandembus.pairing.paired_client import PairedServiceBusClient
 from tandembus.pairing.rotation import Rotation
-from tests.unit.pairing.scripted import ManualRuntime, ScriptedLinks, ScriptedNamespace, unused_admin
+from tests.unit.pairing.scripted import ManualRuntime, ScriptedNamespace, unused_admin
 
 
 class ScriptedPair:
@@ -36,10 +36,7 @@ class ScriptedPair:
         self.options.on_event(self.events.append)
         rotation = Rotation(self.queues, self.options.ping_primary_interval.total_seconds(), self.runtime.clock, dice)
         backlog = BacklogQueues(rotation, self.options.backlog_queue_by_key, self.runtime, self.options.listeners)
-        self.links = ScriptedLinks(self.secondary)
-        self.client = PairedServiceBusClient(
-            self.primary_client, "contoso", self.options, backlog, self.links, self.primary.ping, self.runtime
-        )
+        self.client = PairedServiceBusClient(self.primary_client, "contoso", self.options, backlog, self.runtime)
 
     def told(self, kind: type[PairingEvent]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

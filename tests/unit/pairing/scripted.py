@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -19,10 +19,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from tandembus.client import ReceivedMessage
-from tandembus.client.errors import ConnectionLost
 from tandembus.clock import ManualClock
-from tandembus.errors import QuotaExceeded
 from tandembus.pairing.ping import PING_CONTENT_TYPE
 from tandembus.pairing.runtime import Runtime, Timer
 
@@ -86,7 +83,7 @@ class ScriptedNamespace:
         """Messages that an entity does not answer, by what their text begins with."""
         self.refused: dict[str, Exception] = {}
         """Messages that are refused for what they are, by what their text begins with."""
-        self.accepted: dict[str, list[Any]] = defaultdict(list)
+        self.accepted: dict[str, list[ServiceBusMessage]] = defaultdict(list)
         self.tried: dict[str, int] = defaultdict(int)
         self.pings: dict[str, list[bool]] = defaultdict(list)
         self.ping_keys: dict[str, list[str | None]] = defaultdict(list)
@@ -112,10 +109,7 @@ class ScriptedNamespace:
     def bodies(self, path: str) -> list[str]:
         return [str(message) for message in self.accepted[path]]
 
-    async def ping(self, path: str, payload: bytes, limit_s: float) -> None:
-        await self.take(path, [TextMessage(payload)])
-
-    async def take(self, path: str, messages: Sequence[Any]) -> None:
+    async def take(self, path: str, messages: list[ServiceBusMessage]) -> None:
         is_ping = [message.content_type == PING_CONTENT_TYPE for message in messages] == [True]
         if not is_ping:
             self.tried[path] += 1
@@ -143,44 +137,6 @@ class ScriptedNamespace:
             if self.room[path] == 0:
                 raise ServiceBusQuotaExceededError(message=f"{path} is full")
             self.room[path] -= 1
-
-
-class TextMessage(ReceivedMessage):
-    """Its text, as the SDK's messages give it."""
-
-    def __str__(self) -> str:
-        return self.body.decode() if isinstance(self.body, bytes) else str(self.body)
-
-
-class ScriptedLinks:
-    """What a paired client sends to backlog queues through."""
-
-    def __init__(self, namespace: ScriptedNamespace) -> None:
-        self._namespace = namespace
-        self._opened: dict[str, int] = {}
-        """In which life of the namespace."""
-
-    def is_open(self, path: str) -> bool:
-        return path in self._opened
-
-    async def max_message_bytes(self, path: str) -> int:
-        if path in self._namespace.down:
-            raise ConnectionLost(f"{path} is down")
-        return 262_144
-
-    async def send(self, path: str, payloads: Sequence[bytes]) -> None:
-        if self._opened.setdefault(path, self._namespace.life) != self._namespace.life:
-            del self._opened[path]
-            raise ConnectionLost("the connection is gone")
-        try:
-            await self._namespace.take(path, [TextMessage(payload) for payload in payloads])
-        except ServiceBusConnectionError as error:
-            raise ConnectionLost(str(error)) from error
-        except ServiceBusQuotaExceededError as error:
-            raise QuotaExceeded(str(error)) from error
-
-    async def close(self) -> None:
-        self._opened.clear()
 
 
 class ScriptedClient:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusConnectionError
 
-from tandembus.client.errors import ConnectionLost
-from tandembus.errors import MessageTooLarge, OperationTimeout
 from tandembus.pairing import BacklogMessageTooLarge, PairClosed, SendAvailabilityBacklogError
 from tandembus.pairing.sender import PairedSender
 from tests.covers import covers
@@ -63,7 +62,7 @@ async def test_what_is_no_message_is_the_same_type_error_as_without_a_failover(g
 async def test_a_message_that_is_refused_behind_others_is_told_together_with_all_that_were_not_sent() -> None:
     pair, sender = failed_over()
     messages = [ServiceBusMessage(text) for text in (HALF, HALF, "refused" + HALF, "behind it" + HALF)]
-    pair.secondary.refused["refused"] = refusal = MessageTooLarge("too large after all")
+    pair.secondary.refused["refused"] = refusal = MessageSizeExceededError(message="too large after all")
     with pytest.raises(SendAvailabilityBacklogError) as caught:
         await sender.send_messages(messages)
     assert pair.in_backlog() == [HALF, HALF]
@@ -73,13 +72,12 @@ async def test_a_message_that_is_refused_behind_others_is_told_together_with_all
 
 
 @covers("N9")
-async def test_a_message_that_every_queue_would_refuse_takes_none_of_them_out_of_use() -> None:
+async def test_a_message_that_is_refused_before_any_other_was_sent_raises_what_it_raises() -> None:
     pair, sender = failed_over()
-    pair.secondary.refused["refused"] = MessageTooLarge("too large after all")
-    with pytest.raises(SendAvailabilityBacklogError) as caught:
+    pair.secondary.refused["refused"] = MessageSizeExceededError(message="too large after all")
+    with pytest.raises(MessageSizeExceededError):
         await sender.send_messages([ServiceBusMessage("refused"), ServiceBusMessage("behind it")])
-    assert len(caught.value.unsent) == 2
-    assert len(pair.client.backlog_queues) == 3
+    assert pair.in_backlog() == []
 
 
 @covers("N7")
@@ -97,33 +95,69 @@ async def test_who_waits_too_long_for_the_second_queue_is_told_what_the_first_ha
     with pytest.raises(SendAvailabilityBacklogError) as caught:
         await both
     assert caught.value.unsent == (second,)
-    assert isinstance(caught.value.causes[busy], OperationTimeout)
+    assert isinstance(caught.value.causes[busy], OperationTimeoutError)
     hanging.cancel()
+
+
+@covers("N7", "N17")
+async def test_a_batch_is_made_by_another_queue_when_the_one_it_waited_for_is_given_up() -> None:
+    pair, sender = failed_over()
+    await sender.send_messages(ServiceBusMessage("0"))
+    (own,) = [queue for queue in pair.queues if pair.secondary.bodies(queue)]
+    pair.secondary.hangs.add(own)
+    hanging = asyncio.ensure_future(sender.send_messages(ServiceBusMessage("1"), timeout=1.0))
+    await pair.runtime.settle()
+    making = asyncio.ensure_future(sender.create_message_batch())
+    await pair.runtime.advance(1.0)
+    with pytest.raises(SendAvailabilityBacklogError):
+        await hanging
+    assert len(await making) == 0
+
+
+@covers("N1")
+async def test_who_asks_for_a_batch_does_not_wait_for_ever() -> None:
+    pair, sender = failed_over(backlog_queue_count=1)
+    await sender.send_messages(ServiceBusMessage("0"))
+    pair.secondary.hangs |= set(pair.queues)
+    sends = [asyncio.ensure_future(sender.send_messages(ServiceBusMessage("1"), timeout=600.0)) for _ in range(2)]
+    await pair.runtime.settle()
+    making = asyncio.ensure_future(sender.create_message_batch())
+    await pair.runtime.advance(60.0)
+    with pytest.raises(OperationTimeoutError):
+        await making
+    for send in sends:
+        send.cancel()
 
 
 @covers("N7", "N14")
 async def test_closing_ends_diverted_sends_and_tells_which_messages_are_in_the_backlog() -> None:
     pair, sender = failed_over()
+    whole = ServiceBusMessage("whole")
     await sender.send_messages(ServiceBusMessage("0"))
     (own,) = [queue for queue in pair.queues if pair.secondary.bodies(queue)]
     messages = [ServiceBusMessage(HALF), ServiceBusMessage(HALF), ServiceBusMessage("rest" + HALF)]
     pair.secondary.hangs_on["rest"] = own
     partly = asyncio.ensure_future(sender.send_messages(messages))
     await pair.runtime.settle()
+    waiting = asyncio.ensure_future(sender.send_messages(whole))
+    await pair.runtime.settle()
     await sender.close()
     with pytest.raises(SendAvailabilityBacklogError) as caught:
         await partly
     assert caught.value.unsent == (messages[2],)
     assert isinstance(caught.value.causes[own], PairClosed)
+    with pytest.raises(PairClosed):
+        await waiting
     assert pair.in_backlog() == ["0", HALF, HALF]
     assert len(pair.client.backlog_queues) == 3
+    assert pair.secondary.connections == 0
 
 
 @covers("N7")
 async def test_a_queue_whose_old_connection_broke_in_the_middle_of_a_list_takes_the_rest_on_a_new_one() -> None:
     pair, sender = failed_over(backlog_queue_count=1)
     await sender.send_messages(ServiceBusMessage("0"))
-    pair.secondary.refused["broken"] = ConnectionLost("cut off")
+    pair.secondary.refused["broken"] = ServiceBusConnectionError(message="cut off")
     messages = [ServiceBusMessage(HALF), ServiceBusMessage(HALF), ServiceBusMessage("broken" + HALF)]
     with pytest.raises(SendAvailabilityBacklogError) as caught:
         await sender.send_messages(messages)

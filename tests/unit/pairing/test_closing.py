@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 from tandembus.pairing import EntityState, PairClosed, PairFaulted, PairingError
 from tandembus.pairing.closing import PARTNER_PATIENCE_S, Partners, observe
 from tandembus.pairing.events import Listeners
-from tandembus.pairing.syphon.host import HostedSyphon
+from tandembus.pairing.syphon_host import HostedSyphon
 from tests.covers import covers
 from tests.unit.pairing.conftest import ScriptedPair
 from tests.unit.pairing.scripted import ManualRuntime, ScriptedClient, ScriptedNamespace

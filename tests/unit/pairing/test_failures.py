@@ -22,7 +22,8 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from tandembus.pairing.failures import BAD_ARGUMENT_CONDITIONS, TABLE, Verdict, verdict_on
+from tandembus.pairing.errors import BacklogMessageTooLarge
+from tandembus.pairing.failures import BAD_ARGUMENT_CONDITIONS, TABLE, Verdict, is_the_messages_fault, verdict_on
 from tests.covers import covers
 
 COUNTS, ANSWERED, RAISED, UNCLEAR = Verdict.COUNTS, Verdict.ANSWERED, Verdict.RAISED, Verdict.UNCLEAR
@@ -67,6 +68,7 @@ def test_every_row_of_the_table_is_tested() -> None:
 def test_what_the_service_calls_a_bad_argument_does_not_count(condition: str) -> None:
     error = ServiceBusError("refused", condition=condition.encode())
     assert verdict_on(error) is ANSWERED
+    assert is_the_messages_fault(error) is True
 
 
 def refused_token(status: int | None) -> Exception:
@@ -117,3 +119,25 @@ def test_other_conditions_of_the_service_count(condition: bytes | None, verdict:
 )
 def test_what_the_sdk_wraps_is_judged_by_what_is_inside(inner: BaseException, verdict: Verdict) -> None:
     assert verdict_on(ServiceBusError("Handler failed", error=inner)) is verdict
+
+
+@covers("N7")
+@pytest.mark.parametrize(
+    ("error", "is_the_messages"),
+    [
+        (MessageSizeExceededError(), True),
+        (BacklogMessageTooLarge(2, 1), True),
+        (TypeError(), True),
+        (ServiceBusServerBusyError(), False),
+        (ServiceBusAuthenticationError(), False),
+        (MessagingEntityNotFoundError(), False),
+        (ServiceBusQuotaExceededError(), False),
+        (OperationTimeoutError(), False),
+        (ServiceBusError("Handler failed", error=ValueError()), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_backlog_queue_is_to_blame_unless_nobody_would_take_the_message(
+    error: Exception, is_the_messages: bool | None
+) -> None:
+    assert is_the_messages_fault(error) is is_the_messages

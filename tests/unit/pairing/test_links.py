@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusSender
 
 from tandembus.pairing.links import Link
-from tandembus.pairing.runtime import Ending, GivenUp, ending_of
+from tandembus.pairing.runtime import FailedOver, Retired, Stopped
 from tests.covers import covers
 from tests.unit.pairing.conftest import ScriptedPair
 from tests.unit.pairing.scripted import ManualRuntime, ScriptedNamespace
@@ -39,7 +39,7 @@ async def test_ten_thousand_calls_are_given_up_at_once_when_the_entity_fails_ove
         link.retire()
     await asyncio.wait(calls)
     assert time.process_time() - began < 5.0, "looking through all of them for each would take minutes"
-    assert all(ending_of(call.exception()) is Ending.FAILED_OVER for call in calls)
+    assert all(isinstance(call.exception(), FailedOver) for call in calls)
     await runtime.settle()
     assert namespace.connections == 0
 
@@ -47,10 +47,10 @@ async def test_ten_thousand_calls_are_given_up_at_once_when_the_entity_fails_ove
 @covers("N14")
 async def test_nothing_is_begun_on_a_link_that_is_not_used_any_more() -> None:
     runtime, namespace = ManualRuntime(), ScriptedNamespace()
-    for end, ending in ((Link.retire, Ending.RETIRED), (Link.outdate, Ending.FAILED_OVER), (Link.stop, Ending.STOPPED)):
+    for end, refusal in ((Link.retire, Retired), (Link.outdate, FailedOver), (Link.stop, Stopped)):
         link = Link(scripted(namespace), runtime)
         end(link)
-        with pytest.raises(GivenUp, match=ending.value):
+        with pytest.raises(refusal):
             await link.call(hang, 60.0)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tandembus.clock import SystemClock
-from tandembus.pairing.runtime import Attempt, Ending, GivenUp, Runtime, Timer, ending_of
+from tandembus.pairing.runtime import Attempt, FailedOver, OutOfTime, Runtime, Timer, Turns
 from tests.covers import covers
 from tests.unit.pairing.scripted import ManualRuntime
 
@@ -56,7 +56,7 @@ async def test_a_call_is_given_up_when_its_time_is_up(way: str) -> None:
         await runtime.advance(10.0)
         assert [call.done() for call in calls].count(True) == done.count(True) + 1
     for call in calls:
-        with pytest.raises(GivenUp, match="took too long"):
+        with pytest.raises(OutOfTime):
             await call
     assert not runtime.calls
 
@@ -70,15 +70,15 @@ async def test_a_call_that_is_given_up_does_not_cancel_its_caller(way: str) -> N
     async def send() -> str:
         try:
             await getattr(attempt, way)(hang, 60.0)
-        except GivenUp:
+        except FailedOver:
             await asyncio.sleep(0)
             return "in the backlog"
         return "on the primary"
 
     sending = asyncio.ensure_future(send())
     await runtime.settle()
-    attempt.give_up(Ending.FAILED_OVER)
-    attempt.give_up(Ending.OUT_OF_TIME)
+    attempt.give_up(FailedOver())
+    attempt.give_up(OutOfTime())
     assert await sending == "in the backlog"
 
 
@@ -89,7 +89,7 @@ async def test_a_caller_who_cancels_while_the_call_is_given_up_is_cancelled(way:
     attempt = Attempt(runtime)
     sending = asyncio.ensure_future(getattr(attempt, way)(hang, 60.0))
     await runtime.settle()
-    attempt.give_up(Ending.FAILED_OVER)
+    attempt.give_up(FailedOver())
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
@@ -111,8 +111,8 @@ async def test_a_cancellation_that_the_caller_did_not_follow_is_no_reason_to_fol
     await runtime.settle()
     sending.cancel()
     await runtime.settle()
-    attempt.give_up(Ending.FAILED_OVER)
-    with pytest.raises(GivenUp, match="failed over"):
+    attempt.give_up(FailedOver())
+    with pytest.raises(FailedOver):
         await sending
 
 
@@ -133,14 +133,14 @@ async def test_a_call_in_which_a_cancellation_is_forgotten_is_given_up_all_the_s
                 forgotten += 1
 
     async def send() -> str:
-        with pytest.raises(GivenUp, match="failed over"):
+        with pytest.raises(FailedOver):
             await attempt.run_here(forget_twice, 60.0)
         await asyncio.sleep(0)
         return "in the backlog"
 
     sending = asyncio.ensure_future(send())
     await runtime.settle()
-    attempt.give_up(Ending.FAILED_OVER)
+    attempt.give_up(FailedOver())
     await runtime.advance(0.1)
     assert forgotten == 2
     assert await sending == "in the backlog"
@@ -163,7 +163,7 @@ async def test_a_thousand_time_outs_within_a_tenth_of_a_second_take_a_few_looks_
     await runtime.advance(9.999)
     assert len(runtime.calls) == 1000
     await runtime.advance(0.11)
-    assert all(ending_of(call.exception()) is Ending.OUT_OF_TIME for call in calls)
+    assert all(isinstance(call.exception(), OutOfTime) for call in calls)
     assert runtime.timers_set <= 30
 
 
@@ -172,8 +172,8 @@ async def test_the_caller_does_not_wait_until_a_link_that_was_being_opened_is_cl
     attempt = Attempt(runtime)
     sending = asyncio.ensure_future(attempt.run(hang_and_close_slowly, 60.0))
     await runtime.settle()
-    attempt.give_up(Ending.FAILED_OVER)
-    with pytest.raises(GivenUp, match="failed over"):
+    attempt.give_up(FailedOver())
+    with pytest.raises(FailedOver):
         await sending
     ending = asyncio.ensure_future(attempt.ended(0.0))
     await ending
@@ -197,8 +197,27 @@ async def test_an_answer_at_the_last_moment_counts_and_leaves_the_caller_uncance
 
     sending = asyncio.ensure_future(send())
     await runtime.settle()
-    attempt.give_up(Ending.FAILED_OVER)
+    attempt.give_up(FailedOver())
     assert await sending == "stored"
+
+
+async def test_turns_come_in_order_and_who_cancels_or_is_late_takes_none() -> None:
+    runtime = ManualRuntime()
+    turns = Turns(runtime)
+    assert await turns.take(None)
+    waiting = [asyncio.ensure_future(turns.take(limit_s)) for limit_s in (None, 5.0, None, None)]
+    await runtime.advance(5.0)
+    assert waiting[1].done()
+    assert waiting[1].result() is False
+    waiting[0].cancel()
+    await runtime.settle()
+    turns.give_back()
+    await runtime.settle()
+    assert [task.done() for task in waiting] == [True, True, True, False]
+    waiting[3].cancel()
+    await runtime.settle()
+    turns.give_back()
+    assert await turns.take(0.0)
 
 
 async def test_what_fails_in_the_background_is_logged(caplog: pytest.LogCaptureFixture) -> None:

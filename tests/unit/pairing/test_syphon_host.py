@@ -8,7 +8,7 @@ from tandembus.errors import EntityNotFound, Unauthorized
 from tandembus.pairing import PairingEvent, SyphonMoved
 from tandembus.pairing.closing import PrimaryKey
 from tandembus.pairing.events import Listeners
-from tandembus.pairing.syphon.host import HostedFigures
+from tandembus.pairing.syphon_host import HostedFigures
 from tests.covers import covers
 
 REFUSED = TokenRefused("no")

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tandembus.clock import ManualClock
-from tandembus.pairing.syphon.observer import MAX_TOLD, TELL_AGAIN_S, SyphonFigures
+from tandembus.pairing.syphon_observer import MAX_TOLD, TELL_AGAIN_S, SyphonFigures
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 
@@ -70,7 +70,7 @@ def test_a_trouble_that_lasts_is_logged_once(figures: SyphonFigures, caplog: pyt
 def test_a_freed_destination_is_not_dead_any_more(figures: SyphonFigures) -> None:
     figures.stuck(QUEUE, "orders", OSError("x"))
     assert figures.stuck_paths == ["orders"]
-    figures.moved(QUEUE, "Orders", 1, 10)
+    figures.freed(QUEUE, "orders")
     assert figures.stuck_paths == []
     assert figures.record()["dead_destinations"] == []
 

@@ -7,7 +7,8 @@ from datetime import date
 
 from tandembus.metering.bills import PriceBook, Used, day_of
 from tandembus.metering.price_files import load_prices
-from tandembus.spark.jobs.report import FIGURES, Reconciled, Reconciliation, render_report
+from tandembus.spark.jobs.report import render_report
+from tandembus.spark.jobs.report_reconciliation import FIGURES, Reconciled, Reconciliation
 from tandembus.spark.jobs.usage_result import Gap, Point, SkippedLine, UsageResult
 
 NOON = 1_794_830_400

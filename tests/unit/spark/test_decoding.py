@@ -17,9 +17,9 @@ from tandembus.errors import BusError
 from tandembus.message import parse_message
 from tandembus.message_encoding import encode_delivery
 from tandembus.spark.source.columns import batch_of
-from tandembus.spark.source.decoder import UNREADABLE
-from tandembus.spark.source.encoder import from_text, to_text
+from tandembus.spark.source.decoding import UNREADABLE
 from tandembus.spark.source.marks import marks_of, sequence_number_of
+from tandembus.spark.source.property_values import from_text, to_text
 from tests.covers import covers
 from tests.unit.any_message import messages
 from tests.unit.spark.stage import Row, rows_of

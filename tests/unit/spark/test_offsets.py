@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tandembus.errors import InvalidArgument
-from tandembus.spark.source.stream import batch_ending_at, check_offset, initial_offset, offset_after
+from tandembus.spark.source.offsets import batch_ending_at, check_offset, initial_offset, offset_after
 from tests.covers import covers
 
 

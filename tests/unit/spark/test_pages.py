@@ -10,9 +10,10 @@ import pytest
 from tandembus.errors import InvalidOperation, ServerBusy
 from tandembus.loop_thread import LoopThread
 from tandembus.spark.source.batch_reader import SWITCH_INTERVAL_S
-from tandembus.spark.source.browser import Browser, Page
+from tandembus.spark.source.browsing import _pages
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.options import SHARES, parse_options
+from tandembus.spark.source.options import parse_options
+from tandembus.spark.source.pages import SHARES, Page, share_of
 from tests.covers import covers
 from tests.unit.spark.stage import Stage, numbered
 
@@ -41,7 +42,7 @@ def loop() -> Iterator[LoopThread]:
 
 def pages(loop: LoopThread, paged: Paged, max_bytes: int = 1 << 20) -> Iterator[list[bytes]]:
     options = parse_options({"connection": NOBODY, "entities": "q", "maxBytes": str(max_bytes), "retryFor": "5"})
-    return Browser(Link(options), loop).pages(paged.fetch, 0)
+    return _pages(Link(options), loop, paged.fetch, 0)
 
 
 def numbers(found: Iterator[list[bytes]]) -> list[int]:
@@ -100,7 +101,7 @@ def test_a_reader_that_stops_early_leaves_nothing_under_way(loop: LoopThread) ->
 
 def test_a_page_has_a_share_of_the_memory() -> None:
     for size, share in ((1, 1), (4096, 1024), (1 << 30, 4 << 20)):
-        assert parse_options({"connection": NOBODY, "maxBytes": str(size)}).page_bytes == share
+        assert share_of(parse_options({"connection": NOBODY, "maxBytes": str(size)})) == share
 
 
 def test_a_task_leaves_python_as_it_found_it(stage: Stage) -> None:

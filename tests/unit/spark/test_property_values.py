@@ -11,7 +11,8 @@ from tandembus.amqp.encoding import values
 from tandembus.amqp.encoding.codec import decode, encode
 from tandembus.amqp.encoding.values import Array, Described, Typed
 from tandembus.errors import InvalidArgument
-from tandembus.spark.source.encoder import from_text, properties_of, to_text
+from tandembus.spark.source.encoding import properties_of
+from tandembus.spark.source.property_values import from_text, to_text
 from tests.covers import covers
 
 VALUES = [

@@ -7,21 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandembus.spark.source.ranges import (
-    FragmentRanges,
-    Listed,
-    Slice,
-    count_of,
-    full_number,
-    intersection,
-    joined,
-    numbers_of,
-    packed,
-    ranges_of,
-    slices_of,
-    union,
-    without,
-)
+from tandembus.spark.source.ranges import Listed, Slice, count_of, joined, numbers_of, packed, ranges_of, slices_of
 
 numbers = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 200)), max_size=80)
 
@@ -61,28 +47,3 @@ def test_there_are_no_more_partitions_than_slices() -> None:
 def test_a_batch_is_sliced_by_entity_and_fragment() -> None:
     batch = {"b": {1: [(1, 2)], 0: [(3, 4)]}, "a": {0: [(5, 6), (8, 9)], 1: []}}
     assert slices_of(batch) == [Slice("a", 0, ((5, 6), (8, 9))), Slice("b", 0, ((3, 4),)), Slice("b", 1, ((1, 2),))]
-
-
-Numbers = set[tuple[int, int]]
-places = st.sets(st.tuples(st.integers(0, 2), st.integers(1, 20)))
-
-
-def ranges(numbers: Numbers) -> FragmentRanges:
-    return ranges_of([full_number(*each) for each in numbers])
-
-
-def numbers_in(ranges: FragmentRanges) -> Numbers:
-    assert all(ranges.values()), "a fragment without numbers"
-    for some in ranges.values():
-        assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(some))
-    return {(fragment, number) for fragment, some in ranges.items() for a, b in some for number in range(a, b + 1)}
-
-
-@given(places, places)
-def test_ranges_are_sets(ours: Numbers, others: Numbers) -> None:
-    one, other = ranges(ours), ranges(others)
-    assert numbers_in(one) == ours
-    assert count_of(one) == len(ours)
-    assert numbers_in(union((one, other))) == ours | others
-    assert set(numbers_in(intersection(one, other))) == ours & others
-    assert numbers_in(without(one, other)) == ours - others

@@ -18,12 +18,13 @@ from tandembus.errors import BusError, EntityNotFound, FragmentUnavailable, Inva
 from tandembus.loop_thread import LoopThread
 from tandembus.security.sas import make_token, parse_connection_string
 from tandembus.spark.source import columns
+from tandembus.spark.source.backends import browser_for
 from tandembus.spark.source.batch_reader import BatchReader
-from tandembus.spark.source.browser import Browser
+from tandembus.spark.source.browsing import messages_of
+from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.marks import sequence_number_of
 from tandembus.spark.source.options import SourceOptions
-from tandembus.spark.source.ranges import NUMBER_BITS, NUMBER_MASK
 from tandembus.spark.source.schema import arrow_schema
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
@@ -224,7 +225,7 @@ def test_plain_operations_look_no_further_than_the_range(
         (part,) = reader.partitions()
         with LoopThread() as loop:
             link = CountedLink(options, seen)
-            pages = Browser(link, loop).messages(part.slices[0])
+            pages = messages_of(link, loop, browser_for(link), part.slices[0])
             found = [sequence_number_of(message) for page in pages for message in page]
             loop.call(link.drop())
         assert found == [

@@ -10,10 +10,10 @@ from typing import Any
 import click
 import pytest
 
-from tandembus.cli.spark_reports import COLUMNS, namespaces_to_browse, show
+from tandembus.cli.spark_reconcile import COLUMNS, namespaces_to_browse, show
 from tandembus.security.key_file import ensure_key
-from tandembus.spark.jobs.reconcile import ReconcileResult, Verdict
-from tandembus.spark.jobs.reconcile_rows import SUMS
+from tandembus.spark.jobs.reconcile_judging import SUMS
+from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
 from tests.covers import covers
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -116,7 +116,7 @@ def test_what_is_to_be_browsed_is_by_default_what_up_keeps_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(click.UsageError, match=r"no namespace in tandembus-data or tandembus-data-secondary"):
+    with pytest.raises(click.UsageError, match=r"no namespace in \./tandembus-data or \./tandembus-data-secondary"):
         namespaces_to_browse(None, None)
     for place, folder in enumerate(("tandembus-data", "tandembus-data-secondary")):
         facts = {"name": folder, "host": "localhost", "amqp_port": 1000 + place, "amqps_port": None, "http_port": 1}

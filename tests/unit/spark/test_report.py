@@ -16,19 +16,11 @@ from tandembus.cli import main
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook, Used, day_of
 from tandembus.metering.price_files import load_prices
-from tandembus.spark.jobs.reconcile import ReconcileResult, Verdict
-from tandembus.spark.jobs.reconcile_rows import SUMS
-from tandembus.spark.jobs.report import (
-    LEFT,
-    RIGHT,
-    WIDTH,
-    ReportOptions,
-    Timeline,
-    levels,
-    read_reconciliation,
-    run_report,
-    timeline,
-)
+from tandembus.spark.jobs.reconcile_judging import SUMS
+from tandembus.spark.jobs.reconcile_result import ReconcileResult, Verdict
+from tandembus.spark.jobs.report import ReportOptions, run_report
+from tandembus.spark.jobs.report_reconciliation import read_reconciliation
+from tandembus.spark.jobs.report_timeline import LEFT, RIGHT, WIDTH, Timeline, levels, timeline
 from tandembus.spark.jobs.usage_result import Earlier, Gap, UsageResult, write_result
 from tests.covers import covers
 from tests.unit.spark.reports import HOSTILE, NOON, outage, page, point, reconciliation, used_by
@@ -247,18 +239,24 @@ def test_the_backlog_is_as_deep_as_what_came_less_what_was_settled() -> None:
     assert times.home_so_far[-1] == times.diverted_so_far[-1] == 2750
 
 
-@pytest.mark.parametrize(("counted_earlier", "depth"), [((), [30, 0, 0]), ((70, 20), [50, 20, 20])])
-def test_what_was_in_the_backlog_before_the_first_record_is_known(
-    counted_earlier: tuple[int, ...], depth: list[int]
-) -> None:
-    """From what leaves it, or from the files before."""
+def test_what_was_in_the_backlog_before_the_first_record_is_known_from_what_leaves_it() -> None:
     points = [point(NOON + 1, "backup", "complete", "syphon", 30)]
-    kinds = (("send", "failover"), ("complete", "syphon"))
-    earlier = tuple([Earlier("backup", *kind, n, n, n, 0) for kind, n in zip(kinds, counted_earlier, strict=False)])
+    seen = UsageResult(1, 1, (NOON, NOON + 2), tuple(used_by(points)), 1, tuple(points))
+    times = timeline(seen)
+    assert times is not None
+    assert times.depth == [30, 0, 0]
+
+
+def test_what_was_in_the_backlog_before_the_first_record_is_known_from_the_files_before_it() -> None:
+    points = [point(NOON + 1, "backup", "complete", "syphon", 30)]
+    earlier = (
+        Earlier("backup", "send", "failover", 70, 70, 70, 0),
+        Earlier("backup", "complete", "syphon", 20, 20, 20, 0),
+    )
     seen = UsageResult(1, 1, (NOON, NOON + 2), tuple(used_by(points)), 1, tuple(points), earlier=earlier)
     times = timeline(seen)
     assert times is not None
-    assert times.depth == depth
+    assert times.depth == [50, 20, 20]
 
 
 @pytest.mark.parametrize(

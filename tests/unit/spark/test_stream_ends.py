@@ -11,7 +11,7 @@ import pytest
 
 from tandembus.client import OutgoingMessage, ServiceBus
 from tandembus.errors import FragmentUnavailable, StaleEpoch
-from tandembus.spark.source.ranges import NUMBER_BITS
+from tandembus.spark.source.decoding import NUMBER_BITS
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.unit.spark.stage import Stage, numbered

@@ -19,10 +19,12 @@ from tandembus.clock import SystemClock
 from tandembus.loop_thread import LoopThread
 from tandembus.spark.source import deferral
 from tandembus.spark.source import link as link_module
+from tandembus.spark.source.backends import ledger_for
 from tandembus.spark.source.link import Link
+from tandembus.spark.source.offsets import Offset
 from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.ranges import numbers_of
-from tandembus.spark.source.stream import Offset, Stream, ledger_for
+from tandembus.spark.source.stream import Stream
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers
 from tests.unit.spark.stage import Stage, numbered

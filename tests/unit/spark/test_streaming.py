@@ -14,7 +14,7 @@ from tandembus.client import OutgoingMessage, ServiceBus
 from tandembus.client.messages import Payload
 from tandembus.errors import BusError, EntityNotFound, InvalidArgument, InvalidOperation, NotSupported, StaleEpoch
 from tandembus.limits import Limits
-from tandembus.spark.source.stream import Offset
+from tandembus.spark.source.offsets import Offset
 from tandembus.spark.source.stream_reader import StreamReader
 from tandembus.testing import EmbeddedNamespace
 from tests.covers import covers

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tandembus.errors import InvalidArgument
-from tandembus.spark.jobs.usage import Notes
+from tandembus.spark.jobs.usage_notes import Head, RemovedNote, UnreadableNote, earlier_in, gaps_in, read_note
 from tandembus.spark.jobs.usage_result import Earlier, Gap
 from tests.covers import covers
 
@@ -21,27 +21,27 @@ def gap(first: int, last: int) -> str:
     return json.dumps({"gap": {"from": first, "to": last, "namespace": "contoso"}})
 
 
-def noted(*lines: tuple[str, str]) -> Notes:
-    notes = Notes()
-    for file, text in lines:
-        notes.add(file, text)
-    return notes
-
-
 @covers("D4")
 def test_what_the_oldest_file_of_each_folder_carries_was_counted_earlier() -> None:
     files = ["meter/00000002.jsonl", "meter/00000003.jsonl", "meter/front-end-1/00000001.jsonl"]
-    heads = [(files[1], 9), (files[0], 7), (files[0], 5), (files[2], 0)]
-    notes = noted(*[(file, head(file, calls)) for file, calls in heads])
-    assert notes.earlier == (Earlier("contoso", "send", "normal", 5, 2, 3, 4),)
+    notes = [
+        read_note(files[1], head(files[1], 9)),
+        read_note(files[0], head(files[0], 7)),
+        read_note(files[0], head(files[0], 5)),
+        read_note(files[2], head(files[2], 0)),
+    ]
+    assert earlier_in(notes) == (Earlier("contoso", "send", "normal", 5, 2, 3, 4),)
 
 
 @covers("D4")
-def test_gaps_are_sorted_and_listed_once_and_a_removed_file_is_no_damage() -> None:
+def test_gaps_come_in_order_and_once() -> None:
+    notes = [read_note("a", gap(20, 30)), read_note("a", gap(5, 6)), read_note("b", gap(20, 30))]
+    assert gaps_in(notes) == (Gap("contoso", 5, 6), Gap("contoso", 20, 30))
+
+
+def test_a_removed_file_is_a_note() -> None:
     removed = {"removed": {"number": 1, "bytes": 100, "namespace": "contoso"}}
-    notes = noted(("a", gap(20, 30)), ("a", gap(5, 6)), ("b", gap(20, 30)), ("a", json.dumps(removed)))
-    assert notes.gaps == (Gap("contoso", 5, 6), Gap("contoso", 20, 30))
-    assert notes.unreadable == []
+    assert read_note("a", json.dumps(removed)) == RemovedNote("a")
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,11 @@ def test_gaps_are_sorted_and_listed_once_and_a_removed_file_is_no_damage() -> No
     ],
 )
 @covers("D4")
-def test_a_note_that_cannot_be_read_is_counted(text: str) -> None:
-    assert noted(("a", text)).unreadable == ["a"]
+def test_what_cannot_be_read_is_told(text: str) -> None:
+    assert read_note("a", text) == UnreadableNote("a")
 
 
 def test_a_file_of_a_newer_version_is_refused() -> None:
+    assert isinstance(read_note("a", head("a", 1)), Head)
     with pytest.raises(InvalidArgument, match="format 2"):
-        noted(("a", head("a", 1)), ("a", head("a", 1, format=2)))
+        read_note("a", head("a", 1, format=2))

@@ -12,22 +12,14 @@ from click.testing import CliRunner
 
 from tandembus.cli import main
 from tandembus.cli.failures import WRONG_USAGE
-from tandembus.cli.spark_reports import show_bill
+from tandembus.cli.spark_usage import show_bill
 from tandembus.errors import InvalidArgument
 from tandembus.metering.bills import PriceBook, Used
 from tandembus.metering.price_files import list_text, load_prices, parse_prices, shipped_lists
 from tandembus.metering.price_texts import prices_text
-from tandembus.spark.jobs.files import is_local, shown_name
 from tandembus.spark.jobs.report import render_report
-from tandembus.spark.jobs.usage import (
-    MAX_LINES,
-    MAX_STEPS,
-    UsageOptions,
-    check_bound,
-    local_files,
-    of_the_meter,
-    step_for,
-)
+from tandembus.spark.jobs.usage import MAX_LINES, MAX_STEPS, UsageOptions, check_bound, step_for
+from tandembus.spark.jobs.usage_files import is_local, local_files, of_the_meter, shown_name
 from tandembus.spark.jobs.usage_result import (
     Earlier,
     Gap,

@@ -11,8 +11,9 @@ import pytest
 from tandembus.amqp.encoding.sections import data_section, properties_section
 from tandembus.client import OutgoingMessage, ServiceBus
 from tandembus.errors import EntityNotFound, InvalidArgument, MessageTooLarge
+from tandembus.spark.source.outgoing import MAX_PART_BYTES, check_columns, slices
 from tandembus.spark.source.schema import arrow_schema
-from tandembus.spark.source.writer import MAX_PART_BYTES, check_append, check_columns, slices, write_batches
+from tandembus.spark.source.writer import check_append, write_batches
 from tests.covers import covers
 from tests.unit.spark.stage import Row, Stage
 from tests.unit.spark.test_property_values import VALUES

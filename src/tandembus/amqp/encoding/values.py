@@ -35,14 +35,6 @@ LIST: Final = 0xD0
 MAP: Final = 0xD1
 ARRAY: Final = 0xF0
 
-TIMESPAN: Final = "com.microsoft:timespan"
-DATETIME_OFFSET: Final = "com.microsoft:datetime-offset"
-URI: Final = "com.microsoft:uri"
-LOCAL_DATETIME: Final = "tandembus:local-datetime"
-"""A date without a zone, in .NET's ticks. Only rules hold one; on the wire it is a DATETIME_OFFSET."""
-EPOCH_TICKS: Final = 621_355_968_000_000_000
-"""1970 in .NET's ticks of 100 ns, which count from year 1."""
-
 
 @final
 class Typed:
@@ -182,24 +174,3 @@ def symbols(texts: list[str]) -> Array:
 def symbol_map(fields: dict[str, object]) -> dict[object, object]:
     """A map of the protocol's type `fields`: keys are symbols."""
     return {symbol(key): value for key, value in fields.items()}
-
-
-def decimal_text(content: bytes) -> str:
-    """A decimal in its binary integer form (IEEE 754-2008, 3.5.2) as `15E-1`; "" for infinity and what is no number."""
-    bits = int.from_bytes(content, "big")
-    width = 8 * len(content)
-    exponent_bits = width // 16 + 6 if width > 32 else 8
-    fraction_bits = width - 1 - exponent_bits
-    bias = {32: 101, 64: 398, 128: 6176}[width]
-    special = (bits >> (width - 5)) & 15
-    if special == 15:
-        return ""
-    if special >= 12:
-        # The coefficient begins with 100 in binary; one of that size is out of range for 128 bits, and so it is zero.
-        exponent = (bits >> (fraction_bits - 2)) & ((1 << exponent_bits) - 1)
-        coefficient = 0 if width == 128 else (4 << (fraction_bits - 2)) | (bits & ((1 << (fraction_bits - 2)) - 1))
-    else:
-        exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1)
-        coefficient = bits & ((1 << fraction_bits) - 1)
-    sign = "-" if bits >> (width - 1) == 1 else ""
-    return f"{sign}{coefficient}E{exponent - bias}"

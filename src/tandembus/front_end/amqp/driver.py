@@ -52,7 +52,7 @@ from tandembus.front_end.amqp.coordinator_link import CoordinatorLink
 from tandembus.front_end.amqp.cross_entity import CrossEntitySessions
 from tandembus.front_end.amqp.dispatch import dispatch
 from tandembus.front_end.amqp.entity_link import EntityLink, receive_meter, send_checks
-from tandembus.front_end.amqp.link_host import LinkHost, LinkTrace
+from tandembus.front_end.amqp.link_host import LinkHost
 from tandembus.front_end.amqp.management_node import ManagementNode
 from tandembus.front_end.amqp.receiver_link import ReceiveMeter, ReceiverLink
 from tandembus.front_end.amqp.reply_link import ReplyLink, read_reply_to
@@ -61,6 +61,7 @@ from tandembus.front_end.amqp.session_holds import SessionHolds
 from tandembus.front_end.amqp.session_requests import RecentListings
 from tandembus.front_end.amqp.token_node import TokenNode
 from tandembus.front_end.amqp.transactions import Transactions
+from tandembus.interconnect.traffic import Traffic
 from tandembus.large_messages import LARGE_BYTES
 from tandembus.logs import ConnectionLog, about, ids
 from tandembus.namespace.entity import Entity
@@ -393,9 +394,9 @@ class AmqpConnection(asyncio.Protocol):
             link.context.drop(InvalidOperation(_GIVEN_UP))
         link.context = None
 
-    def trace_of(self, entity: Entity) -> LinkTrace | None:
+    def traffic_of(self, entity: Entity) -> Traffic:
         traced = self._front_end.traced
-        return None if traced is None else traced(entity.name)
+        return entity.traffic if traced is None else traced(entity.name, entity.traffic)
 
     def entity_links(self) -> list[EntityLink]:
         return list(self._links.values())

@@ -22,6 +22,7 @@ from tandembus.front_end.amqp.session_filter import (
     session_request,
 )
 from tandembus.front_end.amqp.transactions import TransactionParty
+from tandembus.interconnect.traced_traffic import TracedTraffic
 from tandembus.interconnect.traffic import SessionHold, SessionWish
 from tandembus.limits import Limits
 from tandembus.metering.meter import Meter
@@ -96,8 +97,8 @@ class EntityLink:
         key = self.entity.entry.key
         watch = self._sightings.of_sender(self.entity.name, self.entity.outage_mark, self.reason == SYPHON)
         counters = SendMeter(meter.slot(key, SEND, self.reason), meter.slot(key, SEND, PING), watch)
-        half = SenderLink(link, self._connection.host, self.entity.traffic, checks, counters, limits.link_credit)
-        half.trace = self._connection.trace_of(self.entity)
+        traffic = self._connection.traffic_of(self.entity)
+        half = SenderLink(link, self._connection.host, traffic, checks, counters, limits.link_credit)
         half.destination = "" if self.destination is None else self.destination.path
         half.destination_in_transactions = half.destination if self._via is None else self.entity.name
         self._attach(half)
@@ -129,13 +130,12 @@ class EntityLink:
     def _receiver(self, link: OutgoingLink) -> ReceiverLink:
         counters = self._connection.receive_meter(self.entity.entry, self._key, self.reason)
         is_destructive = link.snd_settle_mode == 1
-        entity, host = self.entity, self._connection.host
-        half = ReceiverLink(
-            link, host, entity.traffic, self.lane, is_destructive, counters, entity.entry.is_partitioned
-        )
+        host, traffic = self._connection.host, self._connection.traffic_of(self.entity)
+        half = ReceiverLink(link, host, traffic, self.lane, is_destructive, counters, self.entity.entry.is_partitioned)
         if self.lane == MAIN:
             half.watch = self._sightings.of_receiver(self.entity.name)
-        half.trace = self._connection.trace_of(entity)
+        if isinstance(traffic, TracedTraffic):
+            half.on_delivered = traffic.listener.delivered
         return half
 
     # Sessions: the answer to the attach is held until there is one.

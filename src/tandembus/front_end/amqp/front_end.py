@@ -8,9 +8,11 @@ from collections.abc import Callable
 from tandembus.amqp.engine import AmqpError
 from tandembus.clock import Clock
 from tandembus.front_end.amqp.driver import AmqpConnection
-from tandembus.front_end.amqp.link_host import Flusher, LinkTrace, PingTally
+from tandembus.front_end.amqp.link_host import Flusher, PingTally
 from tandembus.front_end.amqp.transactions import TransactionLimits, TransactionMemory
 from tandembus.front_end.refusals import Refusals
+from tandembus.interconnect.traced_traffic import TracedTraffic
+from tandembus.interconnect.traffic import Traffic
 from tandembus.metering.meter import Meter
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.claims import Authorizer
@@ -28,8 +30,8 @@ class AmqpFrontEnd:
         self.limits = namespace.limits
         self.has_reservations = True
         """Whether the management nodes know of reservations, which other services have not."""
-        self.traced: Callable[[str], LinkTrace] | None = None
-        """Makes what traces a link of the entity with this path; None where tracing is off."""
+        self.traced: Callable[[str, Traffic], TracedTraffic] | None = None
+        """Stands between links and the entity of this path, where tracing is on."""
         self.flusher = Flusher(_soon)
         self.transaction_limits = TransactionLimits(
             self.limits.max_transaction_messages,

@@ -6,19 +6,16 @@ A commit answers many links of many connections; each connection is then written
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from tandembus.amqp.engine.connection import Connection
-from tandembus.broker.locks import MessageLock
-from tandembus.broker.operations import SendOperation
 from tandembus.errors import BusError
 from tandembus.front_end.amqp.transactions import Transactions
 from tandembus.front_end.refusals import AMQP, Refusals
 from tandembus.large_messages import LARGE_BYTES, LargeMemory
 from tandembus.logs import ids
-from tandembus.message import Message
 
 
 class Flushable:
@@ -26,20 +23,6 @@ class Flushable:
 
     def write_answers(self) -> None:
         raise AssertionError("a link must implement it")
-
-
-class LinkTrace(Protocol):
-    """What a link calls where tracing is on."""
-
-    def send_began(self, operation: SendOperation) -> None: ...
-
-    def send_ended(self, operation: SendOperation, error: BusError | None) -> None: ...
-
-    def delivered(self, message: Message, lock: MessageLock) -> None: ...
-
-    def settle_began(self, lock: MessageLock, settlement: int) -> None: ...
-
-    def settle_ended(self, lock: MessageLock, error: BusError | None) -> None: ...
 
 
 @final

@@ -255,7 +255,7 @@ class ManagementNode:
             payload = encode_delivery(message, one.sequence_number, 0, one.state, b"", partition)
             size += len(payload)
             messages.append({"message": payload})
-        self._count(PEEK, len(messages), 1, size)
+        self._count(PEEK, len(messages), max(1, sum(operations_for(len(one["message"])) for one in messages)), size)
         if not messages:
             return 204, "com.microsoft:message-not-found", None
         return 200, None, {"messages": messages}

@@ -37,7 +37,7 @@ from tandembus.broker.sessions import SESSION_LOST
 from tandembus.broker.transactions import TransactionSettlement
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageLockLost, SessionLockLost
 from tandembus.front_end.amqp.conditions import amqp_error
-from tandembus.front_end.amqp.link_host import Flushable, LinkHost, LinkTrace
+from tandembus.front_end.amqp.link_host import Flushable, LinkHost
 from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.interconnect.number_ranges import NumberRanges
 from tandembus.interconnect.traffic import SessionHold, Traffic
@@ -154,8 +154,8 @@ class ReceiverLink(Consumer):
         """How it takes part in transactions, where it can."""
         self.watch: ReceiveWatch | None = None
         """Who wants to know what becomes of messages: those of a backlog queue are on their way home."""
-        self.trace: LinkTrace | None = None
-        """None where tracing is off."""
+        self.on_delivered: Callable[[Message, MessageLock], None] | None = None
+        """Told of each message, where tracing is on."""
         self._writer: Flushable = _EchoWriter(self)
         self._is_gathering: bool = False
         self._settled: Final = NumberRanges()
@@ -231,8 +231,8 @@ class ReceiverLink(Consumer):
         token = b"" if self.is_destructive else lock.token
         payload = encode_delivery(message, sequence_number, until, 0, token, lock.index if self._has_partition else -1)
         lock.delivery_id = self.link.send(lock.token, payload, self.is_destructive, lock)
-        if self.trace is not None:
-            self.trace.delivered(message, lock)
+        if self.on_delivered is not None:
+            self.on_delivered(message, lock)
         self._waits_in_vain = False
         self.activity += 1
         size = len(payload)
@@ -275,12 +275,8 @@ class ReceiverLink(Consumer):
         lock.is_quiet = is_quiet
         try:
             settlement = self._settlement(lock, outcome)
-            if self.trace is not None:
-                self.trace.settle_began(lock, int(settlement))
             self.traffic.settle(lock, settlement, self._echoes)
         except BusError as error:
-            if self.trace is not None:
-                self.trace.settle_ended(lock, error)
             if not is_quiet:
                 self._refuse(delivery.delivery_id, error)
 
@@ -340,8 +336,6 @@ class ReceiverLink(Consumer):
         raise InvalidArgument("This outcome cannot settle a message here.")
 
     def settled(self, lock: MessageLock, error: BusError | None) -> None:
-        if self.trace is not None:
-            self.trace.settle_ended(lock, error)
         if error is None:
             self._count_settled(lock)
         if lock.is_quiet:

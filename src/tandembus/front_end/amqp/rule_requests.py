@@ -1,29 +1,31 @@
 """Requests about a subscription's rules: add, remove, enumerate (wire contract 4).
 
 Clients that receive may manage the rules of what they receive from, beside the administration over HTTP. Both see the
-same rules, whose values keep the types that they came with.
+same rules: values come in with AMQP's types and are kept as Python's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tandembus.amqp.encoding.encoder import encode
-from tandembus.amqp.encoding.values import EPOCH_TICKS, Encoded
+from tandembus.amqp.encoding.values import Described, Encoded, int_, timestamp
 from tandembus.descriptions import (
     CorrelationFilter,
+    FalseFilter,
     Filter,
     RuleDescription,
     SqlAction,
     SqlFilter,
+    TrueFilter,
 )
-from tandembus.descriptions.amqp_rules import described_rule
 from tandembus.errors import InvalidArgument, InvalidOperation
 from tandembus.metering.slot import RULES
 from tandembus.namespace.paths import SubQueue, split_subscription
-from tandembus.rules.values import OPAQUE, Fault, Instant
-from tandembus.rules.wire_values import value_of
+from tandembus.rules.values import Duration, Instant
+from tandembus.rules.wire_values import encodable, value_of
 
 if TYPE_CHECKING:
     from tandembus.front_end.amqp.requests import Body
@@ -31,13 +33,19 @@ if TYPE_CHECKING:
     from tandembus.namespace.namespace import Namespace
     from tandembus.namespace.paths import EntityAddress
 
+RULE_DESCRIPTION = 0x0000_0137_0000_0004
+EMPTY_RULE_ACTION = 0x0000_0137_0000_0005
+SQL_RULE_ACTION = 0x0000_0137_0000_0006
+SQL_FILTER = 0x0000_0013_7000_0006
+TRUE_FILTER = 0x0000_0013_7000_0007
+FALSE_FILTER = 0x0000_0013_7000_0008
+CORRELATION_FILTER = 0x0000_0013_7000_0009
+COMPATIBILITY_LEVEL = 20
 LARGEST_INT = 2**31 - 1
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Some clients ask for all rules at once and do not come back for more, so an answer may be large; but not any size."""
 
-_FIRST_TICKS = -EPOCH_TICKS
-_LAST_TICKS = 2_534_023_007_999_999_999
-"""The first and last tick of the calendar, counted from 1970."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Answer = tuple[int, str | None, object]
 Count = Callable[[str, int, int, int], None]
@@ -143,24 +151,63 @@ def _values_in(body: Body, key: str) -> tuple[tuple[str, object], ...]:
 
 
 def own_value(value: object) -> object:
-    """The value in its AMQP type, as it came. The description refuses what cannot be compared."""
+    """AMQP's integers are integers here, its times Python's; what has no such form is for the description to refuse."""
     found = value_of(value)
-    if isinstance(found, Instant) and not _FIRST_TICKS <= found.ticks <= _LAST_TICKS:
-        raise InvalidArgument("A date in the rule is not one of the years 1 to 9999.")
-    return OPAQUE if found is OPAQUE or isinstance(found, Fault) else value
+    try:
+        if isinstance(found, Instant):
+            return _EPOCH + timedelta(microseconds=found.ticks // 10)
+        if isinstance(found, Duration):
+            return timedelta(microseconds=found.ticks // 10)
+    except OverflowError:
+        raise InvalidArgument("A date or a duration in the rule is out of range.") from None
+    return found
 
 
 # From a description to an answer.
 
 
 def encoded_rules(rules: Sequence[RuleDescription]) -> list[Encoded]:
-    """Encodes as many rules as one answer may hold, and at least one."""
+    """As many of them as one answer may hold, and at least one."""
     encoded: list[Encoded] = []
     size = 0
     for rule in rules:
-        one = encode(described_rule(rule))
+        one = encode(_described_rule(rule))
         size += len(one)
         if encoded and size > MAX_ANSWER_BYTES:
             break
         encoded.append(Encoded(one))
     return encoded
+
+
+def _described_rule(rule: RuleDescription) -> Described:
+    action = rule.action
+    described_action = Described(EMPTY_RULE_ACTION, [])
+    if action is not None:
+        described_action = Described(SQL_RULE_ACTION, [action.expression, int_(COMPATIBILITY_LEVEL)])
+    created_at = timestamp(int(rule.created_at * 1000))
+    return Described(RULE_DESCRIPTION, [_described_filter(rule.filter), described_action, rule.name, created_at])
+
+
+def _described_filter(wanted: Filter) -> Described:
+    if isinstance(wanted, SqlFilter):
+        return Described(SQL_FILTER, [wanted.expression, int_(COMPATIBILITY_LEVEL)])
+    if isinstance(wanted, TrueFilter):
+        return Described(TRUE_FILTER, [])
+    if isinstance(wanted, FalseFilter):
+        return Described(FALSE_FILTER, [])
+    fields: list[object] = [
+        wanted.correlation_id,
+        wanted.message_id,
+        wanted.to,
+        wanted.reply_to,
+        wanted.label,
+        wanted.session_id,
+        wanted.reply_to_session_id,
+        wanted.content_type,
+        {name: _wire_value(value) for name, value in wanted.properties},
+    ]
+    return Described(CORRELATION_FILTER, fields)
+
+
+def _wire_value(value: object) -> object:
+    return encodable(value_of(value)) if isinstance(value, (datetime, timedelta, int)) else value

@@ -17,7 +17,7 @@ from tandembus.broker.operations import SendOperation, SendReply
 from tandembus.broker.transfer_destination import set_destination
 from tandembus.errors import BusError, InvalidArgument, InvalidOperation, MessageTooLarge
 from tandembus.front_end.amqp.conditions import amqp_error
-from tandembus.front_end.amqp.link_host import Flushable, LinkHost, LinkTrace
+from tandembus.front_end.amqp.link_host import Flushable, LinkHost
 from tandembus.front_end.amqp.transactions import TransactionParty
 from tandembus.interconnect.number_ranges import NumberRanges
 from tandembus.interconnect.traffic import Traffic
@@ -195,8 +195,6 @@ class SenderLink(Flushable):
         """The entity that its messages are for, where that is not the link's own."""
         self.destination_in_transactions: str = ""
         """The same of what is sent in transactions, which may go by way of another entity."""
-        self.trace: LinkTrace | None = None
-        """None where tracing is off."""
         self._accepted: Final = NumberRanges()
         self._is_gathering: bool = False
 
@@ -222,8 +220,6 @@ class SenderLink(Flushable):
         except BusError as error:
             self.refuse(delivery_id, error)
             return
-        if self.trace is not None:
-            self.trace.send_began(operation)
         try:
             self._traffic.send(operation)
         except BusError as error:
@@ -276,8 +272,6 @@ class SenderLink(Flushable):
         self._gather()
 
     def _refuse_operation(self, operation: SendOperation, error: BusError) -> None:
-        if self.trace is not None:
-            self.trace.send_ended(operation, error)
         if operation.messages[0].is_ping:
             self._host.pings.refused_count += 1
         self._meter.refused(operation, error)
@@ -288,8 +282,6 @@ class SenderLink(Flushable):
         if error is not None:
             self._refuse_operation(operation, error)
             return
-        if self.trace is not None:
-            self.trace.send_ended(operation, None)
         self._meter.count(operation)
         delivery_id = operation.delivery_id
         if delivery_id >= 0:

@@ -7,20 +7,25 @@ unknown elements skipped), as far as nothing is guessed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from tandembus.descriptions.atom import ATOM, element, escaped
-from tandembus.descriptions.durations import format_time
+from tandembus.front_end.http.values import format_time
 
+ATOM: Final = "http://www.w3.org/2005/Atom"
+SERVICE_BUS: Final = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
+
 ENTRY_CONTENT_TYPE: Final = "application/atom+xml;type=entry;charset=utf-8"
 FEED_CONTENT_TYPE: Final = "application/atom+xml;type=feed;charset=utf-8"
 ERROR_CONTENT_TYPE: Final = "application/xml;charset=utf-8"
 
 _PLAIN_IN_PATHS: Final = "/$~!'()*+,;=:@&"
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,21 @@ class Page:
     skip: int
     top: int
     has_more: bool
+
+
+def escaped(text: str) -> str:
+    """Text as element content or attribute value; what XML cannot hold at all becomes U+FFFD."""
+    safe = _NOT_XML.sub("\ufffd", text)
+    return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def element(name: str, text: str) -> str:
+    return f"<{name}>{escaped(text)}</{name}>"
+
+
+def described(name: str, elements: Sequence[str]) -> str:
+    """A description as an entry's content, with the two namespaces that its elements and types need."""
+    return f'<{name} xmlns="{SERVICE_BUS}" xmlns:i="{INSTANCE}">{"".join(elements)}</{name}>'
 
 
 def entry_document(entry: Entry, origin: Origin) -> bytes:

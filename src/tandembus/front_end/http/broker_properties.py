@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandembus.errors import InvalidArgument, MalformedData
-from tandembus.front_end.http.http_times import parse_http_time
+from tandembus.front_end.http.values import parse_http_time
 from tandembus.message import MAX_TTL_MS
 
 HEADER: Final = "BrokerProperties"

@@ -8,21 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from tandembus.clock import Clock
 from tandembus.descriptions import (
     AuthorizationRule,
     EntityDescription,
     EntityKind,
-    SubscriptionDescription,
+    QueueDescription,
+    TopicDescription,
     check_new_keys,
 )
-from tandembus.descriptions.atom import SINCE, described, element
-from tandembus.descriptions.durations import format_time, parse_integer
-from tandembus.descriptions.entities import CLASSES
-from tandembus.descriptions.settings import defaults_of
-from tandembus.descriptions.xml_reader import read_xml
 from tandembus.errors import BusError, EntityNotFound, InvalidArgument, StoreDamaged
 from tandembus.front_end.http.atom import (
     ENTRY_CONTENT_TYPE,
@@ -30,24 +26,31 @@ from tandembus.front_end.http.atom import (
     Entry,
     Origin,
     Page,
+    described,
+    element,
     entry_document,
     feed_document,
 )
 from tandembus.front_end.http.entity_xml import EntityRequest, EntityView, read_entity, write_entity
 from tandembus.front_end.http.request import HttpRefusal
 from tandembus.front_end.http.resource_paths import ResourcePath
+from tandembus.front_end.http.values import format_time, parse_integer
+from tandembus.front_end.http.xml_reader import read_xml
 from tandembus.limits import Limits
 from tandembus.namespace.entity import EntityCounts
 from tandembus.namespace.entries import Entry as CatalogEntry
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.key_file import random_key
 
+FIRST_VERSION_WITH_PARTITIONING: Final = "2013-10"
 STANDARD_MESSAGE_BYTES: Final = 256 * 1024
+
+Described = TypeVar("Described", QueueDescription, TopicDescription)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status and body of an answer."""
+    """What goes back."""
 
     status: int
     content_type: str = ""
@@ -55,7 +58,7 @@ class Answer:
 
 
 Checked = Callable[[EntityDescription, EntityDescription | None], None]
-"""Called with the wanted and the present description before anything is changed; raises if that is forbidden."""
+"""Called with what is wanted and what is there before anything is changed; raises what forbids it."""
 
 
 class EntityAdministration:
@@ -137,27 +140,47 @@ class EntityAdministration:
         return self._told(201, self._view_of_empty(created), origin)
 
     async def _create(self, request: EntityRequest, path: ResourcePath, check: Checked, origin: Origin) -> CatalogEntry:
-        names = (path.name, path.subscription) if path.subscription else (path.name,)
-        _check_version(request.settings, origin)
-        wanted = self._completed(CLASSES[request.kind](*names, **request.settings), None)
-        check(wanted, None)
-        return await self._namespace.create(wanted, request.default_rule)
+        if request.kind is EntityKind.QUEUE:
+            queue = self._completed(request.queue(path.name), ())
+            _check_version(queue.enable_partitioning, origin)
+            check(queue, None)
+            return await self._namespace.create_queue(queue)
+        if request.kind is EntityKind.TOPIC:
+            topic = self._completed(request.topic(path.name), ())
+            _check_version(topic.enable_partitioning, origin)
+            return await self._namespace.create_topic(topic)
+        subscription = request.subscription(path.name, path.subscription)
+        check(subscription, None)
+        return await self._namespace.create_subscription(subscription, request.default_rule)
 
     async def _update(
         self, request: EntityRequest, entry: CatalogEntry, check: Checked, origin: Origin
     ) -> CatalogEntry:
-        """Names stay as they were written when the entity was made; a setting that is not named gets its default."""
+        """Names stay as they were written when the entity was made."""
         known = entry.description
         if request.kind is not known.kind:
-            raise InvalidArgument(f"'{known.path}' is a {known.kind.value}, not a {request.kind.value}.")
-        _check_version(request.settings, origin)
-        settings = {**defaults_of(type(known)), **request.settings_beside(known, origin.api_version)}
-        wanted = self._completed(replace(known, **settings), known)
-        check(wanted, known)
-        return await self._namespace.update(wanted)
+            raise InvalidArgument(f"'{known.path}' is a {known.kind.value}, and no {request.kind.value}.")
+        if isinstance(known, QueueDescription):
+            queue = self._completed(request.queue(known.name, known.authorization_rules), known.authorization_rules)
+            _check_version(queue.enable_partitioning, origin)
+            check(queue, known)
+            return await self._namespace.update_queue(queue)
+        if isinstance(known, TopicDescription):
+            topic = self._completed(request.topic(known.name, known.authorization_rules), known.authorization_rules)
+            _check_version(topic.enable_partitioning, origin)
+            return await self._namespace.update_topic(topic)
+        subscription = request.subscription(known.topic_name, known.name)
+        check(subscription, known)
+        return await self._namespace.update_subscription(subscription)
 
     async def delete(self, path: ResourcePath, origin: Origin) -> Answer:
-        await self._namespace.delete(self._found(path, origin).description)
+        known = self._found(path, origin).description
+        if isinstance(known, QueueDescription):
+            await self._namespace.delete_queue(known.name)
+        elif isinstance(known, TopicDescription):
+            await self._namespace.delete_topic(known.name)
+        else:
+            await self._namespace.delete_subscription(known.topic_name, known.name)
         return Answer(200)
 
     def _found(self, path: ResourcePath, origin: Origin) -> CatalogEntry:
@@ -222,11 +245,8 @@ class EntityAdministration:
         except BusError:
             return self._view_of_unknown(entry)
 
-    def _completed(self, description: EntityDescription, known: EntityDescription | None) -> EntityDescription:
-        """Returns the description with the keys and times of its policies."""
-        if isinstance(description, SubscriptionDescription):
-            return description
-        by_name = {rule.key_name: rule for rule in getattr(known, "authorization_rules", ())}
+    def _completed(self, description: Described, known: tuple[AuthorizationRule, ...]) -> Described:
+        by_name = {rule.key_name: rule for rule in known}
         now = self._clock.now()
         rules = [_completed_rule(rule, by_name.get(rule.key_name), now) for rule in description.authorization_rules]
         return replace(description, authorization_rules=tuple(rules))
@@ -237,7 +257,7 @@ def not_found(path: str, origin: Origin) -> EntityNotFound:
 
 
 def slice_of(query: Mapping[str, str], limits: Limits) -> tuple[int, int]:
-    """Returns how many entries to skip and how many to return."""
+    """Which page of a list is asked for."""
     largest = limits.max_page_size
     skip = parse_integer(query.get("$skip", "0"), "$skip")
     top = parse_integer(query.get("$top", str(largest)), "$top")
@@ -247,7 +267,7 @@ def slice_of(query: Mapping[str, str], limits: Limits) -> tuple[int, int]:
 
 
 def _completed_rule(rule: AuthorizationRule, known: AuthorizationRule | None, now: float) -> AuthorizationRule:
-    """Sets a policy's times, which clients cannot choose, and generates the keys that it came without."""
+    """A rule gets its times from us, not from the client, and the keys that it came without."""
     completed = replace(
         rule,
         primary_key=rule.primary_key or random_key(),
@@ -261,9 +281,9 @@ def _completed_rule(rule: AuthorizationRule, known: AuthorizationRule | None, no
     return completed
 
 
-def _check_version(settings: Mapping[str, object], origin: Origin) -> None:
-    first = SINCE["EnablePartitioning"]
-    if settings.get("enable_partitioning") and origin.api_version < first:
+def _check_version(enable_partitioning: bool, origin: Origin) -> None:
+    if enable_partitioning and origin.api_version < FIRST_VERSION_WITH_PARTITIONING:
         raise InvalidArgument(
-            f"EnablePartitioning needs api-version {first} or later; the request has {origin.api_version}."
+            f"EnablePartitioning needs api-version {FIRST_VERSION_WITH_PARTITIONING} or later; "
+            f"the request has {origin.api_version}."
         )

@@ -10,7 +10,6 @@ from typing import Final
 
 from aiohttp import web
 
-from tandembus.descriptions.durations import format_time
 from tandembus.errors import InvalidArgument
 from tandembus.faults.board import StandingFault
 from tandembus.faults.fault import Kind, Target, check_id, check_is_there, read_fault
@@ -19,6 +18,7 @@ from tandembus.front_end.http.broker_properties import read_json
 from tandembus.front_end.http.entities import Answer
 from tandembus.front_end.http.metrics import JSON_CONTENT_TYPE
 from tandembus.front_end.http.request import HttpRefusal, allow, check_encoding, read_body
+from tandembus.front_end.http.values import format_time
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.claims import Right
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from tandembus.descriptions.durations import parse_integer
 from tandembus.errors import InvalidArgument
+from tandembus.front_end.http.values import parse_integer
 from tandembus.metering import MeterTotals, figures
 
 JSON_CONTENT_TYPE: Final = "application/json;charset=utf-8"

@@ -13,13 +13,13 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.descriptions import AuthorizationRule
-from tandembus.descriptions.durations import format_time
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.broker_properties import read_json
 from tandembus.front_end.http.entities import Answer
 from tandembus.front_end.http.metrics import JSON_CONTENT_TYPE
 from tandembus.front_end.http.request import HttpRefusal, allow, check_encoding, read_body
+from tandembus.front_end.http.values import format_time
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import MANAGE, NORMAL
 from tandembus.namespace.namespace import Namespace

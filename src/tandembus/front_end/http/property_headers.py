@@ -17,7 +17,7 @@ from typing import Final
 from tandembus.amqp.encoding.values import TIMESTAMP, Array, Described, Typed, int_, timestamp
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.broker_properties import checked_text
-from tandembus.front_end.http.http_times import format_http_time, parse_http_time
+from tandembus.front_end.http.values import format_http_time, parse_http_time
 
 USER_PROPERTIES: Final = "UserProperties"
 """Where the properties are that cannot be headers of their own."""

@@ -14,11 +14,11 @@ from tandembus.clock import Clock
 from tandembus.errors import EntityNotFound, InvalidOperation, Unauthorized, anew
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.broker_properties import HEADER, write_broker_properties
-from tandembus.front_end.http.http_times import format_http_time
 from tandembus.front_end.http.kept_ready import StandIns
 from tandembus.front_end.http.message_paths import MESSAGES, MessagePath
 from tandembus.front_end.http.request import HttpRefusal, connection_of, origin_of, seconds_of
 from tandembus.front_end.http.rest_message import ReceivedOverHttp, present_received
+from tandembus.front_end.http.values import format_http_time
 from tandembus.front_end.http.waiting import HeadReceiver, Taken
 from tandembus.interconnect.answers import settle_all
 from tandembus.large_messages import LARGE_BYTES

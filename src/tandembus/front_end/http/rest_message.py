@@ -27,8 +27,8 @@ from tandembus.front_end.http.broker_properties import (
     read_json,
     write_broker_properties,
 )
-from tandembus.front_end.http.http_times import format_http_time
 from tandembus.front_end.http.property_headers import json_value, plain, properties_of_json, write_property_headers
+from tandembus.front_end.http.values import format_http_time
 from tandembus.message import UINT_MAX
 
 BATCH_TYPE: Final = "application/vnd.microsoft.servicebus.json"

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from tandembus.clock import Clock
 from tandembus.descriptions import RuleDescription
-from tandembus.descriptions.atom_rules import read_rule, write_rule
-from tandembus.descriptions.xml_reader import read_xml
 from tandembus.front_end.http.atom import (
     ENTRY_CONTENT_TYPE,
     FEED_CONTENT_TYPE,
@@ -19,6 +17,8 @@ from tandembus.front_end.http.atom import (
 )
 from tandembus.front_end.http.entities import Answer, not_found, slice_of
 from tandembus.front_end.http.resource_paths import ResourcePath
+from tandembus.front_end.http.rule_xml import read_rule, write_rule
+from tandembus.front_end.http.xml_reader import read_xml
 from tandembus.namespace.entries import SubscriptionEntry
 from tandembus.namespace.namespace import Namespace
 

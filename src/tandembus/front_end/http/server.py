@@ -14,8 +14,6 @@ from typing import Final
 from aiohttp import HttpVersion11, web
 
 from tandembus.clock import Clock
-from tandembus.descriptions.durations import format_time
-from tandembus.descriptions.xml_reader import old_parser_note
 from tandembus.errors import BusError, InvalidArgument, MalformedData
 from tandembus.front_end.error_texts import error_text
 from tandembus.front_end.http.access import Access
@@ -44,6 +42,8 @@ from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.http.topology import TOPOLOGY_PATH, topology_answer
 from tandembus.front_end.http.upkeep import METHODS as UPKEEP_METHODS
 from tandembus.front_end.http.upkeep import EntityUpkeep, parse_upkeep_path
+from tandembus.front_end.http.values import format_time
+from tandembus.front_end.http.xml_reader import old_parser_note
 from tandembus.front_end.listener import Speaker
 from tandembus.front_end.refusals import HTTP, Refusals
 from tandembus.front_end.websocket.handshake import PATH as WEBSOCKET_PATH

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tandembus.descriptions.durations import parse_integer
 from tandembus.errors import InvalidArgument
+from tandembus.front_end.http.values import parse_integer
 
 TOPOLOGY_PATH: Final = "$topology"
 MAX_ENTITIES: Final = 1_000

@@ -14,7 +14,6 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.clock import Clock
-from tandembus.descriptions.durations import parse_integer
 from tandembus.errors import InvalidArgument, InvalidOperation, MessageNotFound, Unauthorized
 from tandembus.front_end.amqp.entity_link import send_checks
 from tandembus.front_end.http.access import SUPPLEMENTARY, Access
@@ -24,6 +23,7 @@ from tandembus.front_end.http.progress_stream import End, ProgressStream
 from tandembus.front_end.http.request import allow
 from tandembus.front_end.http.resubmission import Resubmission, count_moved
 from tandembus.front_end.http.taking import Progress
+from tandembus.front_end.http.values import parse_integer
 from tandembus.metering.meter import Meter
 from tandembus.metering.slot import DELETE_BATCH, NORMAL
 from tandembus.namespace.entity import Entity

@@ -6,10 +6,11 @@ have can be written beside its own. Its defaults are kept, which differ from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from tandembus.config import ConfigurationError
 from tandembus.descriptions import (
@@ -29,10 +30,9 @@ from tandembus.descriptions import (
     validate_rule_name,
     validate_subscription_name,
 )
-from tandembus.descriptions.rules import CORRELATED, Values
-from tandembus.descriptions.settings import NOT_THE_EMULATORS, Kind, Setting, defaults_of, settings_of
-from tandembus.descriptions.values import VALUE_KINDS, value_of_text
+from tandembus.descriptions.rules import Values
 from tandembus.errors import BusError, InvalidArgument
+from tandembus.front_end.http.values import parse_iso_time, parse_time_span
 from tandembus.limits import Limits
 from tandembus.node.emulator.places import Place, read_json
 from tandembus.rules import compile_rule
@@ -45,16 +45,16 @@ LOGGING_TYPES: Final = ("File", "Console", "File,Console", "Console,File")
 
 T = TypeVar("T")
 D = TypeVar("D", bound=EntityDescription)
+Reader = Callable[[Place], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An entity that the file describes, and its place in the file."""
+    """What an entity has to be, and where that is said."""
 
     place: Place
     given: frozenset[str]
-    """The fields that the file itself names: only those are changed in an entity that is there already."""
-    description: EntityDescription
+    """The fields that the file itself names: only those are brought about in an entity that is there already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,22 @@ class EmulatorConfig:
     topics: tuple[WantedTopic, ...]
 
 
+def _forward(place: Place) -> str | None:
+    """An empty text means none."""
+    return place.text() or None
+
+
+def _finite_s(place: Place) -> float:
+    duration_s = place.duration_s()
+    if duration_s is None:
+        raise place.fault("it cannot be for ever; write a duration such as PT1M")
+    return duration_s
+
+
+def _status(place: Place) -> EntityStatus:
+    return EntityStatus(place.one_of(*[status.value for status in EntityStatus]))
+
+
 def _policies(place: Place) -> tuple[AuthorizationRule, ...]:
     """Names and rights. Keys stand in no such file: they are made when a policy is."""
     found = []
@@ -100,30 +116,63 @@ def _policies(place: Place) -> tuple[AuthorizationRule, ...]:
     return tuple(found)
 
 
-def keys_of(entity: type[EntityDescription]) -> dict[str, Setting]:
-    """The settings of this class that Config.json can have, by their keys."""
-    return {one.element: one for one in settings_of(entity) if one.label or one.kind is Kind.POLICIES}
+_TIME_TO_LIVE: Final[tuple[str, Reader]] = ("default_message_time_to_live_s", Place.duration_s)
+_OF_ALL: Final[Mapping[str, tuple[str, Reader]]] = {
+    "Status": ("status", _status),
+    "AutoDeleteOnIdle": ("auto_delete_on_idle_s", Place.duration_s),
+    "EnableBatchedOperations": ("enable_batched_operations", Place.boolean),
+    "UserMetadata": ("user_metadata", Place.text),
+}
+_OF_QUEUES_AND_TOPICS: Final[Mapping[str, tuple[str, Reader]]] = {
+    "DefaultMessageTimeToLive": _TIME_TO_LIVE,
+    "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window_s", _finite_s),
+    "RequiresDuplicateDetection": ("requires_duplicate_detection", Place.boolean),
+    "EnablePartitioning": ("enable_partitioning", Place.boolean),
+    "EnableExpress": ("enable_express", Place.boolean),
+    "MaxSizeInMegabytes": ("max_size_in_megabytes", Place.whole_number),
+    "MaxMessageSizeInKilobytes": ("max_message_size_in_kilobytes", Place.whole_number),
+    "AuthorizationRules": ("authorization_rules", _policies),
+}
+_OF_QUEUES_AND_SUBSCRIPTIONS: Final[Mapping[str, tuple[str, Reader]]] = {
+    "DeadLetteringOnMessageExpiration": ("dead_lettering_on_message_expiration", Place.boolean),
+    "LockDuration": ("lock_duration_s", _finite_s),
+    "MaxDeliveryCount": ("max_delivery_count", Place.whole_number),
+    "ForwardTo": ("forward_to", _forward),
+    "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", _forward),
+    "RequiresSession": ("requires_session", Place.boolean),
+}
+QUEUE_PROPERTIES: Final = {**_OF_QUEUES_AND_TOPICS, **_OF_QUEUES_AND_SUBSCRIPTIONS, **_OF_ALL}
+TOPIC_PROPERTIES: Final = {
+    **_OF_QUEUES_AND_TOPICS,
+    "SupportOrdering": ("support_ordering", Place.boolean),
+    "FilteringMessagesBeforePublishing": ("filtering_messages_before_publishing", Place.boolean),
+    **_OF_ALL,
+}
+SUBSCRIPTION_PROPERTIES: Final = {
+    "DefaultMessageTimeToLive": _TIME_TO_LIVE,
+    "DeadLetteringOnFilterEvaluationExceptions": ("dead_lettering_on_filter_evaluation_exceptions", Place.boolean),
+    **_OF_QUEUES_AND_SUBSCRIPTIONS,
+    **_OF_ALL,
+}
 
-
-def _read_setting(setting: Setting, place: Place, is_nullable: bool) -> object:
-    match setting.kind:
-        case Kind.BOOLEAN:
-            return place.boolean()
-        case Kind.INTEGER | Kind.SIZE:
-            return place.whole_number()
-        case Kind.DURATION:
-            duration_s = place.duration_s()
-            if duration_s is None and not is_nullable:
-                raise place.fault("it cannot be for ever; write a duration such as PT1M")
-            return duration_s
-        case Kind.STATUS:
-            return EntityStatus(place.one_of(*[status.value for status in EntityStatus]))
-        case Kind.POLICIES:
-            return _policies(place)
-        case Kind.TARGET:
-            return place.text() or None
-        case Kind.TEXT:
-            return place.text()
+_NUMBERS: Final = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
+_HOUR_S: Final = 3600.0
+_EMULATOR_DEFAULTS: Final[Mapping[str, object]] = {
+    "DefaultMessageTimeToLive": _HOUR_S,
+    "DuplicateDetectionHistoryTimeWindow": 20.0,
+    "LockDuration": 60.0,
+    "MaxDeliveryCount": 3,
+}
+_CORRELATED: Final = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "label",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "SessionId": "session_id",
+    "To": "to",
+}
 
 
 def read_emulator_config(path: Path, limits: Limits) -> EmulatorConfig:
@@ -132,7 +181,7 @@ def read_emulator_config(path: Path, limits: Limits) -> EmulatorConfig:
 
 
 class _Reading:
-    """One pass over a document. All mistakes are collected, so that they can be fixed together."""
+    """One pass over a document; mistakes are gathered, so that they can be mended together."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -199,26 +248,31 @@ class _Reading:
     def _queue(self, place: Place) -> WantedQueue:
         parts = place.members(("Name", "Properties"), ("Name",))
         name = self._name(parts["Name"], lambda text: validate_name(text, self._limits))
-        values, given = self._values(parts.get("Properties"), QueueDescription)
-        return WantedQueue(place, given, self._checked(QueueDescription(name, **values), place))
+        values = self._values(parts.get("Properties"), QUEUE_PROPERTIES)
+        description = QueueDescription(name, **_fields(values, QUEUE_PROPERTIES))  # type: ignore[arg-type]
+        checked = self._checked(description, place)
+        return WantedQueue(place, _given(values, QUEUE_PROPERTIES), checked)
 
     def _topic(self, place: Place) -> WantedTopic:
         parts = place.members(("Name", "Properties", "Subscriptions"), ("Name",))
         name = self._name(parts["Name"], lambda text: validate_name(text, self._limits))
-        values, given = self._values(parts.get("Properties"), TopicDescription)
-        checked = self._checked(TopicDescription(name, **values), place)
+        values = self._values(parts.get("Properties"), TOPIC_PROPERTIES)
+        description = TopicDescription(name, **_fields(values, TOPIC_PROPERTIES))  # type: ignore[arg-type]
+        checked = self._checked(description, place)
         subscriptions = self._each(parts.get("Subscriptions"), lambda item: self._subscription(item, name))
         self._check_names(subscriptions)
-        return WantedTopic(place, given, checked, tuple(subscriptions))
+        return WantedTopic(place, _given(values, TOPIC_PROPERTIES), checked, tuple(subscriptions))
 
     def _subscription(self, place: Place, topic: str) -> WantedSubscription:
         parts = place.members(("Name", "Properties", "Rules"), ("Name",))
         name = self._name(parts["Name"], validate_subscription_name)
-        values, given = self._values(parts.get("Properties"), SubscriptionDescription)
-        checked = self._checked(SubscriptionDescription(topic, name, **values), place)
+        values = self._values(parts.get("Properties"), SUBSCRIPTION_PROPERTIES)
+        fields = _fields(values, SUBSCRIPTION_PROPERTIES)
+        description = SubscriptionDescription(topic, name, **fields)  # type: ignore[arg-type]
+        checked = self._checked(description, place)
         rules = self._each(parts.get("Rules"), self._rule)
         self._check_names(rules)
-        return WantedSubscription(place, given, checked, tuple(rules))
+        return WantedSubscription(place, _given(values, SUBSCRIPTION_PROPERTIES), checked, tuple(rules))
 
     def _name(self, place: Place, validate: Callable[[str], None]) -> str:
         name = place.text()
@@ -228,26 +282,22 @@ class _Reading:
             raise place.fault(str(error)) from None
         return name
 
-    def _values(
-        self, properties: Place | None, entity: type[EntityDescription]
-    ) -> tuple[dict[str, Any], frozenset[str]]:
-        """The settings of an entity, and which of them the file names: the others have the emulator's defaults.
-
-        Each key that is not known is a mistake of its own.
-        """
-        known, defaults = keys_of(entity), defaults_of(entity)
-        found: dict[str, Any] = {}
-        for key, place in properties.all_members().items() if properties is not None else ():
+    def _values(self, properties: Place | None, table: Mapping[str, tuple[str, Reader]]) -> dict[str, object]:
+        if properties is None:
+            return {}
+        found: dict[str, object] = {}
+        for key, place in self._members(properties, table).items():
             try:
-                if key not in known:
-                    raise place.unknown(key, known)
-                setting = known[key]
-                found[setting.name] = _read_setting(setting, place, defaults[setting.name] is None)
+                found[key] = table[key][1](place)
             except ConfigurationError as fault:
                 self._faults.append(fault)
-        emulators = {one.name: one.emulator_default for one in known.values()}
-        absent = {name: value for name, value in emulators.items() if value is not NOT_THE_EMULATORS}
-        return {**absent, **found}, frozenset(found)
+        return found
+
+    def _members(self, properties: Place, table: Mapping[str, tuple[str, Reader]]) -> dict[str, Place]:
+        """Those that are known; of the others, each is a mistake of its own."""
+        members = properties.all_members()
+        self._faults += [part.unknown(key, table) for key, part in members.items() if key not in table]
+        return {key: part for key, part in members.items() if key in table}
 
     def _checked(self, description: D, place: Place) -> D:
         """Within the namespace's limits, and something that this version can do. If not, that is a mistake, and what
@@ -295,7 +345,7 @@ class _Reading:
         return WantedRule(place, rule)
 
     def _checked_rule(self, rule: RuleDescription, place: Place) -> RuleDescription:
-        """Compiles the rule, to find mistakes in its expressions."""
+        """Compiled, to see whether it can be."""
         try:
             checked = rule.validated(self._limits)
             compile_rule(checked)
@@ -312,14 +362,24 @@ class _Reading:
                 self._faults.append(name.fault(f"{name.text()!r} is the name of {first.path}, too; rename one"))
 
 
+def _fields(values: Mapping[str, object], table: Mapping[str, tuple[str, Reader]]) -> dict[str, object]:
+    """Of a description; where the file is silent the emulator's defaults hold."""
+    defaults = {key: value for key, value in _EMULATOR_DEFAULTS.items() if key in table}
+    return {table[key][0]: value for key, value in {**defaults, **values}.items()}
+
+
+def _given(values: Mapping[str, object], table: Mapping[str, tuple[str, Reader]]) -> frozenset[str]:
+    return frozenset(table[key][0] for key in values)
+
+
 def _expression(place: Place) -> tuple[Place, Values]:
     parts = place.members(("SqlExpression", "Parameters"), ("SqlExpression",))
     return parts["SqlExpression"], _values(parts.get("Parameters"))
 
 
 def _correlation(place: Place) -> Filter:
-    parts = place.members((*CORRELATED, "Properties"))
-    fields = {CORRELATED[key]: part.text() for key, part in parts.items() if key != "Properties"}
+    parts = place.members((*_CORRELATED, "Properties"))
+    fields = {_CORRELATED[key]: part.text() for key, part in parts.items() if key != "Properties"}
     return CorrelationFilter(**fields, properties=_values(parts.get("Properties")))
 
 
@@ -329,14 +389,24 @@ def _values(place: Place | None) -> Values:
 
 
 def _compared(place: Place) -> object:
-    """JSON's own types, or a value that JSON has no word for: `{"Type": "duration", "Value": "PT1M"}`."""
     if isinstance(place.value, dict):
-        parts = place.members(("Type", "Value"), ("Type", "Value"))
-        text, kind = parts["Value"].text(), parts["Type"].one_of(*VALUE_KINDS)
-        try:
-            return value_of_text(kind, text, "the value")
-        except InvalidArgument as error:
-            raise parts["Value"].fault(str(error)) from None
+        return _typed(place)
     if not isinstance(place.value, (str, int, float, bool)):
         raise place.fault("only text, numbers, true and false can be compared with")
     return place.value
+
+
+def _typed(place: Place) -> object:
+    """A value that JSON has no word for, such as `{"Type": "dateTime", "Value": "2031-05-17T12:30:15Z"}`."""
+    parts = place.members(("Type", "Value"), ("Type", "Value"))
+    text = parts["Value"].text()
+    kind = parts["Type"].one_of("dateTime", "duration", "double")
+    if kind == "duration":
+        try:
+            return parse_time_span(text, "the value")
+        except InvalidArgument as error:
+            raise parts["Value"].fault(str(error)) from None
+    value = parse_iso_time(text) if kind == "dateTime" else _NUMBERS.get(text)
+    if value is None:
+        raise parts["Value"].fault(f"{text[:64]!r} is not a {kind}")
+    return value

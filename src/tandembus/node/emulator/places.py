@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from tandembus.config import MAX_FILE_BYTES, ConfigurationError
-from tandembus.descriptions.durations import parse_duration
 from tandembus.errors import InvalidArgument
+from tandembus.front_end.http.values import parse_duration
 
 _COMMENT: Final = re.compile(r"\s*(//|/\*|#)")
 _TRAILING_COMMA: Final = re.compile(r",\s*\Z")

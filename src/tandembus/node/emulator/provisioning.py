@@ -1,4 +1,4 @@
-"""Applies a Config.json: creates missing entities, updates different ones, deletes nothing.
+"""Brings about what a Config.json asks for: creates what is missing, changes what differs, deletes nothing.
 
 A namespace with a data folder starts with the same file again and again. So everything is compared with what is there
 first, and a demand that cannot be met ends the start before anything is changed.
@@ -11,21 +11,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar, cast
 
-from tandembus.descriptions import (
-    AuthorizationRule,
-    EntityDescription,
-    RuleDescription,
-    TopicDescription,
-    check_update,
-)
+from tandembus.descriptions import AuthorizationRule, EntityDescription, RuleDescription, check_update
 from tandembus.errors import BusError
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
 from tandembus.node.emulator.document import (
     EmulatorConfig,
     Wanted,
+    WantedQueue,
     WantedRule,
     WantedSubscription,
+    WantedTopic,
 )
 from tandembus.node.emulator.places import Place
 from tandembus.node.emulator.rehearsal import Rehearsal
@@ -36,7 +32,7 @@ Act = Callable[[], Awaitable[object]]
 
 @dataclass
 class Provisioned:
-    """Paths of the entities created, updated and left unchanged; rules of new subscriptions are not listed."""
+    """What was done, by the paths of entities; a new subscription's rules are part of it."""
 
     created: list[str] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)
@@ -73,9 +69,9 @@ class _Plan:
             if policy.key_name not in names:
                 self._steps.append((self._config.place, partial(self._namespace.put_policy, policy)))
         for queue in self._config.queues:
-            self._entity(queue)
+            self._queue(queue)
         for topic in self._config.topics:
-            self._entity(topic)
+            self._topic(topic)
             for subscription in topic.subscriptions:
                 self._subscription(subscription)
         self._rehearsal.check(self._config)
@@ -87,32 +83,45 @@ class _Plan:
             except BusError as error:
                 raise place.fault(str(error)) from error
 
-    def _entity(self, wanted: Wanted) -> None:
+    def _queue(self, wanted: WantedQueue) -> None:
         namespace, description = self._namespace, wanted.description
-        old = self._old(wanted, namespace.catalog.find(description.path), description)
-        if old is not None:
-            changed = _with_given(wanted, old, description)
-            self._update(wanted, old, changed, lambda: namespace.update(changed))
-            return
-        first = description
-        if not isinstance(description, TopicDescription):
+        old = self._old(wanted, namespace.catalog.find(description.name), description)
+        if old is None:
             first = replace(description, forward_to=None, forward_dead_lettered_messages_to=None)
-        first_rule = wanted.rules[0].description if isinstance(wanted, WantedSubscription) and wanted.rules else None
-        self._create(wanted, description, lambda: namespace.create(first, first_rule))
-        if first != description:
-            self._last_steps.append((wanted.place, lambda: namespace.update(description)))
+            self._create(wanted, description, lambda: namespace.create_queue(first))
+            if first != description:
+                self._last_steps.append((wanted.place, lambda: namespace.update_queue(description)))
+        else:
+            changed = _with_given(wanted, old, description)
+            self._update(wanted, old, changed, lambda: namespace.update_queue(changed))
+
+    def _topic(self, wanted: WantedTopic) -> None:
+        namespace, description = self._namespace, wanted.description
+        old = self._old(wanted, namespace.catalog.find(description.name), description)
+        if old is None:
+            self._create(wanted, description, lambda: namespace.create_topic(description))
+        else:
+            changed = _with_given(wanted, old, description)
+            self._update(wanted, old, changed, lambda: namespace.update_topic(changed))
 
     def _subscription(self, wanted: WantedSubscription) -> None:
-        """The subscription, and its rules: the first of them is made with it."""
-        owner = wanted.description
-        is_new = self._namespace.catalog.find_subscription(owner.topic_name, owner.name) is None
-        self._entity(wanted)
-        for rule in wanted.rules[1 if is_new else 0 :]:
-            if is_new:
+        namespace, description = self._namespace, wanted.description
+        entry = namespace.catalog.find_subscription(description.topic_name, description.name)
+        old = self._old(wanted, entry, description)
+        if old is None:
+            first = replace(description, forward_to=None, forward_dead_lettered_messages_to=None)
+            first_rule = wanted.rules[0].description if wanted.rules else None
+            self._create(wanted, description, lambda: namespace.create_subscription(first, first_rule))
+            for rule in wanted.rules[1:]:
                 self._steps.append((rule.place, self._creating(wanted, rule.description)))
-            else:
+            if first != description:
+                self._last_steps.append((wanted.place, lambda: namespace.update_subscription(description)))
+        else:
+            changed = _with_given(wanted, old, description)
+            self._update(wanted, old, changed, lambda: namespace.update_subscription(changed))
+            for rule in wanted.rules:
                 self._rule(wanted, rule)
-        self._rehearsal.put_rules(owner, [rule.description for rule in wanted.rules])
+        self._rehearsal.put_rules(description, [rule.description for rule in wanted.rules])
 
     def _rule(self, subscription: WantedSubscription, wanted: WantedRule) -> None:
         namespace, owner, rule = self._namespace, subscription.description, wanted.description

@@ -1,4 +1,4 @@
-"""A copy of the catalog with all changes applied, to refuse a file before anything is changed."""
+"""The catalog as it will be when everything has been brought about: what only shows then is refused before."""
 
 from __future__ import annotations
 

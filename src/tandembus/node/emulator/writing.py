@@ -1,4 +1,4 @@
-"""Writes descriptions as a Config.json, which `document` reads back to the same descriptions.
+"""Descriptions as a Config.json: what `document` reads back to the same.
 
 The emulator's own keys are always written, since its defaults differ from the service's; further ones only where they
 say something, so that the emulator takes the file of a namespace that uses nothing more.
@@ -6,14 +6,18 @@ say something, so that the emulator takes the file of a namespace that uses noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from datetime import datetime, timedelta
+from typing import Final
 
 from tandembus.descriptions import (
     DEFAULT_RULE_NAME,
     AuthorizationRule,
     CorrelationFilter,
     EntityDescription,
+    EntityStatus,
     FalseFilter,
     QueueDescription,
     RuleDescription,
@@ -23,16 +27,32 @@ from tandembus.descriptions import (
     TopicDescription,
     TrueFilter,
 )
-from tandembus.descriptions.durations import format_duration
-from tandembus.descriptions.settings import NOT_THE_EMULATORS, Kind, Setting, defaults_of
-from tandembus.descriptions.values import kind_and_text
-from tandembus.node.emulator.document import keys_of
+from tandembus.front_end.http.values import format_duration, format_moment, format_time_span
+from tandembus.node.emulator.document import QUEUE_PROPERTIES, SUBSCRIPTION_PROPERTIES, TOPIC_PROPERTIES
 
 Json = dict[str, object]
 Subscriptions = Sequence[tuple[SubscriptionDescription, Sequence[RuleDescription]]]
 
+PROPERTIES: Final[Mapping[type[EntityDescription], Mapping[str, tuple[str, object]]]] = {
+    QueueDescription: QUEUE_PROPERTIES,
+    TopicDescription: TOPIC_PROPERTIES,
+    SubscriptionDescription: SUBSCRIPTION_PROPERTIES,
+}
 EVERYTHING: Final[Json] = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=1"}}
 NOTHING: Final[Json] = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=0"}}
+_EMULATORS_OWN: Final = frozenset(
+    (
+        "DeadLetteringOnMessageExpiration",
+        "DefaultMessageTimeToLive",
+        "DuplicateDetectionHistoryTimeWindow",
+        "ForwardDeadLetteredMessagesTo",
+        "ForwardTo",
+        "LockDuration",
+        "MaxDeliveryCount",
+        "RequiresDuplicateDetection",
+        "RequiresSession",
+    )
+)
 
 
 def write_emulator_config(
@@ -58,19 +78,19 @@ def write_emulator_config(
 
 
 def properties_of(description: EntityDescription, attributes: frozenset[str] | None = None) -> Json:
-    """The settings that the file must name, or those in `attributes`."""
-    defaults = defaults_of(type(description))
+    """All that has to be said, or all `attributes`."""
+    defaults = {each.name: each.default for each in fields(description) if each.default is not MISSING}
     found: Json = {}
-    for key, setting in keys_of(type(description)).items():
-        value = getattr(description, setting.name)
-        is_needed = setting.emulator_default is not NOT_THE_EMULATORS or value != defaults[setting.name]
-        if is_needed if attributes is None else setting.name in attributes:
-            found[key] = _setting(setting, value)
+    for key, (attribute, _) in PROPERTIES[type(description)].items():
+        value = getattr(description, attribute)
+        is_needed = key in _EMULATORS_OWN or value != defaults[attribute]
+        if is_needed if attributes is None else attribute in attributes:
+            found[key] = _setting(attribute, value)
     return found
 
 
 def rules_of(rules: Sequence[RuleDescription]) -> dict[str, Json]:
-    """Rules by name. A subscription without rules gets one that takes nothing: a file without rules means all."""
+    """By name. Where there is none, one that takes nothing stands for them: a file that lists none means all."""
     return {rule.name: _rule(rule) for rule in rules} or {DEFAULT_RULE_NAME: NOTHING}
 
 
@@ -78,16 +98,13 @@ def _entity(name: str, description: EntityDescription) -> Json:
     return {"Name": name, "Properties": properties_of(description)}
 
 
-def _setting(setting: Setting, value: Any) -> object:
-    match setting.kind:
-        case Kind.DURATION:
-            return format_duration(value)
-        case Kind.POLICIES:
-            return _policies(value)
-        case Kind.STATUS:
-            return value.value
-        case _:
-            return "" if value is None else value
+def _setting(attribute: str, value: object) -> object:
+    if attribute.endswith("_s"):
+        assert value is None or isinstance(value, int | float)
+        return format_duration(value)
+    if isinstance(value, tuple):
+        return _policies(value)
+    return value.value if isinstance(value, EntityStatus) else "" if value is None else value
 
 
 def _policies(policies: Iterable[AuthorizationRule]) -> list[Json]:
@@ -132,10 +149,10 @@ def _values(values: Iterable[tuple[str, object]]) -> Json:
 
 
 def _value(value: object) -> object:
-    """JSON's own word for it where there is one: the emulator knows no other."""
-    kind, text = kind_and_text(value)
-    if kind in ("short", "int", "long"):
-        return int(text)
-    if kind in ("float", "double") and text not in ("NaN", "INF", "-INF"):
-        return float(text)
-    return value if isinstance(value, bool) else text if kind == "string" else {"Type": kind, "Value": text}
+    if isinstance(value, datetime):
+        return {"Type": "dateTime", "Value": format_moment(value)}
+    if isinstance(value, timedelta):
+        return {"Type": "duration", "Value": format_time_span(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"Type": "double", "Value": "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"}
+    return value

@@ -1,8 +1,8 @@
 """Capture (D3): an entity's messages to Parquet, by entity and date, each exactly once.
 
-The messages are consumed, from a queue that nobody else should read or from a subscription of the job's own. Spark logs
-the messages of a batch before it reads them, and its file sink logs which files count, so a job that is killed and
-started again leaves each message in one row.
+The messages are consumed: of a queue nobody else should read, or of a subscription of the job's own. Which ones a batch
+has is in Spark's log before it is read, and which files count is in the log of Spark's file sink, so that a job that is
+killed and started again leaves each message in one row.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from tandembus.errors import InvalidArgument
 from tandembus.loop_thread import LoopThread
 from tandembus.security.sas import parse_connection_string
-from tandembus.spark.jobs.files import Folder
-from tandembus.spark.jobs.query import Batch, follow, reason_of
+from tandembus.spark.jobs.hadoop_files import Folder
+from tandembus.spark.jobs.streaming import Batch, follow, reason_of
 from tandembus.spark.source.ledger import settle_stopped
 from tandembus.spark.source.link import Link
+from tandembus.spark.source.offsets import COMMITS, NONE_YET, OFFSETS, done_at, newest, offsets_in
 from tandembus.spark.source.options import parse_options
-from tandembus.spark.source.stream import COMMITS, NONE_YET, OFFSETS, done_at, newest, offsets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,11 +32,11 @@ log = logging.getLogger("tandembus.spark")
 
 OWNER: Final = "capture"
 NOTE: Final = "_capture.json"
-"""A file in the output that names its checkpoint and entity."""
+"""In the output: of which checkpoint and entity it is."""
 SINK_LOG: Final = "_spark_metadata"
 QUERY: Final = "metadata"
-"""Spark's file for the query's id in the checkpoint, created here if there is none, so that the output has its owner
-before anything is written to it."""
+"""In the checkpoint: Spark's name for the query, made here if there is none, so that the output has its owner before
+anything is written to it."""
 DEFAULT_EVERY_S: Final = 60.0
 
 
@@ -45,12 +45,12 @@ class CaptureOptions:
     connection: str = field(repr=False)
     entity: str
     """A queue, or TOPIC/subscriptions/NAME."""
-    output: str = field(metadata={"help": "The folder for the Parquet files.", "metavar": "PATH"})
+    output: str
     checkpoint: str
-    once: bool = field(default=False, metadata={"help": "End when all that was there at the start is captured."})
-    every_s: float = field(
-        default=DEFAULT_EVERY_S, metadata={"help": "How often messages that came are written: each time makes files."}
-    )
+    once: bool = False
+    """End when all that was there at the start is captured."""
+    every_s: float = DEFAULT_EVERY_S
+    """How often what has come is written: each time makes files."""
     source_options: dict[str, str] = field(default_factory=dict)
     """Further options of the data source."""
 
@@ -64,10 +64,9 @@ class CaptureResult:
 def run_capture(
     spark: SparkSession, options: CaptureOptions, tell: Callable[[CaptureResult], None] = lambda _: None
 ) -> CaptureResult:
-    """Captures until it is interrupted (`KeyboardInterrupt`), or with `once` until all is captured. `tell` is called
-    after each batch.
+    """Until it is interrupted (`KeyboardInterrupt`), or with `once` until all is captured. `tell`: after each batch.
 
-    However it ends, the messages of the last batch whose files count are settled, so that nobody gets them again.
+    However it ends, the messages of the last batch whose files count are settled: nobody gets them again.
     """
     output, checkpoint = Folder(spark, options.output), Folder(spark, options.checkpoint)
     claim_output(output, checkpoint, options)
@@ -89,7 +88,7 @@ def run_capture(
 
 
 def settle_written(output: Folder, checkpoint: Folder, options: CaptureOptions) -> None:
-    """Settle the last batch that Spark has planned, if its files count. Spark asks for it only when it plans the next
+    """Settle the last batch that Spark has planned, if its files count. Spark asks for that only when it plans the next
     one."""
     planned = newest(checkpoint.names(OFFSETS))
     if planned == NONE_YET:
@@ -181,7 +180,7 @@ def _note(options: CaptureOptions, query_id: str) -> dict[str, str]:
 
 
 def _facts(text: str | None, path: str, names: Iterable[str]) -> dict[str, Any] | None:
-    """The content of a small JSON file, if it is there."""
+    """What stands in a small file, if it is there."""
     if text is None:
         return None
     try:

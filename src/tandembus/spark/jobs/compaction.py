@@ -1,8 +1,8 @@
 """Captured messages in few files: the copy that readers other than Spark read.
 
-Spark's streaming file sink leaves many small files and a list of those that count; a reader that ignores the list may
-read files of failed attempts. The compacted copy has one file for each entity and day (more for large ones) and each
-message once. It can be made again at any time: a day that is there is replaced as a whole.
+Spark's streaming file sink leaves many small files and a list of those that count; whoever does not know the list may
+read files of attempts that failed. The compacted copy has one file for each entity and day (more for large ones), each
+message once, and can be made again at any time: days that are there are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tandembus.errors import InvalidArgument
-from tandembus.spark.jobs.files import Folder
+from tandembus.spark.jobs.hadoop_files import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 IDENTITY: Final = ("entity", "fragment", "sequence_number", "enqueued_time")
-"""Identifies a message: an entity that is deleted and created again counts from 1, so the time belongs to it."""
+"""Which message of a namespace it is: an entity that is deleted and made anew counts from 1 again."""
 PARTS: Final = ("entity", "date")
 ROWS_PER_FILE: Final = 5_000_000
 READING_AT_ONCE: Final = "spark.sql.parquet.enableVectorizedReader"
@@ -34,7 +34,7 @@ class CompactionResult:
 
 
 def run_compaction(spark: SparkSession, captured: str, output: str) -> CompactionResult:
-    """Raises `InvalidArgument` if `captured` is no capture, or `output` is part of it."""
+    """Raises `InvalidArgument` for what is no capture, and for an output that is part of it."""
     source, target = Folder(spark, captured), Folder(spark, output)
     check_paths(source.address, target.address)
     if not source.exists():
@@ -85,7 +85,7 @@ def _captured(spark: SparkSession, path: str) -> DataFrame:
     missing = sorted({*IDENTITY, "date"} - set(found.names))
     if missing:
         raise InvalidArgument(f"{path} holds no captured messages: its files have no {', '.join(missing)}")
-    # Declared, not inferred: an entity named 007 is no number.
+    # Told, not guessed: an entity named 007 is no number.
     fields = [StructField("entity", StringType()) if each.name == "entity" else each for each in found.fields]
     return spark.read.schema(StructType(fields)).parquet(path)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tandembus.client import ClientFailure
 from tandembus.client.administration import Administration
 from tandembus.client.entities import QueueSettings, TopicSettings
-from tandembus.pairing.syphon.settings import SyphonSettings
-from tandembus.spark.jobs.query import Batch, JobFailed, follow
+from tandembus.pairing.syphon_rules import SyphonSettings
+from tandembus.spark.jobs.streaming import Batch, JobFailed, follow
 from tandembus.spark.jobs.syphon_task import NAME, Pair, Work, source_of
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ OBSERVED: Final = "syphon"
 POLL: Final = "1 second"
 DEFAULT_MAX_MESSAGES: Final = 100_000
 MOST_IDLE: Final = 10
-"""The most idle batches in a row that are counted: more make no difference."""
+"""Batches that moved nothing: more make no difference."""
 MANY: Final = 20
-"""The most destinations that are named one by one."""
+"""Destinations that are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SyphonOptions:
     """End when nothing more can be moved."""
     retry_interval_s: float = 1.0
     max_messages: int = DEFAULT_MAX_MESSAGES
-    """The approximate number of messages of one batch."""
+    """In one batch, some more or less."""
     partition_count: int | None = None
     """Tasks of a batch; None: as many as there are cores."""
 
@@ -53,15 +53,15 @@ class SyphonResult:
     moved_bytes: int = 0
     dead_lettered: int = 0
     left: int = 0
-    """Messages that a drain could not move."""
+    """Of a drain: messages that it could not move."""
     dead_destinations: list[str] = field(default_factory=list)
-    """Destinations that took no messages the last time."""
+    """Which took none when they were last asked."""
     troubles: list[str] = field(default_factory=list)
     """Backlog queues that could not be used in the last batch, and why."""
     batches: int = 0
 
     def add(self, batch: Batch) -> Any:
-        """Returns the figures that the tasks of the batch reported."""
+        """Returns what the tasks of the batch told."""
         self.batches += 1
         told = batch.get("observedMetrics", {}).get(OBSERVED)
         if told is not None:
@@ -105,7 +105,7 @@ def run_syphon(
 
 
 def outcomes(spark: SparkSession, options: SyphonOptions, idle_file: str) -> DataFrame:
-    """A stream of what the tasks did, with their figures observed for each batch."""
+    """What became of the messages, batch by batch, as it is observed."""
     from pyspark.sql import functions as f
 
     count = options.partition_count or spark.sparkContext.defaultParallelism
@@ -128,7 +128,7 @@ def outcomes(spark: SparkSession, options: SyphonOptions, idle_file: str) -> Dat
 
 
 async def guarantee(pair: Pair) -> str:
-    """The delivery guarantee in a sentence: it depends on the duplicate detection of the destinations."""
+    """Which one holds, in a sentence: it depends on what the destinations do with a message that comes twice."""
     try:
         async with Administration(pair.primary, ca_path=pair.primary_ca, timeout_s=15.0) as primary:
             windows = {each.name: _window_s(each.settings) async for each in primary.queues()}
@@ -142,7 +142,7 @@ async def guarantee(pair: Pair) -> str:
 
 
 def _window_s(settings: QueueSettings | TopicSettings) -> float | None:
-    return settings.duplicate_detection_history_time_window_s if settings.requires_duplicate_detection else None
+    return settings.duplicate_detection_window_s if settings.requires_duplicate_detection else None
 
 
 def guarantee_with(windows_s: Mapping[str, float | None]) -> str:

@@ -18,10 +18,11 @@ from tandembus.client import ClientFailure, ServiceBus, connect
 from tandembus.clock import SystemClock
 from tandembus.errors import InvalidArgument
 from tandembus.loop_thread import LoopThread
-from tandembus.pairing.syphon.client_port import ClientBacklog, ClientPrimary, SharedConnection
-from tandembus.pairing.syphon.engine import QueueSyphon
-from tandembus.pairing.syphon.observer import SyphonFigures
-from tandembus.pairing.syphon.settings import LONG_POLL_S, SyphonSettings
+from tandembus.pairing.client_ports import ClientBacklog, ClientPrimary, SharedConnection
+from tandembus.pairing.runtime import Runtime
+from tandembus.pairing.syphon_observer import SyphonFigures
+from tandembus.pairing.syphon_queue import QueueSyphon
+from tandembus.pairing.syphon_rules import LONG_POLL_S, SyphonSettings
 from tandembus.spark.source.marks import sequence_number_of
 
 NAME: Final = "servicebus-backlog"
@@ -59,24 +60,24 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of one query."""
+    """What a query does."""
 
     pair: Pair
     primary_name: str
     queues: tuple[str, ...]
     settings: SyphonSettings
     is_drain: bool
-    """A batch ends when nothing more can be moved, instead of after some seconds."""
+    """A batch ends when nothing more can be moved, not after a while."""
     task_count: int
     most: int
-    """The approximate number of messages that a task moves before its batch ends."""
+    """Messages that a task moves, some more or less, before its batch ends."""
     idle_file: str = ""
-    """A file in which the job writes how many batches in a row have moved nothing."""
+    """In which the job notes, beside the reader, how many batches in a row have moved nothing."""
 
 
 @dataclass(slots=True)
 class Row:
-    """The outcome of messages of a backlog queue for one destination; without a path, of the queue as a whole."""
+    """What became of messages of a backlog queue; without a path it is about the queue as a whole."""
 
     queue: str
     path: str = ""
@@ -93,7 +94,7 @@ class Row:
 
 
 class _Figures(SyphonFigures):
-    """Counts by destination, and sets `is_enough` when a batch has moved enough."""
+    """Counts by destination, and says when it is enough for a batch."""
 
     def __init__(self, most: int) -> None:
         super().__init__(SystemClock())
@@ -102,7 +103,7 @@ class _Figures(SyphonFigures):
         self.homes: Final[dict[tuple[str, str], Row]] = {}
         self.buried: Final[Counter[str]] = Counter()
         self.troubles: Final[dict[str, str]] = {}
-        """Errors of queues that have moved nothing since."""
+        """Of queues that have moved nothing since."""
 
     def moved(self, queue: str, path: str, count: int, size_bytes: int) -> None:
         super().moved(queue, path, count, size_bytes)
@@ -129,11 +130,11 @@ class _Figures(SyphonFigures):
 
 async def work_on(work: Work, queues: Sequence[str], slice_s: float = SLICE_S) -> list[Row]:
     """One batch of one task."""
-    figures = _Figures(work.most)
+    figures, runtime = _Figures(work.most), Runtime(SystemClock())
     secondary = SharedConnection(work.pair.connect_secondary)
     primary = ClientPrimary(SharedConnection(work.pair.connect_primary))
     backlogs = [ClientBacklog(secondary, queue) for queue in queues]
-    syphons = [QueueSyphon(each, primary, work.settings, figures, SystemClock()) for each in backlogs]
+    syphons = [QueueSyphon(each, primary, work.settings, figures, runtime) for each in backlogs]
     stopping = asyncio.ensure_future(_stop_when_due(figures.is_enough, syphons, None if work.is_drain else slice_s))
     try:
         ends = await asyncio.gather(*[each.run(work.is_drain) for each in syphons], return_exceptions=True)
@@ -162,7 +163,7 @@ async def _stop_when_due(is_enough: asyncio.Event, syphons: Sequence[QueueSyphon
 
 
 async def _row_of(backlog: ClientBacklog, end: bool | BaseException, is_done: bool) -> Row:
-    """`end`: whether nothing is left behind, or the error."""
+    """`end`: whether nothing is left behind, or what went wrong."""
     try:
         if isinstance(end, BaseException):
             raise end
@@ -173,7 +174,7 @@ async def _row_of(backlog: ClientBacklog, end: bool | BaseException, is_done: bo
 
 
 async def _count(backlog: ClientBacklog) -> int:
-    """The number of messages that wait, including deferred and locked ones."""
+    """Of messages that wait, put aside and in others' hands included."""
     count, first = 0, 0
     while page := await backlog.browse(first, PAGE):
         count += len(page)
@@ -182,8 +183,8 @@ async def _count(backlog: ClientBacklog) -> int:
 
 
 def source_of(work: Work) -> type[DataSource]:
-    """A source whose batches are the outcome of the tasks' work. Spark copies the class together with the work, so that
-    no key is in an option, which Spark would show."""
+    """A source whose batches are what tasks did. Spark copies the class with what it works on, so that no option, which
+    Spark would show, holds a key."""
 
     class BacklogDataSource(DataSource):
         @classmethod
@@ -209,7 +210,7 @@ class Share(InputPartition):
 
 
 class BacklogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets only count batches: a message that is home is completed in the backlog, and logged nowhere else."""
+    """Offsets only count batches: what is home is completed in the backlog, and nowhere else noted."""
 
     def __init__(self, work: Work) -> None:
         self._work: Final = work

@@ -1,4 +1,4 @@
-"""Reads entities as tables: messages are browsed, and none is taken."""
+"""Reads entities as tables: it looks at messages and takes none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tandembus.errors import FragmentUnavailable, StoreUnavailable
 from tandembus.loop_thread import LoopThread
-from tandembus.spark.source.browser import Browser, check_is_whole, ends_of
+from tandembus.spark.source.backends import browser_for, check_is_whole, ends_of
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.options import SourceOptions
 from tandembus.spark.source.ranges import Slice, packed
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("tandembus.spark")
 
 SWITCH_INTERVAL_S: Final = 0.0005
-"""How long decoding may block the thread that fetches: with Python's 5 ms the service would be idle meanwhile."""
+"""How long decoding may keep the thread waiting that fetches: with Python's 5 ms the service is idle meanwhile."""
 
 
 class SlicesPartition(InputPartition):
-    """The slices that one task reads."""
+    """What one task reads."""
 
     def __init__(self, slices: list[Slice]) -> None:
         super().__init__(slices)
@@ -36,12 +36,14 @@ class SlicesPartition(InputPartition):
 def read_slices(
     options: SourceOptions, slices: list[Slice], *, are_listed: bool = False, state: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Runs in the task: connects, reads and disconnects.
+    """In the task: connects, reads, and leaves nothing behind.
 
-    `are_listed`: each number in a slice was that of a message, so a missing one was removed or has expired. `state`:
-    the state that each row shows instead of the message's present one.
+    `are_listed`: each number is that of a message. One that is not there was removed by somebody, or has expired: the
+    others are read. `state`: the one that each row shows in place of the message's present state.
     """
+    from tandembus.spark.source.browsing import messages_of
     from tandembus.spark.source.columns import batches_of
+    from tandembus.spark.source.pages import share_of
 
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -49,9 +51,9 @@ def read_slices(
         link = Link(options)
         try:
             for part in slices:
-                pages = Browser(link, loop).messages(part)
+                pages = messages_of(link, loop, browser_for(link), part)
                 count = 0
-                for batch in batches_of(part.entity, pages, options.payload, options.page_bytes, state):
+                for batch in batches_of(part.entity, pages, options.payload, share_of(options), state):
                     count += batch.num_rows
                     yield batch
                 if part.fragment is None:
@@ -69,13 +71,13 @@ def read_slices(
 
 
 class BatchReader(DataSourceReader):
-    """Ranges are options. Filters are not pushed down: Spark would apply them to other queries of the same table."""
+    """Ranges are options: filters are left to Spark, which would otherwise mix them up between queries."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[SlicesPartition]:
-        """Reads up to the newest number at this moment, so that reading ends although others send."""
+        """The numbers that are given out by now, so that reading comes to an end while others send."""
         with LoopThread() as loop:
             link = Link(self._options)
             try:

@@ -1,4 +1,4 @@
-"""Messages as Arrow batches: up to some thousand rows each, with a bound on their bytes."""
+"""Messages as Arrow batches: some hundreds to thousands of rows each, and never many bytes at once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from tandembus.spark.source.decoder import UNREADABLE, Rows, add_message
+from tandembus.spark.source.decoding import NUMBER_BITS, UNREADABLE, Rows, add_message
 from tandembus.spark.source.marks import sequence_number_of
-from tandembus.spark.source.ranges import NUMBER_BITS
 from tandembus.spark.source.schema import arrow_schema
 
 log = logging.getLogger("tandembus.spark")
@@ -26,8 +25,8 @@ def batches_of(
     max_bytes: int = BATCH_BYTES,
     state: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of encoded messages of one entity, in their order. Pages stay whole where they fit. `state`: the state
-    that each row shows instead of the message's present one."""
+    """Batches of encoded messages of one entity, in their order. Pages stay whole where they fit. `state`: the one that
+    each row shows in place of the message's present state."""
     limit = min(BATCH_BYTES, max_bytes)
     chunk: list[bytes] = []
     size = 0
@@ -42,7 +41,7 @@ def batches_of(
 
 
 def _parts(pages: Iterable[list[bytes]], limit: int) -> Iterator[tuple[list[bytes], int]]:
-    """Pages with their sizes; the messages of a page that is larger than a batch come one by one."""
+    """Pages with their sizes; of one that is larger than a batch, each message by itself."""
     for page in pages:
         size = sum(map(len, page))
         if len(page) <= BATCH_ROWS and size <= limit:
@@ -108,7 +107,7 @@ def _arrays(entity: str, rows: Rows, state: str | None) -> list[pa.Array]:
 
 
 def _texts(values: list[str | None]) -> pa.Array:
-    """Most messages have few of these fields: a column without any value is made at once."""
+    """Most messages have few of them: a column of nothing is made at once."""
     if values and values[0] is None and values.count(None) == len(values):
         return pa.nulls(len(values), pa.string())
     return pa.array(values, pa.string())

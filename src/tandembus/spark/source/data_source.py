@@ -1,4 +1,4 @@
-"""The entry point for Spark: names the data source and makes its readers and writers."""
+"""The door that Spark knocks at: names the data source and makes its readers and writers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,9 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from tandembus.spark.source.options import (
-    SourceOptions,
-    created_with,
-    parse_options,
-    require_entities,
-    table_schema,
-    with_table_options,
-)
+from tandembus.spark.source.options import SourceOptions, parse_options, require_entities
 from tandembus.spark.source.schema import spark_schema
+from tandembus.spark.source.table_options import created_with, table_schema, with_table_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,13 +40,13 @@ class ServiceBusDataSource(DataSource):
 
     @property
     def parsed(self) -> SourceOptions:
-        """The options, checked when they are first needed."""
+        """Checked when they are first needed."""
         if self._parsed is None:
             self._parsed = parse_options(self._given)
         return self._parsed
 
     def _parsed_for(self, schema: StructType) -> SourceOptions:
-        """Adds the options that the columns of a catalog table hold."""
+        """The columns of a table of the catalog hold its options."""
         self._given = with_table_options(self._given, schema)
         return self.parsed
 
@@ -72,7 +66,7 @@ class ServiceBusDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from tandembus.spark.source.stream_reader import StreamReader
 
-        # It checks the options in its calls: only then does Spark show the error.
+        # It checks the options when it is asked something: Spark shows the error then.
         return StreamReader(self._parsed_for(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -1,4 +1,4 @@
-"""A ledger on plain Service Bus operations: a message is set aside by deferring it.
+"""A ledger made of plain Service Bus operations: a message is set aside by deferring it.
 
 Nobody else may defer messages in such an entity, and one query reads it at a time: the service cannot tell whose
 deferred messages they are.
@@ -16,11 +16,12 @@ from tandembus.client import Disposition, Management, ReceivedMessage, Receiver
 from tandembus.client.errors import ClientFailure, ConnectionLost, SomeLocksLost
 from tandembus.clock import Clock
 from tandembus.errors import EntityNotFound, InvalidOperation, MessageLockLost, MessageNotFound
+from tandembus.spark.source.decoding import NUMBER_BITS
 from tandembus.spark.source.ledger import raise_unless_retired
 from tandembus.spark.source.link import Link
 from tandembus.spark.source.marks import Marks, marks_of, sequence_number_of
 from tandembus.spark.source.options import SourceOptions
-from tandembus.spark.source.ranges import NUMBER_BITS, Batch, FragmentRanges, full_number, numbers_of, ranges_of
+from tandembus.spark.source.ranges import Batch, FragmentRanges, full_number, numbers_of, ranges_of
 
 log = logging.getLogger("tandembus.spark")
 
@@ -28,9 +29,9 @@ RECEIVED_TOGETHER: Final = 250
 SETTLED_TOGETHER: Final = 100
 PEEKED_TOGETHER: Final = 250
 SETTLING_TRIES: Final = 16
-"""The most calls for finding locked messages among those to settle; the rest is settled the next time."""
+"""Calls to find what somebody has locked among so many; what is not settled then is left for the next time."""
 MOST_LATE: Final = 10_000
-"""The most messages that arrived too late and are held while others are looked for."""
+"""Messages that came too late, in hand while others are looked for."""
 FIRST_WAIT_S: Final = 1.0
 NEXT_WAIT_S: Final = 0.2
 LAST_SEQUENCE_NUMBER: Final = (1 << 63) - 1
@@ -47,17 +48,17 @@ class DeferralLedger:
         self._clock: Final = clock
         self._not_after: float | None = None
         self._unsettled: Final[dict[str, set[int]]] = {}
-        """Messages that are done, and were locked by somebody else when they were to be settled, such as a driver that
-        died a moment ago. By the entity's name in lower case, since a checkpoint may have another spelling."""
+        """Done with, and locked by somebody else when they were to be settled: a driver that died a moment ago. By the
+        entity's name in lower case, since a checkpoint may have another spelling."""
         self._held: Final[dict[str, dict[int, uuid.UUID]]] = {}
-        """Lock tokens, by number, of messages that were received before the connection was lost: whether they were
-        deferred is unknown."""
+        """Received, and nothing more is known: the connection was lost before the service had confirmed what came next.
+        By number, the lock token."""
 
     async def open(self) -> None:
-        """Does nothing: the service knows no owners."""
+        """The service knows no owners."""
 
     async def settle(self, batch: Batch) -> None:
-        """Tries again what could not be settled earlier, whatever the batch is."""
+        """What could not be settled earlier is tried again, whatever the batch is."""
         for entity, ranges in batch.items():
             self._unsettled.setdefault(entity.lower(), set()).update(numbers_of(ranges))
         for entity, numbers in self._unsettled.items():
@@ -68,7 +69,7 @@ class DeferralLedger:
                 numbers.clear()
 
     def unsettled(self) -> Batch:
-        """Nothing needs to be logged: a process that is started again finds them by browsing."""
+        """Nothing is written down: a process that is started again finds them by looking."""
         return {}
 
     async def _settle(self, entity: str, numbers: set[int]) -> None:
@@ -78,7 +79,7 @@ class DeferralLedger:
             await _settle(node, waiting[start : start + SETTLED_TOGETHER], numbers)
 
     async def still_set_aside(self, batch: Batch) -> Batch:
-        """Nobody else can have deferred messages; missing ones are left out when the batch is read."""
+        """Nobody else can have what is deferred; and what is not there is left out when it is read."""
         found: Batch = {}
         for entity, ranges in batch.items():
             try:
@@ -108,14 +109,14 @@ class DeferralLedger:
         try:
             await self._defer_more(entity, numbers, max_messages, max_bytes)
         except Exception as error:
-            # Deferred messages are planned now, or nobody would look for them. The locks of the others lapse.
+            # What is deferred is planned now, or nobody would look for it. The rest comes back when its locks lapse.
             if not numbers:
                 raise
             log.warning("%s: only what is deferred by now is planned: %s", entity, error)
         return ranges_of(numbers)
 
     async def _defer_held(self, entity: str) -> list[int]:
-        """Messages that were received before a connection was lost come first, or later ones would overtake them."""
+        """What was received before a connection was lost comes first, or later messages would overtake it."""
         held = self._held.get(entity)
         if not held:
             return []
@@ -127,7 +128,7 @@ class DeferralLedger:
         return [number for number, state in states.items() if state == DEFERRED]
 
     async def _defer_more(self, entity: str, numbers: list[int], max_messages: int, max_bytes: int) -> None:
-        """Adds to the numbers. Messages that arrived too late for the query stay locked while others are looked for."""
+        """Adds to the numbers. Messages that came too late for the query stay locked until others were looked for."""
         receiver = await self._receiver(entity)
         late: list[ReceivedMessage] = []
         room = max_bytes
@@ -153,7 +154,7 @@ class DeferralLedger:
             await _give_back(receiver, late)
 
     async def _defer(self, entity: str, receiver: Receiver, messages: Sequence[ReceivedMessage]) -> list[int]:
-        """The numbers of the messages that were deferred: their locks were still ours."""
+        """The numbers of those that were still ours to defer."""
         if not messages:
             return []
         numbers = {message.delivery_id: sequence_number_of(message.payload) for message in messages}
@@ -178,8 +179,8 @@ class DeferralLedger:
             self._held[entity].pop(sequence_number_of(message.payload), None)
 
     async def _is_to_wait(self, entity: str, give_up_at: float, late_count: int) -> bool:
-        """Whether to receive again after nothing was received. A query that ends with what is there waits as long as
-        something is: the service may be slow, or another receiver may give messages back."""
+        """Nothing was received. A query that is to end with what is there goes on as long as something is: the service
+        may be slow, or another receiver may give back what it holds."""
         if self._not_after is None:
             return False
         if not await self._has_timely(entity):
@@ -190,8 +191,8 @@ class DeferralLedger:
         return False
 
     async def _has_timely(self, entity: str) -> bool:
-        """Messages behind one that arrived too late arrived later still: the rest of its fragment is skipped, since
-        senders may be faster than this."""
+        """What stands behind a message that came too late came later still: the rest of its fragment is passed over,
+        since whoever sends meanwhile may be faster than this."""
         node = await self._link.management(entity)
         at = 0
         while at <= LAST_SEQUENCE_NUMBER and (page := await _peek(node, at)):
@@ -219,7 +220,7 @@ class DeferralLedger:
 
 
 async def _defer_locked(node: Management, held: dict[int, uuid.UUID], numbers: list[int]) -> None:
-    """Messages whose locks have lapsed are not held any more: they are received again, by us or by somebody else."""
+    """Those whose locks have lapsed are held no more: they are received again, by us or by somebody else."""
     try:
         if numbers:
             await node.settle(Disposition.DEFER, [held[number] for number in numbers])
@@ -232,8 +233,8 @@ async def _defer_locked(node: Management, held: dict[int, uuid.UUID], numbers: l
 
 
 async def _settle(node: Management, numbers: list[int], unsettled: set[int]) -> None:
-    """One missing number fails the whole call. Browsing shows which ones are there, and their list is halved until
-    those are found that somebody has locked."""
+    """One number that is not there fails the whole call: one look tells which are, and of these the list is halved
+    until those are found that somebody has locked."""
     if await _complete(node, numbers, unsettled):
         return
     there = await _states(node, [number for number in numbers if number in unsettled])
@@ -249,7 +250,7 @@ async def _settle(node: Management, numbers: list[int], unsettled: set[int]) -> 
 
 
 async def _complete(node: Management, numbers: list[int], unsettled: set[int]) -> bool:
-    """Complete these messages; True if all of them are settled now."""
+    """Whether all of them are settled now."""
     try:
         messages = await node.receive_deferred(numbers)
         tokens = [token for message in messages if (token := message.lock_token) is not None]
@@ -266,12 +267,12 @@ async def _peek(node: Management, at: int) -> list[Marks]:
 
 
 def _behind(page: list[Marks], at: int) -> int:
-    """The number to continue with, always further than `at`."""
+    """Where to go on; further in any case."""
     return max(at, max(int(one.number) for one in page)) + 1
 
 
 async def _states(node: Management, numbers: Sequence[int]) -> dict[int, int]:
-    """The states of those of these ascending numbers that are there: active, deferred or scheduled."""
+    """Of ascending numbers, those that are there: active, deferred or scheduled."""
     wanted = frozenset(numbers)
     found: dict[int, int] = {}
     place = 0
@@ -285,7 +286,7 @@ async def _states(node: Management, numbers: Sequence[int]) -> dict[int, int]:
 
 
 def _within(messages: Sequence[ReceivedMessage], max_bytes: int, has_one: bool) -> Sequence[ReceivedMessage]:
-    """The first messages that fit; `has_one`: at least one, whatever its size."""
+    """The first ones that fit; `has_one`: one does in any case."""
     size = 0
     for place, message in enumerate(messages):
         size += len(message.payload)
@@ -295,7 +296,7 @@ def _within(messages: Sequence[ReceivedMessage], max_bytes: int, has_one: bool) 
 
 
 async def _give_back(receiver: Receiver, messages: Sequence[ReceivedMessage]) -> None:
-    """If it fails, their locks lapse."""
+    """Where that fails, their locks lapse."""
     try:
         await receiver.release(*messages)
     except ClientFailure:

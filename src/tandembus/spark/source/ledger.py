@@ -21,6 +21,7 @@ from tandembus.errors import (
 from tandembus.spark.source.link import Link, is_transient
 from tandembus.spark.source.marks import marks_of
 from tandembus.spark.source.options import SourceOptions, require_owner
+from tandembus.spark.source.pages import share_of
 from tandembus.spark.source.ranges import Batch, FragmentRanges, count_of, intersection, union, without
 
 log = logging.getLogger("tandembus.spark")
@@ -33,26 +34,26 @@ class Ledger(Protocol):
     """Every call may be repeated when its outcome is unknown."""
 
     async def open(self) -> None:
-        """Make this process the owner of the query; an earlier process is refused from now on."""
+        """From now on this process decides for the query, and an earlier one does not any more."""
 
     async def settle(self, batch: Batch) -> None:
-        """Settle a batch, which may name entities that the query does not read any more or that are gone. Messages that
-        cannot be settled yet are tried again with every call."""
+        """Of entities that the query does not read any more, too; one that is gone by now has nothing to settle. What
+        cannot be settled yet is tried again with every call."""
 
     def unsettled(self) -> Batch:
-        """The messages that are done and could not be settled yet, to be logged with the next batch."""
+        """What is done and could not be settled yet: to be written down with the next batch."""
 
     async def still_set_aside(self, batch: Batch) -> Batch:
-        """The part of a batch, planned by an earlier process, that still has to be read."""
+        """What of a batch that an earlier process has planned is to be read."""
 
     async def left_over(self) -> Batch:
-        """The messages that an earlier process has set aside and not logged, or whose checkpoint was lost."""
+        """What is set aside already: an earlier process did not get to plan it, or lost its checkpoint."""
 
     async def plan(self, entity: str, max_messages: int, max_bytes: int) -> FragmentRanges:
-        """Set aside messages of an entity, up to these limits."""
+        """Set aside up to so many messages of an entity."""
 
     async def remember_ends(self) -> None:
-        """Plan no messages that arrive after this call."""
+        """From now on nothing is planned that arrives later."""
 
 
 def raise_unless_retired(error: EntityNotFound, entity: str, entities: Iterable[str]) -> None:
@@ -63,8 +64,8 @@ def raise_unless_retired(error: EntityNotFound, entity: str, entities: Iterable[
 
 
 async def settle_stopped(reservations: Reservations, owner: str, ranges: FragmentRanges) -> int:
-    """Settle messages of a query that has stopped, and return their number. The owner keeps its epoch, so that a query
-    that was started meanwhile continues."""
+    """Settle what a query that has stopped has done, and return how many messages it were. It keeps the epoch that the
+    owner has, so that a query that was started meanwhile goes on."""
     epochs = [one.epoch for one in await reservations.owners() if one.owner == owner]
     return await reservations.complete_ranges(owner, epochs[0], ranges) if epochs else 0
 
@@ -77,24 +78,24 @@ class NativeLedger:
         self._entities: Final = options.entities
         self._owner: Final = require_owner(options)
         self._epochs: Final[dict[str, int]] = {}
-        """By the entity's name in lower case, since a checkpoint may have another spelling."""
+        """By the name in lower case: a checkpoint may have another spelling, and it is one owner all the same."""
         self._requests: Final[dict[str, int]] = {}
         self._ends: dict[str, dict[int, int]] | None = None
         self._looked_at: Final[set[str]] = set()
-        """Entities that were searched for messages that the query leaves behind when it ends."""
+        """Entities in which it was looked for messages that the query ends without."""
         self._doubtful: Final[set[str]] = set()
-        """Entities with fragments that were out of reach when they were last planned or searched."""
+        """Entities of which fragments were missing when they were last planned, or looked through."""
         self._unreached: Final[dict[str, tuple[int, ...]]] = {}
-        """By the name in lower case, the fragments that do not know the epoch."""
+        """By the name in lower case, the fragments that have not heard of the epoch."""
         self._unsettled: Final[dict[str, FragmentRanges]] = {}
-        """By the name in lower case, the messages that are done in fragments that are out of reach."""
+        """Likewise, what is done in fragments that are out of reach."""
 
     async def open(self) -> None:
         """Entities that are out of reach are opened when they are planned."""
         await self._each_in_reach(self._epoch)
 
     async def _each_in_reach(self, work: Callable[[str], Awaitable[object]]) -> None:
-        """Do the work for every entity; those that are out of reach are searched later. Raises if all are."""
+        """Do it with every entity; those that are out of reach are looked through later. Raises when all are."""
         failures: list[Exception] = []
         for entity in self._entities:
             try:
@@ -123,7 +124,7 @@ class NativeLedger:
         return epoch
 
     async def _ask(self, entity: str, work: Callable[[Reservations, int], Awaitable[T]]) -> T:
-        """A fragment that came back after the owner was opened refuses the epoch until it is told."""
+        """A fragment that has come back since the owner was opened refuses the epoch until it gets it."""
         while True:
             epoch = await self._epoch(entity)
             try:
@@ -133,7 +134,7 @@ class NativeLedger:
                     raise
 
     async def _reach(self, entity: str, epoch: int) -> bool:
-        """Announce the epoch to fragments that do not know it; True if one has accepted it."""
+        """Whether a fragment has heard of the epoch only now."""
         out = self._unreached.get(entity.lower(), ())
         if not out:
             return False
@@ -160,7 +161,7 @@ class NativeLedger:
                 del self._unsettled[name]
 
     async def _settle(self, entity: str, ranges: FragmentRanges) -> FragmentRanges:
-        """Returns the messages in fragments that are out of reach; the other fragments do not wait for them."""
+        """Returns what lies in fragments that are out of reach: others are not kept waiting for it."""
         left: FragmentRanges = {}
         for part in [ranges] if len(ranges) == 1 else [ranges, *[{one: some} for one, some in ranges.items()]]:
             try:
@@ -180,7 +181,7 @@ class NativeLedger:
         return left
 
     async def still_set_aside(self, batch: Batch) -> Batch:
-        """Leaves out messages that an operator has released: others may have them, and the rest is planned again."""
+        """Not what an operator has released meanwhile: others may have it, and it is planned again when nobody has."""
         found: Batch = {}
         for entity, ranges in batch.items():
             try:
@@ -212,7 +213,7 @@ class NativeLedger:
         return found
 
     async def plan(self, entity: str, max_messages: int, max_bytes: int) -> FragmentRanges:
-        """The request keeps its number until it is answered, so that nothing is reserved twice if an answer is lost."""
+        """The request keeps its number until it is answered: then nothing is reserved twice when an answer is lost."""
         up_to = None if self._ends is None else self._ends[entity]
         request = self._requests.setdefault(entity, 1)
         answer = await self._ask(
@@ -228,26 +229,26 @@ class NativeLedger:
             log.warning("%s: fragments %s are out of reach, and left for later", entity, answer.missing_fragments)
             self._doubtful.add(entity)
         elif entity in self._doubtful:
-            # A fragment that went out of reach may have reserved messages without an answer. Whatever is reserved and
-            # not done has to be planned.
+            # One that went out of reach may have reserved messages and not said so. Whatever is reserved and not done
+            # is to be planned.
             reserved = await self._ask(entity, lambda one, epoch: one.reserved(self._owner, epoch))
             ranges = without(reserved, self._unsettled.get(entity.lower(), {}))
             self._doubtful.remove(entity)
         if count_of(answer.ranges):
             self._requests[entity] = request + 1  # else a try that is still under way would be left behind with it
         elif self._ends is not None and entity not in self._looked_at:
-            await self._report_left_over(entity, self._ends[entity])
+            await self._tell_what_is_left(entity, self._ends[entity])
             self._looked_at.add(entity)
         return ranges
 
-    async def _report_left_over(self, entity: str, ends: dict[int, int]) -> None:
-        """Logs whether messages are left. Searches only what was there at the start: senders may be faster than
-        this."""
+    async def _tell_what_is_left(self, entity: str, ends: dict[int, int]) -> None:
+        """Looks no further than what was there at the start: whoever sends meanwhile may be faster than this."""
+        page_bytes = share_of(self._link.options)
         for fragment, last in ends.items():
             at: int | None = 1
             while at is not None:
                 reservations = await self._link.reservations(entity)
-                page = await reservations.browse(fragment, at, last, LOOKED_AT_TOGETHER, self._link.options.page_bytes)
+                page = await reservations.browse(fragment, at, last, LOOKED_AT_TOGETHER, page_bytes)
                 if any(marks_of(payload).is_active() for payload in page.messages):
                     log.warning(
                         "%s: messages are left that a receiver holds, or another owner; start the query again for them",

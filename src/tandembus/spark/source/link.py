@@ -1,4 +1,4 @@
-"""A connection that is opened when it is needed and reopened when it was lost, with its links."""
+"""A connection that is made when it is needed and made again when it was lost, with what is open on it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 class Link:
-    """The connection of one process to the namespace."""
+    """One process's way to the namespace."""
 
     def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self.options: Final = options
@@ -78,7 +78,7 @@ class Link:
         return sender
 
     async def drop(self) -> None:
-        """Close the connection; the next use opens it again."""
+        """Whatever was open is made anew when it is asked for next."""
         bus, self._bus = self._bus, None
         self._nodes, self._senders, self._receivers, self._reservations = {}, {}, {}, {}
         if bus is not None:
@@ -88,8 +88,8 @@ class Link:
                 pass  # it is gone already
 
     async def patiently(self, work: Callable[[], Awaitable[T]], *, is_brief: bool = False) -> T:
-        """Repeat the work, with growing pauses, after errors that may pass, until the time for that is over.
-        `is_brief`: try once."""
+        """Do it again, with growing pauses, while trying again may help and the time for that is not over. `is_brief`:
+        once, and no more."""
         begun = self._clock.monotonic()
         pause_s = FIRST_PAUSE_S
         while True:
@@ -105,7 +105,7 @@ class Link:
 
 
 def _check_authority(options: SourceOptions) -> None:
-    """Raises for a wrong path of a certificate: it is no outage, and trying again does not help."""
+    """A wrong path is no outage: to try again does not help."""
     if options.ca_path is None or options.parsed_connection().use_emulator:
         return
     try:
@@ -118,7 +118,7 @@ def _check_authority(options: SourceOptions) -> None:
 
 
 def expired_token(connection: ConnectionString, now: float) -> Unauthorized | None:
-    """The error for a token that has expired: a service forgets it, and reports only that a right is missing."""
+    """A service forgets a token that expires, and then says only that a right is missing."""
     token = connection.signature or ""
     if not is_sas_token(token) or (end := parse_token(token).expires_at) > now:
         return None
@@ -127,7 +127,7 @@ def expired_token(connection: ConnectionString, now: float) -> Unauthorized | No
 
 
 def _explained(error: Exception, options: SourceOptions, now: float) -> Exception:
-    """The same kind of error, with a text that says what to do next."""
+    """The same kind of error, with what to do next."""
     if isinstance(error, EntityNotFound):
         return EntityNotFound(
             f"{error} A subscription is TOPIC/subscriptions/NAME; `tandembus queue list` and `tandembus topic list` "

@@ -1,4 +1,4 @@
-"""The options of the data source, checked before any connection is made. Nothing here shows a secret."""
+"""The options of the data source, checked before anything is connected to. Nothing here shows a secret."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tandembus.errors import InvalidArgument
 from tandembus.security.sas import ConnectionString, parse_connection_string
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 DEFAULT_MAX_MESSAGES: Final = 100_000
 DEFAULT_MAX_BYTES: Final = 256 * 1024 * 1024
@@ -21,11 +18,7 @@ FIRST_NUMBER: Final = 1
 LAST_NUMBER: Final = (1 << 48) - 1
 MAX_OWNER_LENGTH: Final = 128
 AMQP_PORTS: Final = (5671, 5672)
-NATIVE: Final = "native"
-BACKENDS: Final = (NATIVE, "azure")
-PAGE_BYTES: Final = 4 * 1024 * 1024
-SHARES: Final = 4
-"""Parts of `maxBytes`: pages that wait, the one under way, the messages of a batch of rows, and its columns."""
+BACKENDS: Final = ("native", "azure")
 PAYLOADS: Final = ("none", "also", "only")
 SUB_QUEUES: Final = {
     "": "",
@@ -33,7 +26,7 @@ SUB_QUEUES: Final = {
     "deadletter": "/$DeadLetterQueue",
     "transferdeadletter": "/$Transfer/$DeadLetterQueue",
 }
-"""The suffixes of `client.addresses`, whose import would take longer than Spark's processes should wait."""
+"""The suffixes of `client.addresses`; to import that takes longer than Spark's processes should wait."""
 NAMES: Final = (
     "connection",
     "connectionEnv",
@@ -54,11 +47,6 @@ NAMES: Final = (
     "keyColumns",
     "retryFor",
 )
-PROVIDER: Final = "provider"
-PREFIX: Final = "option."
-"""Spark's names for a table's data source, and for the options as they stand in its statement. Other properties are
-about the table."""
-METADATA: Final = "servicebus"
 _SPARKS_OWN: Final = ("path", "checkpointlocation", "query", "queryname")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASYNCHRONOUS: Final = "asyncprogresstracking"
@@ -66,12 +54,12 @@ _ASYNCHRONOUS: Final = "asyncprogresstracking"
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of a reader or writer. `connection` is left out of every text made from this."""
+    """What a reader or writer was asked to do. `connection` stays out of every text made from this."""
 
     connection: str | None = field(default=None, repr=False)
     connection_variable: str | None = None
     ca_path: str | None = None
-    backend: str = NATIVE
+    backend: str = "native"
     namespace_id: str | None = None
     entities: tuple[str, ...] = ()
     destination: str | None = None
@@ -86,12 +74,8 @@ class SourceOptions:
     key_columns: tuple[str, ...] = ()
     retry_for_s: float = DEFAULT_RETRY_FOR_S
 
-    @property
-    def page_bytes(self) -> int:
-        return max(1, min(PAGE_BYTES, self.max_bytes // SHARES))
-
     def connection_string(self) -> str:
-        """The connection string, looked up in the process that needs it."""
+        """Looked up when it is needed, in the process that needs it."""
         if self.connection is not None:
             return self.connection
         assert self.connection_variable is not None
@@ -107,7 +91,7 @@ class SourceOptions:
         return _parsed(self.connection_string())
 
     def namespace(self) -> str:
-        """Identifies the namespace: by its address, unless the option `namespaceId` gives it a name."""
+        """What tells this namespace from others: its address, unless the option `namespaceId` gives it a name."""
         if self.namespace_id is not None:
             return self.namespace_id
         parts = self.parsed_connection()
@@ -129,7 +113,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if connection is not None:
         _parsed(connection)
     if variable is not None and not _VARIABLE.fullmatch(variable):
-        # The value may be the secret itself.
+        # What was given may be the secret itself.
         raise InvalidArgument(
             "the option connectionEnv is the name of an environment variable (letters, digits and _) that holds the "
             "connection string, not the connection string: put that into a variable, and give its name"
@@ -179,7 +163,7 @@ def require_owner(options: SourceOptions) -> str:
 
 
 def check_stream(options: SourceOptions) -> None:
-    """Refuses options that a stream would ignore: it consumes, and nobody would notice that it took too much."""
+    """A stream consumes: it would not be seen that it took more than was meant."""
     require_entities(options)
     require_owner(options)
     if options.fragments or (options.from_sequence, options.to_sequence) != (FIRST_NUMBER, LAST_NUMBER):
@@ -193,7 +177,7 @@ def _parsed(connection: str) -> ConnectionString:
     try:
         return parse_connection_string(connection)
     except InvalidArgument:
-        # The original error may repeat a part of the connection string.
+        # Its own text could repeat a part of what was given.
         raise InvalidArgument(
             "this is no connection string: it has the form "
             "Endpoint=sb://HOST;SharedAccessKeyName=NAME;SharedAccessKey=KEY (`tandembus connection-string` prints one)"
@@ -260,43 +244,3 @@ def _owner(text: str | None) -> str | None:
     if len(text) > MAX_OWNER_LENGTH or not text.isprintable():
         raise InvalidArgument(f"the option owner is a name of at most {MAX_OWNER_LENGTH} printable characters")
     return text.strip()
-
-
-# Tables of Spark's catalog: CREATE TABLE ... USING servicebus OPTIONS (...). Spark hands the OPTIONS to the data source
-# once, when it asks for the columns, and later nothing but the columns. So the options travel with the first column, as
-# its metadata.
-
-
-def created_with(properties: Mapping[str, str]) -> dict[str, str] | None:
-    """The OPTIONS of the table that is created; None if it is no table of the catalog."""
-    if PROVIDER not in properties:
-        return None
-    return {name.removeprefix(PREFIX): value for name, value in properties.items() if name.startswith(PREFIX)}
-
-
-def table_schema(options: Mapping[str, str]) -> StructType:
-    """All columns, and the options with the first one."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from tandembus.spark.source.schema import arrow_schema
-
-    parsed = parse_options(options)
-    if parsed.connection is not None:
-        raise InvalidArgument(
-            "a table of Spark's catalog shows its options to everybody who may look at it: put the connection string "
-            "into an environment variable, and give that variable's name as the option connectionEnv"
-        )
-    if not parsed.entities and parsed.destination is None:
-        raise InvalidArgument("which entities? Give the option entities to read from, or entity to write to")
-    schema = from_arrow_schema(arrow_schema(parsed.payload))
-    schema.fields[0].metadata = {METADATA: dict(options)}
-    return schema
-
-
-def with_table_options(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Adds the options that the table was created with. Options that Spark passes now take precedence."""
-    for column in schema.fields:
-        found = (column.metadata or {}).get(METADATA)
-        if isinstance(found, dict):
-            return {**found, **options}
-    return dict(options)

@@ -7,22 +7,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-NUMBER_BITS: Final = 48
-NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
-"""The low bits of a sequence number count within a fragment; the high ones name the fragment."""
+from tandembus.spark.source.decoding import NUMBER_BITS, NUMBER_MASK
+
 Range = tuple[int, int]
 """First and last number, both included: the low 48 bits of sequence numbers."""
 FragmentRanges = dict[int, list[Range]]
-"""Ranges by fragment, in order and disjoint; a fragment without any is left out."""
+"""By fragment, in order and apart from each other; a fragment without any is left out."""
 Batch = dict[str, FragmentRanges]
 """Entity -> fragment -> ranges."""
 SMALL_GAP: Final = 256
-"""Ranges this close are read together, and the messages between them are dropped afterwards."""
+"""Ranges this close are read together, and what lies between them is left out afterwards."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of an entity that one task reads, in order. `fragment` None: all fragments, in one walk."""
+    """A part of an entity that one task reads, in order. `fragment` None: all of them, in one walk."""
 
     entity: str
     fragment: int | None
@@ -67,7 +66,7 @@ def count_of(ranges: FragmentRanges) -> int:
 
 
 def joined(ranges: Sequence[Range], gap: int = SMALL_GAP) -> list[Range]:
-    """Fewer and wider ranges that cover these: ranges that are at most `gap` apart become one."""
+    """Fewer and wider ranges that cover these: what is `gap` or less apart becomes one."""
     wide: list[Range] = []
     for first, last in sorted(ranges):
         if wide and first - wide[-1][1] - 1 <= gap:
@@ -108,8 +107,7 @@ C = TypeVar("C", bound=Counted)
 
 
 def packed(parts: Sequence[C], partition_count: int) -> list[list[C]]:
-    """At most `partition_count` partitions, about equally full. A part is never split, since its messages have an
-    order."""
+    """At most so many partitions, about equally full. A part is never split, since its messages have an order."""
     partitions: list[list[C]] = [[] for _ in range(min(partition_count, len(parts)))]
     counts = [0] * len(partitions)
     for each in sorted(parts, key=lambda one: -one.count):
@@ -135,6 +133,18 @@ def intersection(ours: FragmentRanges, others: FragmentRanges) -> FragmentRanges
 def without(ours: FragmentRanges, others: FragmentRanges) -> FragmentRanges:
     found = {fragment: _rest(some, others.get(fragment, [])) for fragment, some in ours.items()}
     return {fragment: some for fragment, some in found.items() if some}
+
+
+def first_of(ranges: FragmentRanges, count: int) -> FragmentRanges:
+    """So many at most, the lowest numbers of each fragment; fragments get equal shares, and what others leave."""
+    found: FragmentRanges = {}
+    by_size = sorted(ranges, key=lambda fragment: count_of({fragment: ranges[fragment]}))
+    for position, fragment in enumerate(by_size):
+        taken = _first(ranges[fragment], count // (len(by_size) - position))
+        if taken:
+            found[fragment] = taken
+            count -= count_of({fragment: taken})
+    return found
 
 
 def _common(ours: list[Range], others: list[Range]) -> list[Range]:
@@ -164,4 +174,14 @@ def _rest(ours: list[Range], others: list[Range]) -> list[Range]:
             here += 1
         if first <= last:
             found.append((first, last))
+    return found
+
+
+def _first(some: list[Range], count: int) -> list[Range]:
+    found: list[Range] = []
+    for first, last in some:
+        if count <= 0:
+            break
+        found.append((first, min(last, first + count - 1)))
+        count -= last - first + 1
     return found

@@ -1,4 +1,4 @@
-"""The columns of a message, as Spark declares them and as Arrow carries them, in the same order."""
+"""The columns of a message, as Spark declares them and as Arrow carries them: both name the same, in the same order."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ COLUMNS: Final = {
 }
 PAYLOAD: Final = "payload"
 WHERE_FROM: Final = ("entity", "fragment", "sequence_number")
-"""Identifies a message for good, also where only its payload is read."""
+"""What names a message for good, also where only its payload is read."""
 
 
 def columns_with(payload: str) -> dict[str, str]:
-    """The columns that a reader returns, by the option `payload`: `none`, `also` or `only`."""
+    """The columns that a reader gives, by the option `payload`: `none`, `also` or `only`."""
     if payload == "only":
         return {**{name: COLUMNS[name] for name in WHERE_FROM}, PAYLOAD: "binary"}
     return {**COLUMNS, PAYLOAD: "binary"} if payload == "also" else dict(COLUMNS)

@@ -1,49 +1,37 @@
 """Decides what the next batch of a stream is, and settles the one before; it knows nothing of Spark.
 
-The messages of a batch are set aside before Spark logs the batch. They are settled once Spark has logged that the batch
-is done, which is certain as soon as Spark asks for the next one.
+The rules: what a batch holds is set aside before Spark writes it down; it is settled when Spark has written down that
+it is done, which is certain as soon as Spark asks for what follows it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-from tandembus.clock import Clock
-from tandembus.errors import EntityNotFound, InvalidArgument, StaleEpoch, Unauthorized
-from tandembus.spark.source.deferral import DeferralLedger
-from tandembus.spark.source.ledger import Ledger, NativeLedger
+from tandembus.errors import EntityNotFound, StaleEpoch, Unauthorized
+from tandembus.spark.source.ledger import Ledger
 from tandembus.spark.source.link import Link, is_transient
-from tandembus.spark.source.options import NATIVE, SourceOptions, require_owner
-from tandembus.spark.source.ranges import Batch, count_of, union, without
+from tandembus.spark.source.offsets import (
+    Offset,
+    batch_ending_at,
+    check_offset,
+    done_at,
+    initial_offset,
+    offset_after,
+)
+from tandembus.spark.source.options import SourceOptions, require_owner
+from tandembus.spark.source.ranges import Batch, count_of, union
 
 log = logging.getLogger("tandembus.spark")
 
-VERSION: Final = 1
-NONE_YET: Final = -1
-OFFSETS: Final = "offsets"
-COMMITS: Final = "commits"
-"""In a checkpoint: Spark's logs of the batches that it has planned, and of those that are done."""
-Offset = dict[str, Any]
-"""What Spark writes into its log: not a position, but the messages of the last batch.
-
-`{"v": 1, "n": namespace, "o": owner, "e": batch counter, "b": {entity: {fragment: [[first, last], ...]}}}`, and in the
-same form as `"u"` messages of earlier batches that could not be settled when this one was planned, if there are any.
-"""
 NO_LIMIT: Final = (1 << 31) - 1
 NO_LIMIT_BYTES: Final = (1 << 62) - 1
 
 
-def ledger_for(link: Link, clock: Clock) -> Ledger:
-    if link.options.backend == NATIVE:
-        return NativeLedger(link, link.options)
-    return DeferralLedger(link, link.options, clock)
-
-
 class Stream:
-    """One query, in the process that plans it."""
+    """One query in the process that plans it."""
 
     def __init__(self, options: SourceOptions, link: Link, ledger: Ledger) -> None:
         self._options: Final = options
@@ -58,29 +46,27 @@ class Stream:
         self._ends_at_once = False
         self._refusal: Exception | None = None
         self._out: Final[set[str]] = set()
-        """Entities that could not be planned the last time: they are tried only once, so that the others need not
-        wait."""
+        """Entities that could not be planned the last time: they keep the others waiting once."""
 
     def initial(self) -> Offset:
         return initial_offset(self._namespace, self._owner)
 
     async def remember_ends(self) -> None:
-        """Make the query end with the messages that are there now."""
+        """The query is to end with what is there by now."""
         self._ends_at_once = True
         try:
             await self._link.patiently(self._open)
             await self._link.patiently(self._ledger.remember_ends)
         except (EntityNotFound, Unauthorized) as error:
-            # This may not be the namespace of the checkpoint, which only Spark's next call shows.
+            # Perhaps this is not the namespace of the checkpoint, which only Spark's next call tells.
             self._refusal = error
 
     async def latest(self, start: Offset, max_messages: int, max_bytes: int) -> Offset:
-        """The end of the next batch; `start` itself if there is nothing, or if the service cannot be reached for
-        now."""
+        """The end of the next batch; `start` itself if there is nothing, or if the service is out of reach for now."""
         return await self._latest(start, lambda: self._next(start, max_messages, max_bytes))
 
     async def latest_of_all(self, start: Offset) -> Offset:
-        """Like `latest`, with all messages that are there now in one batch, after which the query ends."""
+        """The same, with all that is there by now in one batch, and the query ends behind it."""
         self._ends_at_once = True
         return await self._latest(start, self._all)
 
@@ -103,7 +89,7 @@ class Stream:
         return self._planned
 
     async def batch(self, start: Offset, end: Offset) -> Batch:
-        """The messages of the batch between the two offsets, which may have been planned by an earlier process."""
+        """What to read for the batch between the two, which may be one that an earlier process has planned."""
         self._check(end)
         if start == end:
             return {}
@@ -129,7 +115,7 @@ class Stream:
             log.warning("a batch is settled later: %s", error)
 
     def _check(self, offset: Offset) -> None:
-        """Raises if the offset is of another namespace or owner, or if `remember_ends` was refused."""
+        """That it is of this namespace and owner; then that nothing was refused when the ends were asked for."""
         check_offset(offset, self._namespace, self._owner)
         if self._refusal is not None:
             raise self._refusal
@@ -140,13 +126,13 @@ class Stream:
             self._is_open = True
 
     async def _settle(self, offset: Offset) -> None:
-        """Settles this batch, and what is left of earlier ones."""
+        """Also when it is settled already: of an earlier one something may be left."""
         batch = {} if offset == self._settled else done_at(offset)
         await self._link.patiently(lambda: self._ledger.settle(batch))
         self._settled = offset
 
     async def _look_back(self) -> Batch:
-        """Returns, once, the messages that a process that is gone has set aside and not settled."""
+        """Once: whatever is set aside and not settled by now was planned by a process that is gone."""
         if self._has_looked_back:
             return {}
         found = await self._link.patiently(self._ledger.left_over)
@@ -157,7 +143,7 @@ class Stream:
         return await self._look_back() or await self._plan(start["e"], max_messages, max_bytes)
 
     async def _plan(self, turn: int, max_messages: int, max_bytes: int) -> Batch:
-        """Every entity gets its share of bytes, and of messages also what others leave. They take turns to be first."""
+        """Each entity may give its share of bytes; of messages also what others leave. Each is first in turn."""
         entities = self._options.entities
         first = turn % len(entities)
         share_bytes = max(1, max_bytes // len(entities))
@@ -189,7 +175,7 @@ class Stream:
         return batch
 
     async def _all(self) -> Batch:
-        """Asks until nothing is left, because the service bounds how much it sets aside at once."""
+        """The service bounds what it sets aside at once: so it is asked until there is nothing more."""
         await self._link.patiently(self._ledger.remember_ends)
         batch = await self._look_back()
         for entity in self._options.entities:
@@ -208,93 +194,3 @@ class Stream:
             "reserved, so this one ends; nothing is lost: the other query goes on with its messages, released ones are "
             "back in the queue. Give every query an owner of its own, and start this one again if it was released"
         )
-
-
-# Offsets.
-
-
-def initial_offset(namespace: str, owner: str) -> Offset:
-    return {"v": VERSION, "n": namespace, "o": owner, "e": 0, "b": {}}
-
-
-def offset_after(start: Offset, batch: Batch, owner: str, unsettled: Batch | None = None) -> Offset:
-    """The offset at the end of a batch that follows `start`."""
-    offset = {"v": VERSION, "n": start["n"], "o": owner, "e": start["e"] + 1, "b": _written(batch)}
-    return {**offset, "u": _written(unsettled)} if unsettled else offset
-
-
-def batch_ending_at(offset: Offset) -> Batch:
-    return _read(offset["b"])
-
-
-def done_at(offset: Offset, *, is_done: bool = True) -> Batch:
-    """Returns the messages to settle: the batch that ends here, if it is done, and the rest of earlier ones."""
-    batch = batch_ending_at(offset)
-    done = batch if is_done else {}
-    for entity, ranges in _read(offset.get("u", {})).items():
-        spelled = next((each for each in batch if each.lower() == entity.lower()), entity)
-        # A message that is in the batch again was released in between.
-        left = without(ranges, batch.get(spelled, {}))
-        if left:
-            done = {**done, spelled: union((done.get(spelled, {}), left))}
-    return done
-
-
-def _written(batch: Batch) -> dict[str, dict[str, list[list[int]]]]:
-    return {
-        entity: {str(fragment): [list(one) for one in ranges] for fragment, ranges in sorted(fragments.items())}
-        for entity, fragments in sorted(batch.items())
-    }
-
-
-def _read(content: dict[str, Any]) -> Batch:
-    return {
-        entity: {int(fragment): [(first, last) for first, last in ranges] for fragment, ranges in fragments.items()}
-        for entity, fragments in content.items()
-    }
-
-
-def check_offset(offset: Offset, namespace: str, owner: str) -> None:
-    """Raises InvalidArgument for an offset of another version, namespace or owner. Offsets of the first version may
-    lack the owner."""
-    if not isinstance(offset, dict) or not {"v", "n", "e", "b"} <= offset.keys():
-        raise InvalidArgument(
-            "the checkpoint has no offsets of servicebus: it is that of a query with another source. Give this one a "
-            "checkpoint of its own"
-        )
-    if offset["v"] != VERSION:
-        raise InvalidArgument(
-            f"the checkpoint has offsets of version {offset['v']!r}, and this is version {VERSION}: use the "
-            "tandembus that wrote it, or a new checkpoint"
-        )
-    if offset["n"] != namespace:
-        raise InvalidArgument(
-            f"the checkpoint belongs to the namespace {offset['n']!r}, and this is {namespace!r}: use a checkpoint of "
-            f"its own for each namespace; if it is the same one at a new address, give the option "
-            f"namespaceId={offset['n']}"
-        )
-    if offset.get("o", owner) != owner:
-        raise InvalidArgument(
-            f"the checkpoint belongs to the owner {offset['o']!r}, and this is {owner!r}, which could not settle the "
-            f"last batch of the other: give the option owner={offset['o']}, or a new checkpoint"
-        )
-
-
-def newest(names: Iterable[str]) -> int:
-    """The number of the last batch in one of Spark's logs, which has a file for each batch and compacts them at
-    times."""
-    numbers = [name.removesuffix(".compact") for name in names]
-    return max([int(number) for number in numbers if number.isdecimal()], default=NONE_YET)
-
-
-def offsets_in(text: str, owner: str) -> list[Offset]:
-    """Returns the offsets of an owner's queries in a file of Spark's log, which has a line for each source."""
-    found: list[Offset] = []
-    for line in text.splitlines():
-        try:
-            offset = json.loads(line)
-        except ValueError:
-            continue  # the version of the file
-        if isinstance(offset, dict) and {"v", "n", "e", "b"} <= offset.keys() and offset.get("o", owner) == owner:
-            found.append(offset)
-    return found

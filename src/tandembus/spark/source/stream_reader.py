@@ -1,4 +1,4 @@
-"""Consumes entities as streams: passes Spark's calls for a streaming source on to `Stream`."""
+"""Consumes entities as streams: what Spark asks of a streaming source, answered by `Stream`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from pyspark.sql.streaming.datasource import (
 
 from tandembus.clock import SystemClock
 from tandembus.loop_thread import LoopThread
+from tandembus.spark.source.backends import NATIVE, ledger_for
 from tandembus.spark.source.batch_reader import SlicesPartition, read_slices
 from tandembus.spark.source.link import Link
-from tandembus.spark.source.options import NATIVE, SourceOptions, check_stream, require_owner
+from tandembus.spark.source.offsets import Offset, initial_offset
+from tandembus.spark.source.options import SourceOptions, check_stream, require_owner
 from tandembus.spark.source.ranges import packed, slices_of
-from tandembus.spark.source.stream import Offset, Stream, initial_offset, ledger_for
+from tandembus.spark.source.stream import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,8 +32,7 @@ ACTIVE: Final = "active"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark makes and copies it in many processes. Only the process that plans the query connects, and each task
-    does."""
+    """Made and copied in many processes; only the one that plans the query connects, and tasks for themselves."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -62,9 +63,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SlicesPartition):
-            # Each deferred number is that of a message; between reserved ones there may be gaps.
+            # The numbers of a deferred message each; between reserved ones there may be gaps.
             are_listed = self._options.backend != NATIVE
-            # The messages are set aside now: rows show the state that they had before.
+            # They are set aside by now: rows show the state that they had before.
             yield from read_slices(self._options, partition.slices, are_listed=are_listed, state=ACTIVE)
 
     def commit(self, end: Offset) -> None:

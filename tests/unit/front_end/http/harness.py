@@ -15,17 +15,16 @@ from yarl import URL
 
 from tandembus.broker.message_broker import MessageBroker
 from tandembus.clock import Clock, SystemClock
-from tandembus.descriptions import AuthorizationRule, EntityDescription, RuleDescription
+from tandembus.descriptions import AuthorizationRule, QueueDescription
 from tandembus.front_end.http.connection import HttpConnection, HttpTimings
 from tandembus.front_end.http.server import build_application, build_runner, http_protocol_factory
 from tandembus.front_end.http.surroundings import Surroundings
 from tandembus.front_end.listener import Doors, Listener, Speaker, listen
 from tandembus.limits import Limits
 from tandembus.metering import Meter
-from tandembus.namespace.catalog import Catalog
+from tandembus.namespace.catalog import Catalog, QueueEntry
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entity import Entity, EntityCounts
-from tandembus.namespace.entries import Entry
 from tandembus.namespace.local_namespace import LocalNamespace
 from tandembus.namespace.policies import entity_policies, policy_of
 from tandembus.security.claims import Authorizer, Policy, Right
@@ -48,17 +47,17 @@ class FailingNamespace(LocalNamespace):
     asked_for: list[str]
     """Entities that were opened, or found open."""
 
-    async def create(self, description: EntityDescription, default_rule: RuleDescription | None = None) -> Entry:
+    async def create_queue(self, description: QueueDescription) -> QueueEntry:
         self._fail()
-        return await super().create(description, default_rule)
+        return await super().create_queue(description)
 
-    async def update(self, description: EntityDescription) -> Entry:
+    async def update_queue(self, description: QueueDescription) -> QueueEntry:
         self._fail()
-        return await super().update(description)
+        return await super().update_queue(description)
 
-    async def delete(self, description: EntityDescription) -> None:
+    async def delete_queue(self, name: str) -> None:
         self._fail()
-        await super().delete(description)
+        await super().delete_queue(name)
 
     async def entity(self, path: str) -> Entity:
         self.asked_for.append(path)

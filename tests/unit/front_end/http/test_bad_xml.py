@@ -11,10 +11,10 @@ from xml.parsers import expat
 import pytest
 
 from tandembus.descriptions import QueueDescription
-from tandembus.descriptions.atom import ATOM, SERVICE_BUS
-from tandembus.descriptions.xml_reader import MAX_ATTRIBUTES, MAX_ELEMENTS, SAFER_EXPAT, old_parser_note, read_xml
 from tandembus.errors import BusError
+from tandembus.front_end.http.atom import ATOM, SERVICE_BUS
 from tandembus.front_end.http.entity_xml import read_entity
+from tandembus.front_end.http.xml_reader import MAX_ATTRIBUTES, MAX_ELEMENTS, SAFER_EXPAT, old_parser_note, read_xml
 from tandembus.limits import Limits
 from tests.covers import covers
 
@@ -38,8 +38,7 @@ sys.addaudithook(_watch)
 
 
 def read(data: bytes) -> QueueDescription:
-    request = read_entity(read_xml(data, LIMITS.max_management_body_bytes, LIMITS.max_xml_depth))
-    return QueueDescription("orders", **request.settings)
+    return read_entity(read_xml(data, LIMITS.max_management_body_bytes, LIMITS.max_xml_depth)).queue("orders")
 
 
 def entry(inner: str, head: str = "") -> bytes:

@@ -10,7 +10,7 @@ import pytest
 
 from tandembus import errors
 from tandembus.descriptions import AuthorizationRule, QueueDescription
-from tandembus.descriptions.atom import ATOM, SERVICE_BUS
+from tandembus.front_end.http.atom import ATOM, SERVICE_BUS
 from tandembus.front_end.http.server import HEALTHY
 from tandembus.front_end.http.statuses import STATUSES
 from tandembus.limits import Limits

@@ -6,7 +6,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tandembus.amqp.encoding.values import int_
 from tandembus.descriptions import (
     CorrelationFilter,
     QueueDescription,
@@ -16,7 +15,7 @@ from tandembus.descriptions import (
     TopicDescription,
     TrueFilter,
 )
-from tandembus.descriptions.atom import ATOM, INSTANCE, SERVICE_BUS
+from tandembus.front_end.http.atom import ATOM, INSTANCE, SERVICE_BUS
 from tandembus.metering.slot import SEND
 from tests.covers import covers
 from tests.unit.front_end.http.harness import Reply, RunningFrontEnd
@@ -367,4 +366,4 @@ async def test_a_rule_with_too_many_values_is_refused(front_end: RunningFrontEnd
     assert (await front_end.request("PUT", "/events/subscriptions/audit/rules/r", document)).status == 201
     wanted = front_end.namespace.rules("events", "audit")[1].filter
     assert isinstance(wanted, CorrelationFilter)
-    assert wanted.properties == tuple((f"k{number}", int_(1)) for number in range(10))
+    assert wanted.properties == tuple((f"k{number}", 1) for number in range(10))

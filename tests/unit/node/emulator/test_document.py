@@ -21,7 +21,7 @@ from tandembus.descriptions import (
 )
 from tandembus.limits import Limits
 from tandembus.node.emulator import EmulatorConfig, read_emulator_config
-from tandembus.node.emulator.document import keys_of
+from tandembus.node.emulator.document import QUEUE_PROPERTIES
 from tests.covers import covers
 from tests.unit.node.emulator.config_json import QUEUE, TOPIC, changed, config, queue, topic, write
 
@@ -217,7 +217,7 @@ PROPERTIES = f"{NAMESPACE}.Queues[0].Properties"
         (f"{PROPERTIES}.LockDuration", "-PT1M", f"{PROPERTIES}.LockDuration: the value: '-PT1M' is negative"),
         (f"{PROPERTIES}.LockDuration", "P99999999D", f"{PROPERTIES}.LockDuration: it cannot be for ever"),
         (f"{PROPERTIES}.DuplicateDetectionHistoryTimeWindow", "PT4S", "TimeWindow is 4 s; allowed: 5 s to 604800 s"),
-        (f"{PROPERTIES}.DefaultMessageTimeToLive", "PT0S", "DefaultMessageTimeToLive is 0 s; allowed: 0.001 s up"),
+        (f"{PROPERTIES}.DefaultMessageTimeToLive", "PT0S", "DefaultMessageTimeToLive is 0 s; allowed: more than 0 s"),
         (f"{PROPERTIES}.MaxDeliveryCount", "3", f'{PROPERTIES}.MaxDeliveryCount: "3" is not a whole number'),
         (f"{PROPERTIES}.MaxDeliveryCount", 3.0, f"{PROPERTIES}.MaxDeliveryCount: 3.0 is not a whole number"),
         (f"{PROPERTIES}.MaxDeliveryCount", True, f"{PROPERTIES}.MaxDeliveryCount: true is not a whole number"),
@@ -321,7 +321,7 @@ PLACES = [
     f"{NAMESPACE}.Queues",
     f"{NAMESPACE}.Queues[0]",
     PROPERTIES,
-    *[f"{PROPERTIES}.{key}" for key in keys_of(QueueDescription)],
+    *[f"{PROPERTIES}.{key}" for key in QUEUE_PROPERTIES],
 ]
 
 

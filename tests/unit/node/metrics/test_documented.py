@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tandembus.node.metrics import entity_metrics, families, store_metrics
-from tandembus.pairing.syphon import observer as syphon_observer
+from tandembus.pairing import syphon_observer
 from tandembus.prometheus import COUNTER, HISTOGRAM, Family
 from tests.covers import covers
 

@@ -10,8 +10,8 @@ import pytest
 
 from tandembus.errors import InvalidArgument
 from tandembus.spark.jobs.capture import NOTE, QUERY, SINK_LOG, CaptureOptions, claim_output
-from tandembus.spark.jobs.files import Folder
-from tandembus.spark.source.stream import newest
+from tandembus.spark.jobs.hadoop_files import Folder
+from tandembus.spark.source.offsets import newest
 from tests.covers import covers
 
 CONNECTION = "Endpoint=sb://contoso.example;SharedAccessKeyName=listen;SharedAccessKey=c2VjcmV0"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandembus.spark.jobs.reconcile import Names
+from tandembus.spark.jobs.reconcile_names import Names, Written
 from tandembus.spark.jobs.reconcile_stores import (
     ALWAYS_MS,
     Lane,
@@ -38,34 +37,32 @@ def store(*lives: Life) -> StoreRecords:
 
 
 @covers("D5")
-@pytest.mark.parametrize(
-    ("lives", "last", "missing_count", "doubtful_until", "doubtful_until_at", "is_partial"),
-    [
-        pytest.param([life(1, 1, 10), life(2, 11, 12)], 12, 0, 0, 1000, False, id="without a hole"),
-        pytest.param([life(1, 1, 10), life(3, 11, 20), life(4, 21, 30)], 30, 0, 11, 11_000, False, id="unaudited life"),
-        # Lives 4 and 5 were written, then a copy from life 3 was opened: as life 4, behind all records.
-        pytest.param(
-            [life(3, 1, 9), Life("ab", 4, 10, 40, 21, 10_000, 40_000, 1), life(5, 20, 29)],
-            40,
-            0,
-            30,
-            29_000,
-            False,
-            id="older copy put back",
-        ),
-        pytest.param([life(1, 1, 10, missing=2)], 10, 2, 10, 10_000, True, id="records missing"),
-        pytest.param([life(1, 7, 10)], 10, 0, 0, 7000, True, id="oldest file gave way"),
-        pytest.param(
-            [life(1, 1, 10), Life("ab", 2, 11, None, 0, 11_000, 11_000, 1)], 10, 0, 0, 1000, False, id="being written"
-        ),
-    ],
-)
-def test_how_far_the_records_of_a_store_are_certain(
-    lives: list[Life], last: int, missing_count: int, doubtful_until: int, doubtful_until_at: int, is_partial: bool
-) -> None:
-    found = store(*lives)
-    assert (found.last, found.missing_count, found.doubtful_until) == (last, missing_count, doubtful_until)
-    assert (found.doubtful_until_at, found.is_partial) == (doubtful_until_at, is_partial)
+def test_records_without_a_hole_leave_doubt_only_about_what_came_before_them() -> None:
+    found = store(life(1, 1, 10), life(2, 11, 12))
+    assert (found.first, found.last, found.missing_count, found.doubtful_until) == (1, 12, 0, 0)
+    assert found.doubtful_until_at == 1000
+    assert not found.is_partial
+
+
+@covers("D5")
+def test_a_life_without_an_audit_leaves_what_was_there_in_doubt() -> None:
+    found = store(life(1, 1, 10), life(3, 11, 20), life(4, 21, 30))
+    assert (found.doubtful_until, found.doubtful_until_at) == (11, 11_000)
+
+
+@covers("D5")
+def test_an_older_copy_that_was_put_back_does_too() -> None:
+    # Lives 4 and 5 were written, then a copy from life 3 was opened: as life 4, behind all records.
+    found = store(life(3, 1, 9), Life("ab", 4, 10, 40, 21, 10_000, 40_000, 1), life(5, 20, 29))
+    assert found.doubtful_until == 30
+    assert found.missing_count == 0
+
+
+@covers("D5")
+def test_where_records_are_missing_nothing_is_certain() -> None:
+    found = store(life(1, 1, 10, missing=2))
+    assert (found.missing_count, found.doubtful_until, found.is_partial) == (2, 10, True)
+    assert store(life(1, 7, 10)).is_partial, "the oldest file gave way"
 
 
 @covers("D5")
@@ -79,6 +76,12 @@ def test_every_missing_record_is_counted(numbers: set[int], per_life: int) -> No
     whole = set(range(min(numbers), max(numbers) + 1))
     assert found.missing_count == len(whole - numbers)
     assert (found.doubtful_until >= max(numbers)) == bool(whole - numbers)
+
+
+@covers("D5")
+def test_a_record_that_is_still_being_written_is_not_missing() -> None:
+    found = store(life(1, 1, 10), Life("ab", 2, 11, None, 0, 11_000, 11_000, 1))
+    assert (found.last, found.missing_count) == (10, 0)
 
 
 @covers("D5")
@@ -128,12 +131,13 @@ def test_a_backlog_for_a_namespace_without_records_is_told() -> None:
 @covers("D5")
 def test_names_are_shown_as_they_are_written_at_home() -> None:
     written = [
-        ("contoso", "orders", "ORDERS", True),
-        ("contoso", "orders", "Orders", False),
-        ("fabrikam", "orders", "orders", False),
+        Written("contoso", "orders", "ORDERS", is_backlog=True),
+        Written("contoso", "orders", "Orders", is_backlog=False),
+        Written("fabrikam", "orders", "orders", is_backlog=False),
     ]
-    names = Names(["Contoso", "Fabrikam"], written)
-    names.add([("contoso", "orders", "oRDERS"), ("contoso", "new", "New")])
-    assert names.shown("contoso", "orders") == {"namespace": "Contoso", "entity": "Orders"}
-    assert names.shown("contoso", "new") == {"namespace": "Contoso", "entity": "New"}
+    names = Names.of(written, ["Contoso", "Fabrikam"])
+    names.add([Written("contoso", "orders", "oRDERS"), Written("contoso", "new", "New")])
+    assert names.entity("contoso", "orders") == "Orders"
+    assert names.entity("contoso", "new") == "New"
+    assert names.namespace("contoso") == "Contoso"
     assert names.homes["orders"] == "contoso", "it is the one that has a backlog"

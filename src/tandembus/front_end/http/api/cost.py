@@ -12,12 +12,12 @@ from typing import Final
 
 from aiohttp import web
 
-from tandembus.descriptions.durations import format_time, parse_integer
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.cost_watch import CostWatch, FailoverUsed, rows_to_document
 from tandembus.front_end.http.api.routes import Route, asked, told_beside
 from tandembus.front_end.http.surroundings import MeterSource
+from tandembus.front_end.http.values import format_time, parse_integer
 from tandembus.metering import MeterTotals, figures
 from tandembus.metering.bills import Bill, PriceBook, Used
 from tandembus.metering.failover_costs import failover_bill

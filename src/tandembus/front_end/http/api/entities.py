@@ -1,4 +1,4 @@
-"""Lists entities page by page, and shows one with all its details."""
+"""Which entities there are, a page at a time, and all there is to know of one of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.descriptions import EntityKind
-from tandembus.descriptions.durations import parse_integer
-from tandembus.descriptions.forms import forms_of
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
 from tandembus.front_end.http.api.routes import Route, asked, told
+from tandembus.front_end.http.api.setting_fields import KINDS, field_documents
+from tandembus.front_end.http.values import parse_integer
 from tandembus.namespace.catalog_view import CatalogView
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
@@ -44,7 +44,7 @@ class EntityRoutes:
         self._documents = documents
 
     def routes(self) -> list[Route]:
-        """These routes also answer while an injected fault makes the namespace unavailable."""
+        """Told also while a fault says that the namespace is out: that is when people look."""
         return [
             Route("GET", "entities", self._list, is_about_itself=True),
             Route("GET", "entity", self._get, is_about_itself=True),
@@ -76,7 +76,7 @@ class EntityRoutes:
 
     async def _settings(self, request: web.Request) -> web.Response:
         self._access.check_any(request)
-        return told({kind.value: forms_of(kind, self._namespace.limits) for kind in EntityKind})
+        return told({kind.value: field_documents(kind, self._namespace.limits) for kind in KINDS})
 
 
 def found(namespace: Namespace, path: str) -> Entry:
@@ -107,7 +107,7 @@ def parse_listing(request: web.Request) -> Listing:
 
 
 def _keys(catalog: CatalogView, listing: Listing) -> list[str]:
-    """Returns the keys of all matching entities in order, without opening the entities."""
+    """Of all that are asked for, in order: names are looked through, entities are not touched."""
     if listing.topic is not None:
         return catalog.subscription_keys(listing.topic, listing.search)
     if listing.kind is not None:

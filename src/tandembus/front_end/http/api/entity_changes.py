@@ -1,20 +1,20 @@
-"""Creates, updates and deletes queues, topics and subscriptions from JSON."""
+"""Creating, changing and deleting queues, topics and subscriptions, described in JSON."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
 from tandembus.descriptions import (
     EntityDescription,
     EntityKind,
+    QueueDescription,
     RuleDescription,
     SubscriptionDescription,
+    TopicDescription,
 )
-from tandembus.descriptions.entities import CLASSES
-from tandembus.descriptions.forms import read_settings
 from tandembus.descriptions.names import DEFAULT_RULE_NAME
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.access import Access
@@ -23,8 +23,10 @@ from tandembus.front_end.http.api.entities import found
 from tandembus.front_end.http.api.entity_documents import EntityDocuments
 from tandembus.front_end.http.api.routes import Document, Route, asked, read_document, told
 from tandembus.front_end.http.api.rule_json import read_rule
+from tandembus.front_end.http.api.setting_fields import read_settings
 from tandembus.metering import NAMESPACE_ENTITY, Meter
 from tandembus.metering.slot import MANAGE, NORMAL
+from tandembus.namespace.entries import Entry
 from tandembus.namespace.namespace import Namespace
 from tandembus.namespace.paths import split_subscription
 from tandembus.security.claims import Claims, Right
@@ -59,7 +61,7 @@ class EntityChanges:
         rule = self._default_rule(wanted, document.get("default_rule"))
         self._access.check_forwarding(request, claims, wanted, None)
         try:
-            entry = await self._namespace.create(wanted, rule)
+            entry = await self._made(wanted, rule)
         finally:
             self._charge(path)
         return told(await self._documents.whole(entry, claims), 201)
@@ -70,15 +72,20 @@ class EntityChanges:
         self._charge(path)
         async with self._namespace.describing:
             known = found(self._namespace, path).description
-            wanted = replace(known, **read_settings(known.kind, document.get("settings")))
-            self._access.check_forwarding(request, claims, wanted, known)
-            entry = await self._namespace.update(wanted)
+            changes = read_settings(known.kind, document.get("settings"))
+            entry = await self._changed(request, claims, known, changes)
         return told(await self._documents.whole(entry, claims))
 
     async def _delete(self, request: web.Request) -> web.Response:
         path, _ = await self._begin(request)
         self._charge(path)
-        await self._namespace.delete(found(self._namespace, path).description)
+        known = found(self._namespace, path).description
+        if isinstance(known, QueueDescription):
+            await self._namespace.delete_queue(known.name)
+        elif isinstance(known, TopicDescription):
+            await self._namespace.delete_topic(known.name)
+        else:
+            await self._namespace.delete_subscription(known.topic_name, known.name)
         return web.Response(status=204)
 
     async def _begin(self, request: web.Request) -> tuple[str, Claims]:
@@ -99,7 +106,7 @@ class EntityChanges:
         return document
 
     def _default_rule(self, wanted: EntityDescription, document: object) -> RuleDescription | None:
-        """Returns None where a subscription begins with the rule that takes everything."""
+        """None: the one that takes everything."""
         if document is None:
             return None
         if not isinstance(wanted, SubscriptionDescription) or not isinstance(document, dict):
@@ -109,14 +116,32 @@ class EntityChanges:
             raise InvalidArgument("The name of a rule must be a text.")
         return read_rule(document, name, self._namespace.limits.max_rule_values)
 
+    async def _made(self, wanted: EntityDescription, rule: RuleDescription | None) -> Entry:
+        if isinstance(wanted, QueueDescription):
+            return await self._namespace.create_queue(wanted)
+        if isinstance(wanted, TopicDescription):
+            return await self._namespace.create_topic(wanted)
+        return await self._namespace.create_subscription(wanted, rule)
+
+    async def _changed(
+        self, request: web.Request, claims: Claims, known: EntityDescription, changes: dict[str, Any]
+    ) -> Entry:
+        wanted = replace(known, **changes)
+        self._access.check_forwarding(request, claims, wanted, known)
+        if isinstance(wanted, QueueDescription):
+            return await self._namespace.update_queue(wanted)
+        if isinstance(wanted, TopicDescription):
+            return await self._namespace.update_topic(wanted)
+        return await self._namespace.update_subscription(wanted)
+
     def _charge(self, path: str) -> None:
-        """Meters one management operation."""
+        """One operation of management, as over every other way."""
         entry = self._namespace.catalog.find(path)
         self._meter.count(NAMESPACE_ENTITY if entry is None else entry.key, MANAGE, NORMAL, 0, 1, 0)
 
 
 def described(path: str, document: Document) -> EntityDescription:
-    """The entity to create. Raises InvalidArgument; the namespace checks names and values."""
+    """What is to be created. Raises InvalidArgument; whether names and values are right is checked where it is made."""
     word = document.get("kind")
     kind = _KINDS.get(word) if isinstance(word, str) else None
     if kind is None:
@@ -125,6 +150,7 @@ def described(path: str, document: Document) -> EntityDescription:
     parts = split_subscription(path)
     if (kind is EntityKind.SUBSCRIPTION) != (parts is not None):
         raise InvalidArgument(f"A {kind.value} cannot be called '{path[:300]}'.")
-    if parts is None:
-        check_is_free(path)
-    return CLASSES[kind](*(parts or (path,)), **settings)
+    if parts is not None:
+        return SubscriptionDescription(*parts, **settings)
+    check_is_free(path)
+    return QueueDescription(path, **settings) if kind is EntityKind.QUEUE else TopicDescription(path, **settings)

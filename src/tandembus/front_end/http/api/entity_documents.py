@@ -1,4 +1,4 @@
-"""Renders an entity as JSON: settings, live counts and status, limited to what the caller's claims allow."""
+"""An entity as JSON: what it is, how it is at the moment, and as much of that as who asks may know."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 from tandembus.descriptions import EntityDescription, SubscriptionDescription, TopicDescription
 from tandembus.descriptions.changes import shown_size_in_megabytes
-from tandembus.descriptions.durations import format_time
-from tandembus.descriptions.forms import shown_settings
+from tandembus.descriptions.records import to_record
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.counters import Counters, of_entity
 from tandembus.front_end.http.topology import TopologyQuery, TopologySource
+from tandembus.front_end.http.values import format_time
 from tandembus.interconnect.requests import Counts
 from tandembus.namespace.entries import Entry
 from tandembus.namespace.fragment_counts import fragment_counts, total_of
@@ -51,7 +51,7 @@ class EntityDocuments:
         is_managed = self._access.allows(claims, Right.MANAGE, entry.key)
         return {
             **self._summary(entry, claims, counts, of_entity(counted.by_entity, entry.key)),
-            "settings": shown_settings(entry.description) if is_managed else {},
+            "settings": settings_document(entry.description) if is_managed else {},
             "created_at": format_time(entry.created_at),
             "modified_at": format_time(entry.updated_at),
             "accessed_at": format_time(self._namespace.accessed_at(path)),
@@ -67,7 +67,7 @@ class EntityDocuments:
         }
 
     async def counts_of(self, entry: Entry) -> list[Counts | None]:
-        """Returns the counts of each fragment; None for a fragment that cannot be reached."""
+        """Of each fragment; None for those that cannot be asked."""
         try:
             opening = self._namespace.entity(entry.description.path)
             entity = await asyncio.wait_for(opening, COUNTED_WITHIN_S)
@@ -106,7 +106,7 @@ class EntityDocuments:
         }
 
     async def _places(self, entry: Entry) -> tuple[int, list[dict[str, object]]]:
-        """Returns the number of receivers, and the store, broker and state of each fragment."""
+        """How many receive from it, and where each of its fragments is, and how."""
         places: list[dict[str, object]] = [
             {"index": index, "store": store, "broker": None, "state": "available", "reason": None}
             for index, store in enumerate(entry.stores)
@@ -123,6 +123,13 @@ class EntityDocuments:
         return count if isinstance(count, int) else receivers, places
 
 
+def settings_document(description: EntityDescription) -> dict[str, object]:
+    """Every setting, and no key."""
+    record = to_record(description)
+    record.pop("authorization_rules", None)
+    return record
+
+
 def _figures(counts: Counts | None) -> dict[str, object]:
     if counts is None:
         return {"active": None, "scheduled": None, "dead_letter": None, "size_bytes": None}
@@ -135,7 +142,7 @@ def _figures(counts: Counts | None) -> dict[str, object]:
 
 
 def _max_size_bytes(description: EntityDescription) -> int | None:
-    """None for a subscription: its messages count towards its topic's size."""
+    """A subscription has none: its topic's is what is limited."""
     if isinstance(description, SubscriptionDescription):
         return None
     return shown_size_in_megabytes(description) * MIB

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 
 from tandembus.amqp.encoding.codec import decode_between, skip_value
 from tandembus.amqp.encoding.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, DELIVERY_ANNOTATIONS, FOOTER
-from tandembus.descriptions.durations import format_time_ms
 from tandembus.errors import BusError, MalformedData
 from tandembus.front_end.http.api.typed_values import Shown, shown_at, to_base64
 from tandembus.front_end.http.property_headers import json_value, plain
+from tandembus.front_end.http.values import format_time_ms
 from tandembus.message import Message
 from tandembus.message_sections import text
 from tandembus.store.messaging_store import NUMBER_BITS

@@ -9,7 +9,6 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.clock import Clock
-from tandembus.descriptions.durations import format_time
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.census import CensusTaker
@@ -17,6 +16,7 @@ from tandembus.front_end.http.api.counters import Counters, Moved
 from tandembus.front_end.http.api.routes import Document, Route, told
 from tandembus.front_end.http.surroundings import AskPartner, Surroundings
 from tandembus.front_end.http.topology import TopologyQuery
+from tandembus.front_end.http.values import format_time
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.claims import Claims, Right
 

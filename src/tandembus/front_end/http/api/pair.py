@@ -15,11 +15,11 @@ from typing import Final
 from aiohttp import web
 
 from tandembus.clock import Clock
-from tandembus.descriptions.durations import format_time
 from tandembus.errors import BusError
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.routes import Route, told_beside
 from tandembus.front_end.http.surroundings import AskPartner, Surroundings
+from tandembus.front_end.http.values import format_time
 from tandembus.namespace.backlogs import Backlogs
 from tandembus.namespace.namespace import Namespace
 from tandembus.pair_view.picture import Answer, EntityPicture, PairPicture, picture

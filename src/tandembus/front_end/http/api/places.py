@@ -7,9 +7,9 @@ from typing import Final
 
 from aiohttp import web
 
-from tandembus.descriptions.durations import parse_integer
 from tandembus.errors import EntityNotFound, InvalidArgument, InvalidOperation
 from tandembus.front_end.http.api.routes import asked
+from tandembus.front_end.http.values import parse_integer
 from tandembus.namespace.entity import Entity
 from tandembus.namespace.paths import EntityAddress, SubQueue, parse_address
 from tandembus.store.messaging_store import MAIN

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from tandembus.amqp.encoding.codec import decode_between
-from tandembus.amqp.encoding.values import Encoded
 from tandembus.descriptions import (
     CorrelationFilter,
     FalseFilter,
@@ -15,16 +14,25 @@ from tandembus.descriptions import (
     SqlFilter,
     TrueFilter,
 )
-from tandembus.descriptions.durations import format_time
-from tandembus.descriptions.rules import CORRELATED, Values
-from tandembus.descriptions.values import wire_value
+from tandembus.descriptions.rules import Values
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.amqp.rule_requests import own_value
 from tandembus.front_end.http.api.routes import Document
-from tandembus.front_end.http.api.typed_values import MAX_SHOWN, Shown, read_values, shown_whole
+from tandembus.front_end.http.api.typed_values import MAX_SHOWN, Shown, read_values, shown
+from tandembus.front_end.http.values import format_time
+from tandembus.rules.wire_values import encodable, value_of
 
 _SQL_KEYS: Final = frozenset(("expression", "parameters"))
-_FIELDS: Final = {"subject" if field == "label" else field: field for field in CORRELATED.values()}
+_FIELDS: Final[Mapping[str, str]] = {
+    "correlation_id": "correlation_id",
+    "message_id": "message_id",
+    "to": "to",
+    "reply_to": "reply_to",
+    "subject": "label",
+    "session_id": "session_id",
+    "reply_to_session_id": "reply_to_session_id",
+    "content_type": "content_type",
+}
 """Of a correlation filter, by the key: the field of its description."""
 _KINDS: Final = ("sql", "correlation", "true", "false")
 
@@ -55,7 +63,7 @@ def _sql_json(sql: SqlFilter | SqlAction) -> dict[str, object]:
 
 
 def _values_json(values: Values) -> list[Shown]:
-    return [{"name": name, **shown_whole(wire_value(value))} for name, value in values]
+    return [{"name": name, **shown(encodable(value_of(value)))} for name, value in values]
 
 
 def read_rule(document: Document, name: str, max_values: int) -> RuleDescription:
@@ -113,11 +121,7 @@ def _read_correlation(document: Document, max_values: int) -> CorrelationFilter:
 
 def _read_own(document: object, what: str, max_values: int) -> Values:
     values = read_values(document, what, max_values)
-    return tuple([(name, own_value(_decoded(value))) for name, value in values.items()])
-
-
-def _decoded(value: object) -> object:
-    return decode_between(value.data, 0, len(value.data), True) if isinstance(value, Encoded) else value
+    return tuple([(name, own_value(value)) for name, value in values.items()])
 
 
 def _check_keys(document: Document, known: frozenset[str], what: str) -> None:

@@ -13,7 +13,7 @@ from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.api.message_json import SHOWN_BODY_BYTES, message_json
 from tandembus.front_end.http.api.places import sequence_number
 from tandembus.front_end.http.api.sent_json import encode_document
-from tandembus.front_end.http.http_times import parse_http_time
+from tandembus.front_end.http.values import parse_http_time
 from tandembus.limits import Limits
 from tandembus.message import MAX_TTL_MS, Message, parse_message
 from tandembus.rules import ERROR, TRUE, MessageView, Rule, compile_rule, copy_with

@@ -15,8 +15,8 @@ from tandembus.amqp.encoding.sections import data_section
 from tandembus.errors import InvalidArgument
 from tandembus.front_end.http.api.typed_values import MAX_SHOWN, from_base64, read_values
 from tandembus.front_end.http.broker_properties import BrokerProperties, checked_text, time_to_live_ms
-from tandembus.front_end.http.http_times import parse_http_time
 from tandembus.front_end.http.rest_message import encode_head
+from tandembus.front_end.http.values import parse_http_time
 
 MAX_PROPERTIES: Final = 1_000
 """Of one message: far more than their bytes leave room for in earnest."""

@@ -16,7 +16,6 @@ from aiohttp import web
 
 from tandembus import __version__
 from tandembus.clock import Clock
-from tandembus.descriptions.durations import format_time
 from tandembus.errors import InvalidArgument, Unauthorized
 from tandembus.front_end.http.access import Access
 from tandembus.front_end.http.api.routes import Document, Route, read_document, told
@@ -24,6 +23,7 @@ from tandembus.front_end.http.api.sign_in_pace import SignInPace
 from tandembus.front_end.http.cookies import SAME_ORIGIN_HEADER, TokenCookie, is_fit_for_cookies, is_from_our_page
 from tandembus.front_end.http.request import HttpRefusal, connection_of
 from tandembus.front_end.http.surroundings import Surroundings
+from tandembus.front_end.http.values import format_time
 from tandembus.namespace.namespace import Namespace
 from tandembus.security.claims import Authorizer, Claims, Right
 from tandembus.security.sas import ROOT_POLICY, is_sas_token, make_token, parse_connection_string

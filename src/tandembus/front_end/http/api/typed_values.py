@@ -17,25 +17,20 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 
 from tandembus.amqp.encoding.codec import decode_between, skip_value
-from tandembus.amqp.encoding.encoder import encode
 from tandembus.amqp.encoding.values import (
     BYTE,
     CHAR,
-    DATETIME_OFFSET,
     DECIMAL32,
     DECIMAL64,
     DECIMAL128,
-    EPOCH_TICKS,
     FLOAT,
     INT,
     SHORT,
     SHORT_SYMBOL,
-    TIMESPAN,
     TIMESTAMP,
     UBYTE,
     UINT,
     ULONG,
-    URI,
     USHORT,
     Array,
     Described,
@@ -46,11 +41,11 @@ from tandembus.amqp.encoding.values import (
     symbol,
     timestamp,
 )
-from tandembus.descriptions.durations import format_time_ms, parse_iso_time
 from tandembus.errors import BusError, InvalidArgument
 from tandembus.front_end.http.broker_properties import checked_text
 from tandembus.front_end.http.property_headers import json_value
-from tandembus.rules.wire_values import value_of
+from tandembus.front_end.http.values import format_time_ms, parse_iso_time
+from tandembus.rules.wire_values import DATETIME_OFFSET, EPOCH_TICKS, TIMESPAN, URI, value_of
 
 Shown: TypeAlias = dict[str, object]
 
@@ -109,12 +104,6 @@ def shown_at(data: bytes, at: int, end: int) -> Shown:
     if found["type"] not in TYPES:
         found["encoded"] = to_base64(data[at:end])
     return found
-
-
-def shown_whole(value: object) -> Shown:
-    """A decoded value, with its bytes where its type and value alone cannot be sent again."""
-    found = shown(value)
-    return found if found["type"] in TYPES else {**found, "encoded": to_base64(encode(value))}
 
 
 def shown(value: object) -> Shown:

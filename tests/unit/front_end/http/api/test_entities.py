@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -246,13 +246,3 @@ async def test_of_ten_thousand_entities_only_those_on_the_page_are_opened(browse
     document = document_of(await browser.ask("GET", "entities?search=EUE-0999&top=200"))
     assert document["count"] == 10
     assert namespace.asked_for == [f"queue-{number:05}" for number in range(9_990, 10_000)]
-
-
-@covers("B4")
-async def test_everybody_who_is_signed_in_gets_the_settings(browser: Browser) -> None:
-    assert (await browser.ask("GET", "settings")).status == 401
-    await browser.sign_in("sender", "c2VuZA==")
-    document = document_of(await browser.ask("GET", "settings"))
-    assert set(document) == {"queue", "topic", "subscription"}
-    (size,) = [one for one in cast(list[Any], document["queue"]) if one["name"] == "max_size_in_megabytes"]
-    assert (size["choices"], size["default"], size["nullable"]) == ([1024, 2048, 3072, 4096, 5120], 1024, False)

@@ -1,0 +1,5 @@
+"""Text from outside on a terminal: see `tandembus.printable`."""
+
+from tandembus.printable import printable, printable_json
+
+__all__ = ["printable", "printable_json"]
